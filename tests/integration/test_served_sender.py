@@ -160,7 +160,7 @@ def test_a_taken_port_is_refused_and_leaves_the_role_and_the_log_free(arena: Are
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         with (
-            pytest.raises(InvalidArgumentError, match="Name another port"),
+            pytest.raises(InvalidArgumentError, match="Choose another port"),
             Sender(arena, f"log:{tmp_path / 'log'}", listen=listen) as sender,
         ):
             sender.open()
@@ -209,7 +209,7 @@ def test_the_command_serves_and_a_second_sender_is_refused(arena: Arena, tmp_pat
         process.terminate()
         assert process.wait(WATCHDOG_S) == 0
         assert process.stderr is not None
-        assert f"at {address}, to read" in process.stderr.read().decode()
+        assert f"at {address}, read-only" in process.stderr.read().decode()
     finally:
         process.kill()
         process.wait()

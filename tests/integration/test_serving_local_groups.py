@@ -104,7 +104,7 @@ def test_a_remote_member_of_a_local_group_is_refused_with_a_sentence(
                     told.append(error.str())
                 if told:
                     break
-    assert "the group 'workers' is shared by consumers on the log's host" in caplog.text
+    assert "the group 'workers' is used by consumers on the log's host" in caplog.text
     assert "inconsistent group protocol" in told[0].lower()
 
 
@@ -119,4 +119,4 @@ def test_the_answer_to_a_remote_member_of_kip_848_has_the_sentence(log: Path) ->
     ):
         answer = server.ask(CONSUMER_GROUP_HEARTBEAT, 1, {**joining, **wants, **rest})
     assert answer.error_code == BrokerError.INCONSISTENT_GROUP_PROTOCOL
-    assert "name another group" in answer.error_message
+    assert "use another group" in answer.error_message

@@ -201,7 +201,7 @@ def test_a_server_goes_on_with_its_former_certificate(
             key.unlink()
             if harm == "a folder":
                 key.mkdir()
-        wait_until(lambda: "the former content goes on" in caplog.text, "the server has looked at its files")
+        wait_until(lambda: "the previous contents stay in effect" in caplog.text, "the server has looked at its files")
         assert str(key) in caplog.text
         produce(address, range(3), **of_kafka_python(pem))
         if harm == "a folder":
@@ -209,7 +209,7 @@ def test_a_server_goes_on_with_its_former_certificate(
         key.touch(0o600)
         key.chmod(0o600)
         key.write_bytes(content)
-        wait_until(lambda: "that is in" in caplog.text, "the server has taken its files over")
+        wait_until(lambda: "reloaded the certificate" in caplog.text, "the server has taken its files over")
         produce(address, range(3), **of_kafka_python(pem))
 
 

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log directory, served to any Kafka client: one host's log, without replication, election or compaction.
+"""A server of a log directory for Kafka clients: the log of one host, without replication, election or compaction.
 
-A request passes down the levels below once, and its response is built and sent where it entered (`dispatch`). A fetch::
+A request passes the levels below from top to bottom. Its response is built and sent where it entered (`dispatch`). A
+fetch::
 
-    LogServer.run_once            server        waits for sockets. An ordinary fetch ends here: C answers it
-    Dispatcher.take_frame         dispatch      takes a frame of a connection, finds its row in the table of `requests`
-    FetchHandler.handle           fetch         reads the request, looks at each partition, or parks the fetch
+    LogServer.run_once            server        waits for sockets. C answers an ordinary fetch here
+    Dispatcher.take_frame         dispatch      takes a frame, and finds its row in the table of `requests`
+    FetchHandler.handle           fetch         reads the request, checks each partition, or parks the fetch
     LogHead.file_range            log_heads     finds the batches, in files that it verified
-    write_response                fetch_frames  builds the response, in C: bytes and ranges of files
-    Connection.flush              connection    sends it, by `transport` and sendfile
+    write_response                fetch_frames  builds the response in C: bytes and ranges of files
+    Connection.flush              connection    sends it, with `transport` and sendfile
 
-The only call up is `Call.complete`: a fetch, join, sync or login that waited has its response now.
+The only upward call is `Call.complete`: a fetch, join, sync or login that waited has its response.
 
-Each line ends with what a host loses without the module: readers and producers of other languages, groups across hosts,
-transactions of Kafka clients, or the protection of the network. A module uses those of its own level and below.
+The last column is what a host loses without the module: readers and producers of other languages, groups across hosts,
+transactions of Kafka clients, or network security. A module uses only its own level and the levels below.
 
 ::
 
-    server                    the loop                                     the server itself
-    server_thread             the server beside a sender                   ``listen`` of a sender
+    server                    the event loop                               the server itself
+    server_thread             the server in a sender's process             ``listen`` of a sender
 
     acceptor                  accepts clients, closes idle ones            the server itself
     dispatch                  connections; a request to its handler        the server itself
@@ -27,10 +28,10 @@ transactions of Kafka clients, or the protection of the network. A module uses t
 
     fetch                     Fetch                                        reading
     list_offsets              ListOffsets, OffsetForLeaderEpoch            reading
-    cluster                   Metadata, FindCoordinator: one node          clients that look for brokers
+    cluster                   Metadata, FindCoordinator: one node          clients that discover brokers
     produce                   Produce                                      producers of other languages
-    topic_requests            topics are created, grown and deleted        kafka-topics.sh
-    read_only                 refusals of a server that only reads         clear errors for producers
+    topic_requests            create, grow and delete topics               kafka-topics.sh
+    read_only                 errors of a read-only server                 clear errors for producers
     offset_requests           OffsetCommit, OffsetFetch, OffsetDelete      groups across hosts
     group_requests            JoinGroup, SyncGroup, and about all groups   groups across hosts
     consumer_requests         the requests of KIP-848                      clients with group.protocol=consumer
@@ -39,10 +40,10 @@ transactions of Kafka clients, or the protection of the network. A module uses t
     login_requests            SaslHandshake, SaslAuthenticate              logins
     transaction_coordinator   transactions of clients (KIP-98)             exactly-once programs of other languages
 
-    long_poll                 a fetch waits for an append                  prompt consumers
+    long_poll                 fetches that wait for an append              prompt consumers
     sessions                  fetch sessions (KIP-227)                     consumers of many partitions
     log_heads, topics         ends of partitions, names and ids            reading
-    produced                  batches of clients are judged first          a log that they cannot damage
+    produced                  validation of batches from clients           a log that they cannot damage
     coordinator               the groups of the log, and their files       groups across hosts
     group                     the classic protocol (KIP-345, 394)          clients up to Kafka 4
     consumer_group            KIP-848, as a state machine                  clients with group.protocol=consumer
@@ -53,16 +54,16 @@ transactions of Kafka clients, or the protection of the network. A module uses t
     transactions_file         the ids on disk                              the same
     login                     SASL PLAIN and SCRAM                         logins
     users                     the users file, with rights                  logins and rights
-    file_stamp                keys and users are read again                changes without a restart
+    file_stamp                reload of keys and users                     changes without a restart
 
-    call, steps, worker       a request, long ones in steps or a thread    answers to others meanwhile
+    call, steps, worker       a request; long ones in steps or a thread    responses to others meanwhile
     fetch_frames              the frames of Fetch, by C                    reading
     connection                one client's frames                          the server itself
     transport                 plain TCP, or TLS                            TLS
     tls_files                 certificate and key of the server            TLS
     messages                  frames <-> requests, by kafka-python         the server itself
-    addresses                 where the server listens                     the server itself
-    throttle                  warnings that clients cause are counted      a disk that clients cannot fill
+    addresses                 listener and advertised address              the server itself
+    throttle                  a limit for warnings that clients cause      a disk that clients cannot fill
     numbers                   metrics by the names of Kafka's broker       dashboards
 
     administration            offsets and deletion of groups               kafka-consumer-groups.sh
@@ -81,7 +82,7 @@ __all__ = ["LogServer"]
 
 
 def __getattr__(name: str) -> Any:
-    """The server, imported when it is asked for: the modules beside it need no kafka-python."""
+    """Import the server on first access, because other modules of the package do not need kafka-python."""
     if name != "LogServer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from shmaccum.log.server.server import LogServer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The listener of a server: it accepts clients, and closes idle ones where others need their place."""
+"""The listener of a server: it accepts clients, and closes idle ones if a limit is reached."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ logger = throttled_logger(__name__)
 
 BACKLOG = 512
 ACCEPTED_MAX = 64
-"""Clients that are welcomed in one round of the loop."""
+"""The most clients that are accepted in one round of the loop."""
 IDLE_S, UNREAD_S, LONG_WAIT_S = 5.0, 10.0, 60.0
-"""How long a client is idle, does not read its answer, or waits in a fetch, before another one may have its place."""
+"""The idle time, the time without reading a response, and the fetch wait after which a client may be replaced."""
 CLOSED_PARTS = 16
-"""One in so many of the idle clients is closed at once."""
+"""The fraction of the idle clients that is closed at once."""
 
 
 def open_listener(address: Address) -> socket.socket:
-    """A listener that does not block.
+    """Open a non-blocking listener.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
@@ -49,13 +49,13 @@ class Acceptor:
     """Accepts the clients of a server.
 
     Args:
-        listener: does not block.
-        selector: of the server's loop.
-        dispatcher: gets the connections.
-        limits: of the frames that arrive.
-        options: of the server.
-        tls: the certificate; None: connections have no TLS.
-        users: None: nobody has to log in.
+        listener: a non-blocking socket.
+        selector: the selector of the server's loop.
+        dispatcher: receives the connections.
+        limits: the limits of incoming frames.
+        options: the options of the server.
+        tls: the certificate. None for connections without TLS.
+        users: the users. None if no login is required.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Acceptor:
         self._tls = tls
         self._users = users
         self._descriptor_end = descriptors.limit() - descriptors.reserve(0)
-        """A client whose socket has this number or a higher one takes the place of an idle one."""
+        """A client whose descriptor is at least this number replaces an idle client."""
         self._is_accepting = True
         selector.register(listener, selectors.EVENT_READ, self.accept)
 
     def accept(self) -> None:
-        """Welcomes the clients that came since the last round. A round may be long where many have requests."""
+        """Accepts the clients that arrived since the last round, up to `ACCEPTED_MAX`."""
         for _ in range(ACCEPTED_MAX):
             try:
                 accepted, (host, *_) = self._listener.accept()
@@ -90,14 +90,14 @@ class Acceptor:
             except OSError as error:
                 logger.warning("a client could not be accepted: %s", error.strerror)
                 if not self._make_room(self._dispatcher.connections):
-                    # Clients wait in the backlog until `maintain`: without descriptors, the loop would spin.
+                    # Clients wait in the backlog until `maintain`. Otherwise, the loop would spin without descriptors.
                     self._selector.unregister(self._listener)
                     self._is_accepting = False
                 return
             if not self._has_room_for(host, accepted.fileno()):
                 accepted.close()
                 continue
-            with contextlib.suppress(OSError):  # the client is gone already
+            with contextlib.suppress(OSError):  # the client has already disconnected
                 self._welcome(accepted, host)
 
     def _welcome(self, accepted: socket.socket, host: str) -> None:
@@ -108,10 +108,10 @@ class Acceptor:
         self._dispatcher.add(Connection(transport, host, login, self._limits))
 
     def maintain(self, partition_count: int) -> None:
-        """Closes the clients whose time is over, and keeps descriptors for the log; call it once a second.
+        """Closes clients whose time limit has passed, and reserves descriptors for the log. Called once a second.
 
         Args:
-            partition_count: the number of partitions of the log, which may be opened.
+            partition_count: the number of partitions of the log, whose files may be opened.
         """
         if not self._is_accepting:
             self._selector.register(self._listener, selectors.EVENT_READ, self.accept)
@@ -132,28 +132,28 @@ class Acceptor:
         is_waiting = connection in self._dispatcher.waiting
         return not is_waiting and now_s - connection.active_s > self._options.connections_max_idle_ms / 1000
 
-    # --- room
+    # --- limits
 
     def _has_room_for(self, host: str, descriptor: int) -> bool:
-        """True when a client may come, also in the place of one that is idle."""
+        """Returns whether a client may connect, if necessary by closing an idle client."""
         connections, host_count = self._dispatcher.connections, self._dispatcher.host_counts[host]
         if host_count >= self._options.connection_count_per_address_max:
             others, reason = [each for each in connections if each.host == host], f"it has {host_count} connections"
         elif len(connections) >= self._options.connection_count_max:
             others, reason = list(connections), f"{len(connections)} are connected"
         elif descriptor >= self._descriptor_end:
-            others, reason = list(connections), "the other open files are for the log"
+            others, reason = list(connections), "the remaining file descriptors are reserved for the log"
         else:
             return True
         has_room = self._make_room(others)
         if not has_room:
-            logger.warning("a client from %s is turned away: %s", host, reason)
+            logger.warning("a client from %s was rejected: %s", host, reason)
         return has_room
 
     def _make_room(self, connections: Collection[Connection]) -> bool:
-        """Closes the clients that have been idle for longest, and first those that never asked for anything.
+        """Closes the clients that have been idle longest, those without any request first.
 
-        Several are closed at once, so that a crowd of newcomers does not cost a look at all connections for each.
+        Several are closed at once, so that many new clients do not each require a scan of all connections.
         """
         now_s = clock.monotonic()
         idle = [
@@ -163,12 +163,12 @@ class Acceptor:
         for _, _, connection in idle[: max(len(idle) // CLOSED_PARTS, 1)]:
             self._dispatcher.close(connection)
         if idle:
-            logger.warning("idle clients make room for others: %d are connected", len(self._dispatcher.connections))
+            logger.warning("closed idle clients to accept others: %d are connected", len(self._dispatcher.connections))
         return bool(idle)
 
     def _idle_rank(self, connection: Connection, now_s: float) -> int | None:
-        """0 for a client that never asked, 1 for an idle one, 2 for one that does not read its answer, 3 for one that
-        waits in a fetch for long; None: it is none of them."""
+        """Returns 0 for a client without any request, 1 for an idle client, 2 for one that does not read its response,
+        and 3 for one that has waited long in a fetch. Returns None for any other client."""
         call = self._dispatcher.waiting.get(connection)
         if call is not None:
             is_long_poll = call.request.api_key == FETCH and now_s - call.began_s > LONG_WAIT_S

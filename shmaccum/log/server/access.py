@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rights that each request needs, and Kafka's answer to a principal who lacks them.
+"""The rights that each request needs, and Kafka's response to a principal who lacks them.
 
 ::
 
-    request ──> rule of its row ──> what the principal may: the request without the rest ──> its handler
-                       └─────────── what it may not: TOPIC, GROUP or CLUSTER_AUTHORIZATION_FAILED, beside that answer
+    request ──> rule of its row ──> the allowed part of the request ──> its handler
+                       └─────────── the rest: TOPIC, GROUP or CLUSTER_AUTHORIZATION_FAILED, added to the response
 
-A rule works on the decoded message, so no handler knows of rights. Fetch has the rule `readable`, because its bytes
-are read by hand. The rule of a row that names none is for administrators alone: no new API is open by mistake.
+A rule works on the decoded message, so handlers do not check rights. Fetch uses `readable` instead, because its frame
+is decoded in C. A row without a rule is for administrators only, so that no new API is open by mistake.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ TOPIC_RESOURCE = 2
 NOT_ADMINISTERED = "this principal does not administer the topic"
 ID_REFUSED = BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 KINDS_OF_KEYS = {0: ("group", GROUP_REFUSED), 1: ("transactional-id", ID_REFUSED)}
-"""Of FindCoordinator: the kind of resource that a key names, and the error for a principal who does not see it."""
+"""For FindCoordinator: the kind of resource of a key, and the error for a principal who may not see it."""
 
 SEVERAL_KEYS_VERSION = 4
-"""Of FindCoordinator: from this version on it asks for several groups."""
+"""From this version of FindCoordinator on, a request may have several keys."""
 
 Rule = Callable[[Call, Handler, LogTopics], Result]
-"""Calls the handler with what the principal may ask for, or refuses the request."""
+"""Calls the handler with the allowed part of the request, or rejects the request."""
 Test = Callable[[User, str], bool]
 
 
 def sees(kind: str) -> Test:
-    """Any right on the resource."""
+    """Return a test for any right on the resource."""
     return lambda user, name: user.sees(kind, name)
 
 
 def may(right: Right, kind: str) -> Test:
-    """This right on the resource."""
+    """Return a test for this right on the resource."""
     return lambda user, name: user.may(right, kind, name)
 
 
 def readable(user: User, topic: TopicKey, topics: LogTopics) -> bool:
-    """True when the principal may fetch a topic. An id that is no topic's is left to the answer that it has."""
+    """Return whether the principal may fetch a topic. An unknown id is left to the handler."""
     if user is ANYBODY:
         return True
     name = topics.name_of_key(topic)
@@ -66,18 +66,18 @@ def readable(user: User, topic: TopicKey, topics: LogTopics) -> bool:
 
 
 def anybody(call: Call, handler: Handler, _topics: LogTopics) -> Result:
-    """Needs no right."""
+    """Require no right."""
     return handler(call)
 
 
 def administrators(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     if not call.user.is_administrator:
-        raise BadFrameError(f"{call.user.name} is no administrator, as request {call.request.api_key} demands")
+        raise BadFrameError(f"{call.user.name} is not an administrator, as request {call.request.api_key} requires")
     return handler(call)
 
 
 def _whole(is_allowed: Callable[[Call], bool], answer: Callable[[Call], Values]) -> Rule:
-    """A rule that lets a request pass or refuses all of it."""
+    """Return a rule that passes or rejects the whole request."""
 
     def rule(call: Call, handler: Handler, _topics: LogTopics) -> Result:
         if is_allowed(call):
@@ -88,20 +88,20 @@ def _whole(is_allowed: Callable[[Call], bool], answer: Callable[[Call], Values])
 
 
 def _administrator(values: Values) -> Rule:
-    """A rule that lets administrators pass; the values are those of an answer that fails."""
+    """Return a rule for administrators. The values are those of the error response."""
     return _whole(lambda call: call.user.is_administrator, lambda _call: {**values, "error_code": CLUSTER_REFUSED})
 
 
 def _each(
     field: str, answered: str, is_allowed: Callable[[Call, Any, LogTopics], bool], refused: Callable[[Any], Any]
 ) -> Rule:
-    """A rule that takes the elements of one field that the principal lacks a right for out of the request.
+    """Return a rule that removes the elements for which the principal lacks a right.
 
     Args:
-        field: of the request.
-        answered: the field of the answer that has an element for each of them.
-        is_allowed: of one element.
-        refused: the element of the answer that tells the refusal.
+        field: the field of the request.
+        answered: the field of the response with one element for each of them.
+        is_allowed: tests one element.
+        refused: makes the element of the response for a rejected element.
     """
 
     def rule(call: Call, handler: Handler, topics: LogTopics) -> Result:
@@ -116,7 +116,7 @@ def _each(
 
 
 def _name_of(element: Any, topics: LogTopics) -> str | None:
-    """The topic that an element of a request means, by its name or its id."""
+    """Return the topic that an element of a request refers to by name or id."""
     if isinstance(element, str):
         return element
     name: str | None = getattr(element, "name", None)
@@ -125,7 +125,7 @@ def _name_of(element: Any, topics: LogTopics) -> str | None:
 
 
 def _topic(test: Test) -> Callable[[Call, Any, LogTopics], bool]:
-    """A test of an element that names a topic. An id that is no topic's passes: its handler says so."""
+    """Return a test of an element that refers to a topic. An unknown id passes, and its handler reports it."""
 
     def is_allowed(call: Call, element: Any, topics: LogTopics) -> bool:
         name = _name_of(element, topics)
@@ -135,7 +135,7 @@ def _topic(test: Test) -> Callable[[Call, Any, LogTopics], bool]:
 
 
 def _named(test: Test) -> Callable[[Call, Any, LogTopics], bool]:
-    """A test of an element that is a name."""
+    """Return a test of an element that is a name."""
     return lambda call, name, _topics: test(call.user, name)
 
 
@@ -143,7 +143,7 @@ def _named(test: Test) -> Callable[[Call, Any, LogTopics], bool]:
 
 
 def _partitions(topic: Any, error: BrokerError = TOPIC_REFUSED, **values: Any) -> Values:
-    """A topic of a response, with the refusal at each of its partitions."""
+    """Return a topic of a response with an error for each partition."""
     partitions = [{"partition_index": each.partition_index, "error_code": error, **values} for each in topic.partitions]
     return {"name": topic.name, "partitions": partitions}
 
@@ -167,7 +167,7 @@ def _refused_topic(topic: Any) -> Values:
 
 
 def _refused_moves(call: Call) -> Values:
-    """AlterReplicaLogDirs, which has no error for all partitions together."""
+    """Reject AlterReplicaLogDirs, whose response has no error for the whole request."""
     results = [
         {
             "topic_name": topic.name,
@@ -185,7 +185,7 @@ def delete_topics(call: Call, handler: Handler, topics: LogTopics) -> Result:
 
 
 def metadata(call: Call, handler: Handler, _topics: LogTopics) -> Result:
-    """Metadata: a topic that the principal may not see is missing among all, and refused when it is named."""
+    """Metadata: a topic that the principal may not see is omitted, or rejected if the request names it."""
     is_for_all = not call.message.topics
     names = {each.name for each in call.message.topics or ()}
 
@@ -202,7 +202,7 @@ def metadata(call: Call, handler: Handler, _topics: LogTopics) -> Result:
 
 
 def _resources(right_of: Callable[[User, str], bool], answered: str) -> Rule:
-    """Settings of topics need a right on the topic, those of the server an administrator."""
+    """Return a rule for settings: those of a topic need a right on it, those of the server an administrator."""
 
     def is_allowed(call: Call, resource: Any, _topics: LogTopics) -> bool:
         if resource.resource_type == TOPIC_RESOURCE:
@@ -226,19 +226,19 @@ def _resources(right_of: Callable[[User, str], bool], answered: str) -> Rule:
 
 
 def _member(refusal: Values) -> Rule:
-    """A request of a member of a group."""
+    """Return a rule for requests of group members."""
     return _whole(lambda call: call.user.may(Right.READ, "group", call.message.group_id), lambda _call: refusal)
 
 
 def offset_commit(call: Call, handler: Handler, topics: LogTopics) -> Result:
-    """OffsetCommit: the right to read the group, and each topic."""
+    """OffsetCommit: the right to read the group and each topic."""
     if call.user.may(Right.READ, "group", call.message.group_id):
         return _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
     return {"topics": [_partitions(topic, GROUP_REFUSED) for topic in call.message.topics]}
 
 
 def offset_fetch(call: Call, handler: Handler, _topics: LogTopics) -> Result:
-    """OffsetFetch: offsets of topics that the principal sees, of groups that it sees."""
+    """OffsetFetch: offsets of visible topics and groups."""
     call.amend(functools.partial(_seen_offsets, call))
     return handler(call)
 
@@ -252,7 +252,7 @@ def _seen_offsets(call: Call, values: Values) -> Values:
 
 
 def _seen_group(user: User, name: str, group: Values, asked: Sequence[Any] | None) -> Values:
-    """The offsets of one group. Topics that nobody named are left out, the others are refused."""
+    """Return the offsets of one group. Invisible topics are omitted, or rejected if the request names them."""
     if not user.sees("group", name):
         return {**group, "topics": [], "error_code": GROUP_REFUSED}
     nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": TOPIC_REFUSED}
@@ -267,7 +267,7 @@ def _seen_group(user: User, name: str, group: Values, asked: Sequence[Any] | Non
 
 
 def find_coordinator(call: Call, handler: Handler, _topics: LogTopics) -> Result:
-    """FindCoordinator: a group or a transactional id that the principal sees."""
+    """FindCoordinator: the principal must see the group or transactional id."""
     kind, refusal = KINDS_OF_KEYS.get(call.message.key_type, ("", GROUP_REFUSED))
 
     def seen(one: Values, key: str) -> Values:
@@ -284,7 +284,7 @@ def find_coordinator(call: Call, handler: Handler, _topics: LogTopics) -> Result
 
 
 def consumer_heartbeat(call: Call, handler: Handler, _topics: LogTopics) -> Result:
-    """ConsumerGroupHeartbeat: the right to read the group, and to see each topic that the member subscribes to."""
+    """ConsumerGroupHeartbeat: the right to read the group, and to see each subscribed topic."""
     names = call.message.subscribed_topic_names or ()
     if not call.user.may(Right.READ, "group", call.message.group_id):
         return refusal_values(GROUP_REFUSED, None)
@@ -322,7 +322,7 @@ _writable_topics = _each(
 
 
 def _has_id(call: Call, name: str | None) -> bool:
-    """True when the principal may use a transactional id; a request without one needs none."""
+    """Return whether the principal may use a transactional id. None needs no right."""
     return name is None or call.user.may(Right.WRITE, "transactional-id", name)
 
 
@@ -334,7 +334,7 @@ def produce(call: Call, handler: Handler, topics: LogTopics) -> Result:
 
 
 def init_producer_id(call: Call, handler: Handler, _topics: LogTopics) -> Result:
-    """InitProducerId: the right to use the transactional id, or without one to write any topic."""
+    """InitProducerId: the right to use the transactional id or, without one, to write any topic."""
     name = call.message.transactional_id
     nothing: Values = {"producer_id": -1, "producer_epoch": -1}
     if not _has_id(call, name):
@@ -345,7 +345,7 @@ def init_producer_id(call: Call, handler: Handler, _topics: LogTopics) -> Result
 
 
 def add_partitions(call: Call, handler: Handler, _topics: LogTopics) -> Result:
-    """AddPartitionsToTxn: the right to use the id, and to write each topic; all partitions are added or none."""
+    """AddPartitionsToTxn: the right to use the id and to write each topic. All partitions are added, or none."""
     asked = call.message.v3_and_below_topics
     errors = {topic.name: TOPIC_REFUSED for topic in asked if not call.user.may(Right.WRITE, "topic", topic.name)}
     has_id = _has_id(call, call.message.v3_and_below_transactional_id)
@@ -366,14 +366,14 @@ def add_offsets(call: Call, handler: Handler, _topics: LogTopics) -> Result:
 
 
 def commit_offsets(call: Call, handler: Handler, topics: LogTopics) -> Result:
-    """TxnOffsetCommit: the right to use the id, to read the group, and each topic."""
+    """TxnOffsetCommit: the right to use the id, and to read the group and each topic."""
     if _has_id(call, call.message.transactional_id):
         return offset_commit(call, handler, topics)
     return {"topics": [_partitions(topic, ID_REFUSED) for topic in call.message.topics]}
 
 
 def list_transactions(call: Call, handler: Handler, _topics: LogTopics) -> Result:
-    """ListTransactions: those whose id the principal sees."""
+    """ListTransactions: only visible transactional ids."""
 
     def amended(values: Values) -> Values:
         states = values["transaction_states"]
@@ -385,7 +385,7 @@ def list_transactions(call: Call, handler: Handler, _topics: LogTopics) -> Resul
 
 
 _REFUSED_DIRECTORY: Values = {"error_code": CLUSTER_REFUSED, "log_dir": "", "topics": []}
-"""Of DescribeLogDirs, which has an error for the whole request from version 3 on."""
+"""The error response of DescribeLogDirs, which has an error for the whole request from version 3 on."""
 _ADMINISTERED = _topic(may(Right.ADMIN, "topic"))
 
 # --- rules of one field

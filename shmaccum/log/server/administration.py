@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of an administrator on the groups of a log: to look at their lag, move their offsets, delete them.
+"""Administration of the groups of a log: show their lag, move their offsets, delete them.
 
-A group that nobody coordinates is changed under its lock, in its file. A group that a server coordinates is changed by
-a request to that server, whose address the lock file tells. Either way a group with living members is refused.
+A group without a coordinator is changed in its file, under its lock. A group with a coordinator is changed by a request
+to that server, whose address is in the lock file. In both cases, a group with live members is not changed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from shmaccum.log.server.client_settings import PLAIN_CONNECTION, ClientSettings
 OFFSET_COMMIT, DESCRIBE_GROUPS, DELETE_GROUPS = 8, 15, 42
 NO_GENERATION = -1
 EMPTY, LOCAL = "Empty", "Local"
-"""States of a group that no server coordinates: nobody uses it, or consumers on the log's host share it."""
+"""States of a group without a coordinator: unused, or used by consumers on the log's host."""
 
 
 class MemberDescription(NamedTuple):
-    """A living member of a group, as its coordinator or the plan of a local group tells.
+    """A live member of a group, as reported by its coordinator or the plan of a local group.
 
     Attributes:
-        pid: of a member on this host that needs no server; None: the coordinator knows none.
-        is_stopped: the process of such a member is stopped.
-        partitions: the partitions of such a member.
+        pid: the process of a local member. None for a member of a coordinated group.
+        is_stopped: whether the process of a local member is stopped.
+        partitions: the partitions of a local member.
     """
 
     member_id: str
@@ -51,12 +51,12 @@ class MemberDescription(NamedTuple):
 
 
 class GroupPosition(NamedTuple):
-    """The offset of a group in one partition, and the records left to consume.
+    """The offset and the lag of a group in one partition.
 
     Attributes:
-        offset: the next one to consume.
-        end_offset: of the log; None: the partition is gone.
-        lag: records from the offset to the end.
+        offset: the next offset to consume.
+        end_offset: the end of the log. None if the partition was deleted.
+        lag: the number of records from the offset to the end.
     """
 
     place: TopicPartition
@@ -71,7 +71,7 @@ class GroupPosition(NamedTuple):
 
 
 class GroupFacts(NamedTuple):
-    """A group as it is now."""
+    """The present state of a group."""
 
     group_id: str
     state: str
@@ -80,17 +80,17 @@ class GroupFacts(NamedTuple):
 
 
 def all_groups(reader: LogReader, settings: ClientSettings = PLAIN_CONNECTION) -> Iterator[GroupFacts]:
-    """Every group of a log; the settings reach the server that coordinates it.
+    """Yield every group of a log. The settings are for the connection to its coordinator.
 
     Raises:
-        CorruptLogError: a file of offsets is another group's.
+        CorruptLogError: an offsets file belongs to another group.
     """
     for group_id in group_ids(reader.path):
         yield facts_of(reader, group_id, settings)
 
 
 def facts_of(reader: LogReader, group_id: str, settings: ClientSettings = PLAIN_CONNECTION) -> GroupFacts:
-    """State, members, offsets and lag of a group; without offsets where there is no such group."""
+    """Return state, members, offsets and lag of a group. An unknown group has no offsets."""
     offsets = OffsetsFile(reader.path, group_id, is_writer=False).offsets
     address = coordinator_address(reader.path, group_id)
     state: str = EMPTY
@@ -131,10 +131,10 @@ def move(
     offsets: Mapping[TopicPartition, int],
     settings: ClientSettings = PLAIN_CONNECTION,
 ) -> None:
-    """Commits offsets for a group that nobody uses.
+    """Commit offsets for an unused group.
 
     Raises:
-        LogBusyError: it has living members.
+        LogBusyError: the group has live members.
         OSError: nothing was committed.
     """
     try:
@@ -167,11 +167,11 @@ def _ask_to_move(address: str, group_id: str, offsets: Mapping[TopicPartition, i
 
 
 def delete(directory: str, group_id: str, settings: ClientSettings = PLAIN_CONNECTION) -> None:
-    """Deletes a group that nobody uses, with its offsets.
+    """Delete an unused group with its offsets.
 
     Raises:
-        LogBusyError: it has living members.
-        OSError: it is still there.
+        LogBusyError: the group has live members.
+        OSError: the group was not deleted.
     """
     try:
         lock = GroupLock(directory, group_id)
@@ -183,7 +183,7 @@ def delete(directory: str, group_id: str, settings: ClientSettings = PLAIN_CONNE
         _refuse(group_id, result.error_code, "deleted")
         return
     try:
-        OffsetsFile(directory, group_id, is_writer=False)  # a file of another group is left alone
+        OffsetsFile(directory, group_id, is_writer=False)  # raises if the file belongs to another group
         lock.remove_files()
     finally:
         lock.release()
@@ -193,16 +193,16 @@ def _address(directory: str, group_id: str) -> str:
     address = coordinator_address(directory, group_id)
     if address is None:
         raise LogBusyError(
-            f"the group {group_id} is used by another process that takes no requests: end it, and try again"
+            f"the group {group_id} is used by another process that is not a server: stop that process and retry"
         )
     return address
 
 
 def _refuse(group_id: str, error_code: int, done: str) -> None:
-    """Turns an error of the coordinator into a sentence."""
+    """Raise an error of the coordinator as an exception."""
     if error_code == BrokerError.NONE:
         return
     if error_code in {BrokerError.NON_EMPTY_GROUP, BrokerError.UNKNOWN_MEMBER_ID, BrokerError.REBALANCE_IN_PROGRESS}:
-        raise LogBusyError(f"the group {group_id} has living members and was not {done}: end them, and try again")
+        raise LogBusyError(f"the group {group_id} has live members and was not {done}: stop them and retry")
     name = BrokerError(error_code).name if error_code in set(BrokerError) else str(error_code)
-    raise LogBusyError(f"the group {group_id} was not {done}: its server answers {name}")
+    raise LogBusyError(f"the group {group_id} was not {done}: its server returned {name}")

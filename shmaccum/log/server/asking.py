@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of a server, for the commands that administer a log: one request, one answer."""
+"""A minimal Kafka client for the commands that administer a log: one request, one response."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SIZE = struct.Struct(">i")
 
 @final
 class ClientConnection:
-    """A connection.
+    """A connection to a server.
 
     Args:
         address: HOST:PORT.
-        settings: TLS and login.
+        settings: the settings for TLS and login.
 
     Raises:
-        LogError: nothing answers there, or the login failed.
+        LogError: the server does not answer, or the login failed.
     """
 
     def __init__(self, address: str, settings: ClientSettings = PLAIN_CONNECTION) -> None:
@@ -51,8 +51,8 @@ class ClientConnection:
 
     def _log_in(self, mechanism: str, username: str, password: str) -> None:
         if error := self.ask(SASL_HANDSHAKE, 1, {"mechanism": mechanism}).error_code:
-            raise self._failure(f"it takes no login by {mechanism}: error {error}")
-        from shmaccum.log.server.messages import login_exchange  # needs kafka-python, as below
+            raise self._failure(f"it does not support login by {mechanism}: error {error}")
+        from shmaccum.log.server.messages import login_exchange  # imports kafka-python, as below
 
         exchange = login_exchange(mechanism, username, password)
         while not exchange.is_done():
@@ -63,15 +63,15 @@ class ClientConnection:
 
     def _failure(self, reason: str) -> LogError:
         return LogError(
-            f"the server at {self._address} did not answer ({reason}). Where it demands TLS or a login, name a file of "
-            "Kafka's client properties by --command-config"
+            f"the server at {self._address} did not answer ({reason}). If it requires TLS or a login, name a file of "
+            "Kafka's client properties with --command-config"
         )
 
     def ask(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
-        """The answer to a request, by the names of Kafka's schema.
+        """Sends a request, and returns the response by the names of Kafka's schema.
 
         Raises:
-            LogError: none came.
+            LogError: the server did not respond.
         """
         from shmaccum.log.server.messages import decode_answer, encode_request
 

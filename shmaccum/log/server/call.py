@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request under way, as its handler sees it, and the ways in which a handler responds.
+"""A request in progress, as its handler sees it, and the ways in which a handler responds.
 
-A handler returns the response, or the steps that make it (`steps`), or None for a response that comes later. Then
-`Call.complete` gives the response to the dispatcher. That is the only call from a handler up to the dispatcher.
+A handler returns the response, the steps that compute it (`steps`), or None if the response comes later. A later
+response is passed to `Call.complete`, the only call from a handler to the dispatcher.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from shmaccum.log.server.messages import Request
 from shmaccum.log.server.users import User
 
 Values = dict[str, Any]
-"""A response, or a part of one, by the names of Kafka's schema. Fields that a version does not have are left out."""
+"""A response, or part of one, by the names of Kafka's schema. Fields that a version lacks are not encoded."""
 Response = Values | Sequence[Piece]
-"""A response by the names of its schema, or a frame in pieces. Without any piece, the client expects no response."""
+"""A response by the names of its schema, or a frame in pieces. If it is empty, the client expects no response."""
 Result = Response | Generator[Callable[[], Any] | None, Any, Any] | None
-"""The result of a handler: a response, steps whose result is one of these four, or None if the response comes later."""
+"""The result of a handler: a response, steps that return one of these, or None if the response comes later."""
 TWICE: Final[Values] = {
     "error_code": BrokerError.INVALID_REQUEST,
     "error_message": "the request names it more than once",
 }
-"""The error of an element that a request may name once."""
+"""The error of an element that a request may name only once."""
 T = TypeVar("T")
 Name = TypeVar("Name", bound=Hashable)
 
 
 @final
 class Call:
-    """One request, to be answered once.
+    """One request, which is answered once.
 
     Attributes:
-        began_s: when the request came, on the clock of time.monotonic().
-        request: as it came.
-        message: its body, decoded; None for those that are read by hand.
-        host: the client's address, for people.
-        user: the principal who asks.
-        login: of the connection; None: nobody has to log in.
-        is_long: the request takes so long that its response is encoded in a thread.
+        began_s: the time of arrival, on the clock of time.monotonic().
+        request: the request head and body.
+        message: the decoded body. None if the handler decodes it.
+        host: the address of the client, for messages.
+        user: the principal of the request.
+        login: the login of the connection. None if no login is required.
+        is_long: whether the request takes so long that its response is encoded in a thread.
     """
 
     __slots__ = ("_amendments", "_complete", "began_s", "host", "is_long", "login", "message", "request", "user")
@@ -74,33 +74,33 @@ class Call:
         return self.request.version
 
     def amend(self, amendment: Callable[[Values], Values]) -> None:
-        """Has a function change the response before it goes."""
+        """Registers a function that changes the response before it is sent."""
         self._amendments += (amendment,)
 
     def amended(self, values: Values) -> Values:
-        """The response as the amendments change it."""
+        """Returns the response after all amendments."""
         for amendment in self._amendments:
             values = amendment(values)
         return values
 
     def complete(self, result: Result) -> None:
-        """Gives a result that its handler did not return, because the request waited."""
+        """Passes on a result that the handler did not return because the request waited."""
         self._complete(self, result)
 
 
 Handler = Callable[[Call], Result]
-"""A function that answers a request."""
+"""A function that handles a request."""
 
 
 def once_and_again(elements: Iterable[T], name_of: Callable[[T], Name]) -> tuple[list[T], list[Name]]:
-    """The elements of a request whose names come once, and the names that come more than once."""
+    """Return the elements whose names occur once, and the names that occur more than once."""
     named = [(name_of(one), one) for one in elements]
     counts = Counter(name for name, _ in named)
     return [one for name, one in named if counts[name] == 1], [name for name, count in counts.items() if count > 1]
 
 
 def partition_errors(topic: Any, errors: Mapping[TopicPartition, BrokerError], rest: BrokerError) -> Values:
-    """A topic of a response, with the errors of single partitions, and that of all others."""
+    """Return a topic of a response, with `errors` for single partitions and `rest` for all others."""
     partitions = [
         {
             "partition_index": one.partition_index,

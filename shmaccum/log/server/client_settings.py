@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a command reaches a server with TLS and a login: the file of properties that Kafka's own tools take, too.
+"""The settings with which a command connects to a server, from a properties file as for Kafka's own tools.
 
 ::
 
@@ -10,7 +10,7 @@
     sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="...";
 
 The names are those of Kafka's Java clients (``--command-config``). Settings that do not concern the connection, such as
-``request.timeout.ms``, have no effect. A setting of TLS or login that is not known here is refused.
+``request.timeout.ms``, are ignored. An unknown setting for TLS or login is rejected.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ LOGIN_OPTION = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """How to reach a server.
+    """The settings of a connection.
 
     Attributes:
-        tls: checks the server's certificate and encrypts; None: the connection has no TLS.
-        mechanism: of the login; None: the client does not log in.
-        username, password: for the login.
+        tls: the TLS context. None for a connection without TLS.
+        mechanism: the SASL mechanism. None if the client does not log in.
+        username, password: the credentials for the login.
     """
 
     tls: ssl.SSLContext | None = None
@@ -62,19 +62,19 @@ class ClientSettings:
 
 
 PLAIN_CONNECTION = ClientSettings()
-"""A connection without TLS and without a login."""
+"""A connection without TLS and login."""
 
 
 def read_client_settings(path: str) -> ClientSettings:
-    """The settings in a file.
+    """Read the settings from a file.
 
     Raises:
-        InvalidArgumentError: the file cannot be read, has a secret and is open to other users, or makes no sense.
+        InvalidArgumentError: the file is unreadable or invalid, or has a secret and others may read it.
     """
     try:
         with open(path, encoding="utf-8", opener=open_regular) as file:
             properties = _properties(file.read(FILE_SIZE_MAX))
-        if SECRETS & properties.keys():  # then the content counts that no other user could change
+        if SECRETS & properties.keys():  # then use contents that no other user could have changed
             properties = _properties(read_secret(path, "file of client properties"))
         return client_settings(properties)
     except (OSError, UnicodeDecodeError, configparser.Error, InvalidArgumentError) as error:
@@ -82,7 +82,7 @@ def read_client_settings(path: str) -> ClientSettings:
 
 
 def _properties(text: str) -> dict[str, str]:
-    """The properties of a file in Java's format, in which a backslash continues a line."""
+    """Parse a file in Java's properties format, in which a backslash continues a line."""
     parser = configparser.ConfigParser(interpolation=None, comment_prefixes=("#", "!"), strict=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     joined = re.sub(r"\\\n[ \t]*", "", text)
@@ -91,14 +91,14 @@ def _properties(text: str) -> dict[str, str]:
 
 
 def client_settings(properties: Mapping[str, str]) -> ClientSettings:
-    """The settings that these properties mean.
+    """Convert properties to settings.
 
     Raises:
-        InvalidArgumentError: one of them is not known, or they contradict each other.
+        InvalidArgumentError: a property is unknown, or properties contradict each other.
     """
     for name in properties:
         if name.startswith(OF_A_CONNECTION) and name not in KNOWN:
-            raise InvalidArgumentError(f"{name} is not known here: a connection has {', '.join(sorted(KNOWN))}")
+            raise InvalidArgumentError(f"{name} is not supported: use only {', '.join(sorted(KNOWN))}")
     protocol = properties.get("security.protocol", "PLAINTEXT")
     if protocol not in PROTOCOLS:
         raise InvalidArgumentError(f"security.protocol is {protocol!r}: write one of {', '.join(PROTOCOLS)}")
@@ -114,7 +114,7 @@ def client_settings(properties: Mapping[str, str]) -> ClientSettings:
 def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     for name in ("ssl.truststore", "ssl.keystore"):
         if f"{name}.location" in properties and properties.get(f"{name}.type") != "PEM":
-            raise InvalidArgumentError(f"{name}.type must be PEM, and {name}.location a PEM file")
+            raise InvalidArgumentError(f"{name}.type must be PEM, and {name}.location must name a PEM file")
     authority, own = properties.get("ssl.truststore.location"), properties.get("ssl.keystore.location")
     try:
         context = ssl.create_default_context(cafile=authority)
@@ -131,7 +131,7 @@ def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _login(jaas: str) -> tuple[str, str]:
-    """User name and password."""
+    """Return user name and password."""
     found = LOGIN_MODULE.fullmatch(jaas.strip())
     options = dict(LOGIN_OPTION.findall(found["options"])) if found else {}
     if not {"username", "password"} <= options.keys():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata and the other requests about the cluster, which is one node: its address, topics and partitions."""
+"""Metadata and the other requests about the cluster, which has one node: its address, topics and partitions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
 from shmaccum.log.server.users import Right
 
 NO_OPERATIONS = -(2**31)
-"""Of authorized operations: nobody asked."""
+"""The value of authorized operations if they were not requested."""
 CREATED_COUNT_MAX = 1000
-"""A Metadata that names more topics creates none of them."""
+"""A Metadata request that names more topics creates none of them."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 """The kinds of keys in FindCoordinator."""
 _REFUSED_KEYS = {TRANSACTION_KEY: BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-"""A client asks again and again after COORDINATOR_NOT_AVAILABLE; this error ends its wait."""
+"""Ends the retries of a client, which would repeat the request after COORDINATOR_NOT_AVAILABLE."""
 
 
 @final
@@ -32,10 +32,10 @@ class Cluster:
     """The node and its topics.
 
     Args:
-        topics: the topics that it serves.
-        creator: creates topics; None: the server only reads.
-        cluster_id: of the log directory.
-        address: asked each time, because the port is known late.
+        topics: the topics that the server serves.
+        creator: creates topics. None if the server is read-only.
+        cluster_id: the id of the log directory.
+        address: the advertised address.
     """
 
     def __init__(
@@ -53,11 +53,15 @@ class Cluster:
         return {"node_id": NODE_ID, "host": self.address.host, "port": self.address.port}
 
     def find_coordinator(self, call: Call) -> Values:
-        """FindCoordinator: this node coordinates every group, and every transaction when it writes the log."""
+        """FindCoordinator: this node coordinates all groups and, if it is writable, all transactions."""
         message = call.message
         is_known = message.key_type == GROUP_KEY or (message.key_type == TRANSACTION_KEY and self._creator is not None)
         error = BrokerError.NONE if is_known else _REFUSED_KEYS.get(message.key_type, BrokerError.INVALID_REQUEST)
-        sentence = None if is_known else "this log coordinates consumer groups, and no transactions while it is read"
+        sentence = (
+            None
+            if is_known
+            else "this server is read-only, so it coordinates only consumer groups: start it with --writable"
+        )
         one = {**self._node, "error_code": error, "error_message": sentence}
         coordinators = [{**one, "key": key} for key in message.coordinator_keys] if call.version >= 4 else []
         return {**one, "coordinators": coordinators} if call.version < 4 else {"coordinators": coordinators}
@@ -77,7 +81,7 @@ class Cluster:
     # --- topics
 
     def metadata(self, call: Call) -> Stepwise[Values]:
-        """Metadata: topics, their partitions, and where their leader is, which is here."""
+        """Metadata: topics, their partitions, and the leader, which is this node."""
         message = call.message
         is_for_all = message.topics is None or (call.version == 0 and not message.topics)
         asked = list(dict.fromkeys((topic.name, topic.topic_id or NO_TOPIC_ID) for topic in message.topics or ()))
@@ -138,7 +142,7 @@ class Cluster:
         }
 
     def describe_topic_partitions(self, call: Call) -> Stepwise[Values]:
-        """DescribeTopicPartitions (KIP-966): all in one answer, without a cursor."""
+        """DescribeTopicPartitions (KIP-966): all topics in one response, without a cursor."""
         names = list(dict.fromkeys(topic.name for topic in call.message.topics)) or self._topics.names()
         topics = []
         for name in names:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client's socket: frames in, answers out, one request at a time and in order.
+"""The socket of one client: requests in, responses out, one at a time and in order.
 
-Rules: a connection has at most one request under way. The client's next bytes wait in the socket, and at most
-`READ_SIZE` of them here, as far as `FrameLimits` has room. Nothing is read while an answer is not wholly sent. So a
-client that never reads costs the answer it asked for, which is mostly ranges of files, and no memory that grows. A
-frame that is no request of Kafka's ends its connection alone.
+Rules: a connection has at most one request in progress. Further bytes of the client wait in the socket, and at most
+`READ_SIZE` of them here, within `FrameLimits`. Nothing is read until a response is sent completely. So a client that
+never reads costs only its one response, which is mostly ranges of files. An invalid frame closes only its own
+connection.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ SIZE = struct.Struct(">i")
 SIZE_AND_KEY = struct.Struct(">ih")
 READ_SIZE = 256 << 10
 PROGRESS_SIZE = 256 << 10
-"""Bytes of a request that a client sends in `STALLED_S` at least, where others wait for memory."""
+"""The least bytes of a request that a client must send per `STALLED_S` while others wait for memory."""
 PORTION_SIZE = 2 << 20
-"""Bytes of an answer that go at once; the requests of other clients come next. C has the same (send_pieces.c)."""
+"""The bytes of a response that are sent before other clients are served; the same as in C (send_pieces.c)."""
 STRANGER_SIZE_MAX = 64 << 10
-"""Bytes of a request of a client that has not logged in yet."""
+"""The most bytes of a request from a client that has not logged in."""
 PRODUCE = 0
 
 
 @final
 class FrameLimits:
-    """How large a request may be, and all requests that are arriving together.
+    """The limits of one request, and of all incomplete requests together.
 
-    Memory counts as it is used: a client that announces a large request and sends a part of it has that part alone. A
-    client that has some may get more while there is room. The client that has had some for longest always may, so one
-    request after another becomes whole.
+    Memory counts only as it is used: a client that announces a large request and sends a part of it uses that part. A
+    client that already holds memory may read more while the total is below the limit. The client that has held memory
+    longest may always read more, so requests complete one after another.
 
     Args:
-        size_max: bytes of a frame of any API but Produce.
-        produce_size_max: bytes of a Produce.
-        memory_max: bytes of all frames that are not whole yet.
+        size_max: the most bytes of a frame, except Produce.
+        produce_size_max: the most bytes of a Produce frame.
+        memory_max: the most bytes of all incomplete frames.
     """
 
     def __init__(self, size_max: int, produce_size_max: int, memory_max: int) -> None:
@@ -57,7 +57,7 @@ class FrameLimits:
         return self.produce_size_max if api_key == PRODUCE else self.size_max
 
     def hold(self, holder: Connection, size: int) -> None:
-        """Notes the bytes that a client has here; 0: it has none any more."""
+        """Sets the number of bytes that a client holds here."""
         self._memory += size - self._holders.get(holder, 0)
         if size:
             self._holders[holder] = size
@@ -65,12 +65,12 @@ class FrameLimits:
             self._holders.pop(holder, None)
 
     def has_room(self, holder: Connection) -> bool:
-        """True when more of the client may be read."""
+        """Returns whether more may be read from the client."""
         return self._memory < self._memory_max or next(iter(self._holders), holder) is holder
 
     @property
     def holders(self) -> Collection[Connection]:
-        """The clients that have memory, the one that has had it for longest first."""
+        """The clients that hold memory, the longest first."""
         return self._holders.keys()
 
 
@@ -80,16 +80,16 @@ class Connection:
 
     Attributes:
         transport: its socket.
-        host: its address, for people.
-        descriptor: the number of its socket.
-        login: by which the client says who it is; None: nobody has to log in.
-        began_s: the time at which it came, by a clock that goes on evenly.
-        active_s: the time at which a whole request or a byte of an answer moved last.
-        progress_s: the time at which `PROGRESS_SIZE` bytes of the present request had arrived last, or its first ones.
-        has_asked: a whole request came.
-        is_busy: a request is under way, and its answer is not wholly sent.
-        is_gone: the connection is closed, from either side.
-        events: those that the server's loop waits for at this socket.
+        host: its address, for messages.
+        descriptor: the descriptor of its socket.
+        login: its login. None if no login is required.
+        began_s: the time of the connection, on the monotonic clock.
+        active_s: the time of the last complete request or sent byte.
+        progress_s: the time at which the present request last grew by `PROGRESS_SIZE`, or started.
+        has_asked: whether a complete request has arrived.
+        is_busy: whether a request is in progress: its response is not sent completely.
+        is_gone: whether either side has closed the connection.
+        events: the events that the server's loop waits for.
     """
 
     def __init__(self, transport: Transport, host: str, login: Login | None, limits: FrameLimits) -> None:
@@ -111,22 +111,22 @@ class Connection:
 
     @property
     def is_known(self) -> bool:
-        """True when the client may ask for more than a login."""
+        """True if the client may send any request, not only a login."""
         return self.login is None or self.login.is_over
 
     @property
     def is_ended(self) -> bool:
-        """True when the client was told that its login failed."""
+        """True if the client has received the failure of its login."""
         return self.login is not None and self.login.has_failed and self._is_answered and not self._to_send
 
     # --- in
 
     def receive(self) -> None:
-        """Reads what is there, up to a limit.
+        """Reads the available bytes, up to a limit.
 
         Raises:
-            ConnectionError: the other side closed.
-            OSError: the socket broke.
+            ConnectionError: the client closed the connection.
+            OSError: the socket failed.
         """
         try:
             self._take_in(self.transport.receive(READ_SIZE))
@@ -147,15 +147,15 @@ class Connection:
 
     @property
     def may_fetch_at_once(self) -> bool:
-        """True when C may read what the client says: nothing is under way, and no right has to be asked for."""
+        """True if C may read from the client: no request is in progress, and no rights must be checked."""
         return self._is_plain and not (self.is_gone or self.is_busy or self._received)
 
     def take_over(self, outcome: Outcome) -> None:
-        """Goes on behind C, which read what the client said (`receive_ready`).
+        """Continues after C has read from the client (`receive_ready`).
 
         Raises:
             ConnectionError: as `receive`.
-            OSError: the socket broke.
+            OSError: the socket failed.
         """
         if isinstance(outcome, OSError):
             raise outcome
@@ -170,15 +170,15 @@ class Connection:
 
     @property
     def wants_to_read(self) -> bool:
-        """False while it has enough of a client that waits for an answer, or memory lacks for the rest of a request."""
+        """False if enough bytes are buffered while a response is pending, or if the memory limit is reached."""
         has_enough = self.is_busy and len(self._received) >= READ_SIZE
         return not self._received or (not has_enough and self._limits.has_room(self))
 
     def next_frame(self) -> memoryview | None:
-        """A whole frame without its size, None while there is none; the request is under way then.
+        """Returns a complete frame without its size and marks the request as in progress, or returns None.
 
         Raises:
-            BadFrameError: the frame is larger than a request of its API may be, or smaller than any.
+            BadFrameError: the size of the frame is outside the limits of its API.
         """
         end = self._frame_end()
         if self.is_busy or end is None:
@@ -193,7 +193,7 @@ class Connection:
         return frame
 
     def _frame_end(self) -> int | None:
-        """Where the next frame ends; None while it is not there whole.
+        """Returns where the next frame ends, or None if it is incomplete.
 
         Raises:
             BadFrameError: as `next_frame`.
@@ -203,13 +203,13 @@ class Connection:
         size, api_key = SIZE_AND_KEY.unpack_from(self._received)
         size_max = self._limits.of(api_key) if self.is_known else STRANGER_SIZE_MAX
         if not 0 < size <= size_max:
-            raise BadFrameError(f"a frame of {size} bytes; a request {api_key} has at most {size_max}")
+            raise BadFrameError(f"a frame has {size} bytes, but a request {api_key} may have at most {size_max}")
         end = SIZE.size + size
         return end if end <= len(self._received) else None
 
     @property
     def has_frame(self) -> bool:
-        """True when `next_frame` would give one as soon as nothing is under way, or would raise."""
+        """True if `next_frame` would return a frame or raise, once no request is in progress."""
         try:
             return self._frame_end() is not None
         except BadFrameError:
@@ -218,7 +218,7 @@ class Connection:
     # --- out
 
     def answer(self, pieces: Sequence[Piece]) -> None:
-        """Queues the answer to the request under way; empty: there is none to send."""
+        """Queues the response to the present request. If it is empty, nothing is sent."""
         self._to_send += tuple(pieces)
         self._is_answered = True
 
@@ -227,11 +227,11 @@ class Connection:
         return bool(self._to_send) or self.transport.wants_to_write
 
     def flush(self) -> None:
-        """Sends a portion of the answer, as far as the socket takes it. The rest waits for the socket's next event.
+        """Sends a portion of the response, as far as the socket accepts it. The rest waits for the next event.
 
         Raises:
-            ConnectionError: a file ended too early: it was cut meanwhile, and its bytes are never made up.
-            OSError: the socket broke.
+            ConnectionError: a file was truncated, so its bytes cannot be sent.
+            OSError: the socket failed.
         """
         transport, left = self.transport, PORTION_SIZE
         try:
@@ -247,7 +247,7 @@ class Connection:
             self.is_busy = False
 
     def _drop(self, sent: int) -> None:
-        """Takes away bytes that the socket took."""
+        """Removes the bytes that were sent."""
         self.active_s = clock.monotonic()
         for index, piece in enumerate(self._to_send):
             size = piece.size if isinstance(piece, FileRange) else len(piece)
@@ -259,7 +259,7 @@ class Connection:
         self._to_send = ()
 
     def close(self) -> None:
-        """Ends it. Doing it twice does nothing."""
+        """Closes the connection. Idempotent."""
         self.is_gone = True
         self._to_send = ()
         self._limits.hold(self, 0)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways in which a server gives partitions to the members of a consumer group (KIP-848: uniform and range).
+"""The partition assignors of a server (KIP-848: uniform and range).
 
-Both are functions without state: the same members, topics and former places give the same places. A place is a topic's
-id and a partition. Each place whose topic somebody subscribes to has one member. No member gets a place of a topic that
-it does not subscribe to.
+Both are pure functions of members, topics and former places. A place is a topic id and a partition. Each place of a
+subscribed topic gets one member. A member gets only places of topics that it subscribes to.
 
-* ``uniform`` keeps a member's former places as far as the numbers of places can be even. It moves a place only to a
-  member that has at least two places fewer. So when all members subscribe to the same topics, their numbers differ by
-  one at most, and a newcomer takes places from the old members while these exchange none.
-* ``range`` cuts each topic into ranges in the order of the members. So members with the same topics get the same
-  partition numbers of each topic, as a join of topics needs.
+* ``uniform`` leaves a member its former places while the numbers of places are even. It moves a place only to a member
+  that has at least two places fewer. So if all members subscribe to the same topics, their numbers of places differ by
+  at most one, and a new member takes places from old members, which exchange none among themselves.
+* ``range`` divides each topic into ranges in the order of the members. So members with the same topics get the same
+  partition numbers of each topic, as needed to join topics.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from typing import final
 Place = tuple[uuid.UUID, int]
 Places = frozenset[Place]
 Subscriptions = Mapping[str, frozenset[uuid.UUID]]
-"""Member -> its topics, in the order of the members."""
+"""The topics of each member, in the order of the members."""
 Counts = Mapping[uuid.UUID, int]
-"""Topic -> its number of partitions."""
+"""The number of partitions of each topic."""
 Assignor = Callable[[Subscriptions, Counts, Mapping[str, Places]], dict[str, Places]]
 
 
 def assign_ranges(members: Subscriptions, counts: Counts, _former: Mapping[str, Places]) -> dict[str, Places]:
-    """Cuts each topic into one range for each member; the first members get one partition more."""
+    """Divide each topic into one range for each member. The first members may get one partition more."""
     places: dict[str, set[Place]] = {member: set() for member in members}
     for topic, names in _subscribers(members, counts).items():
         size, longer = divmod(counts[topic], len(names))
@@ -42,7 +41,7 @@ def assign_ranges(members: Subscriptions, counts: Counts, _former: Mapping[str, 
 
 
 def assign_uniformly(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) -> dict[str, Places]:
-    """Gives members equal numbers of places, and moves as few as that needs."""
+    """Give members equal numbers of places, with as few moves as possible."""
     loads = _Loads(_subscribers(members, counts))
     owners = _kept(members, counts, former)
     for owner in owners.values():
@@ -60,12 +59,12 @@ def assign_uniformly(members: Subscriptions, counts: Counts, former: Mapping[str
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
-"""By the names that a member may ask for; the first is taken where nobody asks."""
+"""The assignors by name."""
 DEFAULT_ASSIGNOR = "uniform"
 
 
 def _subscribers(members: Subscriptions, counts: Counts) -> dict[uuid.UUID, tuple[str, ...]]:
-    """Topic -> the members that subscribe to it, in their order."""
+    """Return the members that subscribe to each topic, in their order."""
     found: dict[uuid.UUID, list[str]] = {}
     for member, topics in members.items():
         for topic in topics & counts.keys():
@@ -74,7 +73,7 @@ def _subscribers(members: Subscriptions, counts: Counts) -> dict[uuid.UUID, tupl
 
 
 def _kept(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) -> dict[Place, str]:
-    """Place -> the member that had it and may keep it."""
+    """Return the member of each place that had it before and still subscribes to its topic."""
     owners: dict[Place, str] = {}
     for member, topics in members.items():
         for place in former.get(member, ()):
@@ -84,9 +83,9 @@ def _kept(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) 
 
 
 def _even_out(owners: dict[Place, str], loads: _Loads) -> bool:
-    """Moves places to members with two places fewer; False when no place is to be moved.
+    """Move places to members with at least two places fewer. Return False if no place was moved.
 
-    Each move makes the sum of the squares of all loads smaller, so the moves come to an end.
+    Each move reduces the sum of the squares of all loads, so the moves come to an end.
     """
     has_moved = False
     for place in sorted(owners):
@@ -101,13 +100,12 @@ def _even_out(owners: dict[Place, str], loads: _Loads) -> bool:
 
 @final
 class _Loads:
-    """How many places each member has, and the subscriber of each topic that has the fewest.
+    """The number of places of each member, and the least loaded subscriber of each topic.
 
-    Topics with the same subscribers share one heap. An entry of a heap that tells a former load is dropped when it
-    comes to the top.
+    Topics with the same subscribers share a heap. An outdated heap entry is removed when it reaches the top.
 
     Attributes:
-        topics: topic -> its subscribers.
+        topics: the subscribers of each topic.
     """
 
     def __init__(self, topics: Mapping[uuid.UUID, tuple[str, ...]]) -> None:
@@ -131,7 +129,7 @@ class _Loads:
             heapq.heappush(heap, (self._loads[name], self._ranks[name], name))
 
     def least(self, topic: uuid.UUID) -> str:
-        """The subscriber of a topic with the fewest places; the first in order among equals."""
+        """Returns the subscriber of a topic with the fewest places. Of equals, it returns the first in order."""
         heap = self._heaps[self.topics[topic]]
         while heap[0][0] != self._loads[heap[0][2]]:
             heapq.heappop(heap)

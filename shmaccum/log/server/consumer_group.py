@@ -3,38 +3,36 @@
 
 ::
 
-    a member joins, leaves, dies, subscribes anew; a topic grows ──> group epoch + 1          ASSIGNING
-    the next heartbeat of any member                             ──> target of each member    RECONCILING
-    heartbeats of each member: gives up, then takes over         ──> has its target           STABLE
+    a member joins, leaves, expires or changes its topics; a topic grows ──> group epoch + 1       ASSIGNING
+    the next heartbeat of any member                                     ──> targets of all        RECONCILING
+    heartbeats of each member: revoke places, then take new ones         ──> target reached        STABLE
 
-    a member:   STABLE ──> UNREVOKED: told to give places up, until it reports places without them
-                   ^  └──> UNRELEASED: waits for places that another member has not given up yet
+    a member:   STABLE ──> UNREVOKED: must revoke places, until it reports its places without them
+                   ^  └──> UNRELEASED: waits for places that another member has not revoked yet
                    └─── at the target's epoch, with all places of the target
 
-Every request is a heartbeat. It brings the member's epoch: 0 joins, -1 leaves, -2 leaves for a while (static members),
-another one has to be the member's own. Nothing here reads a clock or knows a socket, as in `group`.
+Every request is a heartbeat with the member's epoch: 0 joins, -1 leaves, -2 leaves temporarily (static members), and
+any other epoch must be the member's present one. Nothing here reads a clock or uses a socket, as in `group`.
 
 Rules:
 
-* A place (a partition) has one owner at a time. A member owns a place from the moment in which an answer gives it until
-  the member reports its places without it, leaves, or is removed. So two members that act on the last answer never
-  consume the same place. A report counts as it stands, as in Kafka: a member that reports itself without a place, loses
-  the answer that takes the place away, and takes the place over by an older answer, consumes it until its next
-  heartbeat.
-* A member stays at its epoch while it has to give places up. It has its rebalance time-out for that, and is removed
-  then. It goes to the target's epoch when it owns nothing that is not in its target.
+* A place (a partition) has one owner at a time. A member owns a place from the answer that assigns it until the member
+  reports its places without it, leaves, or is removed. So two members that act on their last answers never consume the
+  same place. As in Kafka, a report is taken as true. If a member reports its places without one, misses the answer that
+  revokes it, and then acts on an older answer, it consumes that place until its next heartbeat.
+* A member stays at its epoch while it has places to revoke. It is removed if that takes longer than its rebalance
+  time-out. It moves to the target's epoch when all its places are in its target.
 * A heartbeat with another epoch is fenced (FENCED_MEMBER_EPOCH): the member drops its places and joins again. The
-  former epoch is accepted with places that the member still owns, because the answer may have been lost.
-* A commit with another epoch than the member's is STALE_MEMBER_EPOCH, so a member commits nothing of places that it
-  lost.
-* A member that is silent for the session time-out is removed. A static member keeps its places while it is away (-2),
-  for as long. The member that comes back under its instance id takes the places over.
-* The member id names a member. A static member may leave its instance id out of every heartbeat but its first and -2,
-  and an administrator removes it (-1) by its member id alone.
-* A member subscribes to names and to one pattern. Each heartbeat of the member resolves its pattern anew, so the member
-  follows topics that come and go.
-* Members live in memory. After a restart their heartbeats get UNKNOWN_MEMBER_ID, and they join again. The group epoch
-  is in the offsets file, so that it never goes backward.
+  previous epoch is accepted if the reported places still belong to the member, because the answer may have been lost.
+* A commit with another epoch gets STALE_MEMBER_EPOCH, so a member cannot commit offsets of places that it lost.
+* A member without a heartbeat for the session time-out is removed. A static member keeps its places as long while it is
+  away (-2). The member that joins again with its instance id takes over the places.
+* The member id identifies a member. A static member may omit its instance id except in its first heartbeat and in -2.
+  An administrator can remove it (-1) by its member id alone.
+* A member subscribes to names and to one pattern. Each of its heartbeats resolves the pattern again, so the member
+  notices new and deleted topics.
+* Members are only in memory. After a restart, their heartbeats get UNKNOWN_MEMBER_ID, and they join again. The group
+  epoch is in the offsets file, so that it never decreases.
 """
 
 from __future__ import annotations
@@ -52,17 +50,17 @@ from shmaccum.log.server.consumer_assignors import ASSIGNORS, DEFAULT_ASSIGNOR, 
 from shmaccum.log.server.group import leaving_member
 
 JOINS, LEAVES, IS_AWAY = 0, -1, -2
-"""The member epochs that are none."""
+"""The special member epochs."""
 UNCHANGED = -1
-"""A rebalance time-out that is as before."""
+"""The value of an unchanged rebalance time-out."""
 NO_PLACES: Places = frozenset()
 NO_PATTERN = ""
 TEXT_OVERHEAD = 64
-"""Bytes that a text takes beside its characters."""
+"""The bytes that a text uses in addition to its characters."""
 
 
 class ConsumerGroupState(enum.Enum):
-    """Names as Kafka's tools show them."""
+    """The states of a group. The values are the names in Kafka's tools."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -71,7 +69,7 @@ class ConsumerGroupState(enum.Enum):
 
 
 class MemberState(enum.Enum):
-    """The state of one member on its way to its target."""
+    """The state of one member relative to its target."""
 
     STABLE = "stable"
     UNREVOKED = "unrevoked"
@@ -79,14 +77,14 @@ class MemberState(enum.Enum):
 
 
 class TopicShape(NamedTuple):
-    """A topic as an assignor sees it."""
+    """The facts about a topic that an assignor uses."""
 
     topic_id: uuid.UUID
     partition_count: int
 
 
 class Heartbeat(NamedTuple):
-    """A request of a member (ConsumerGroupHeartbeat); None stands for what is as before."""
+    """A request of a member (ConsumerGroupHeartbeat). None means unchanged."""
 
     member_id: str
     member_epoch: int
@@ -102,12 +100,12 @@ class Heartbeat(NamedTuple):
 
     @property
     def has_topics(self) -> bool:
-        """True when the member says what it subscribes to."""
+        """True if the heartbeat has the member's subscription."""
         return self.topic_names is not None or self.topic_pattern is not None
 
     @property
     def size(self) -> int:
-        """Bytes that the group keeps of the member's own words; 0: the former words stay."""
+        """The size of the member's texts. If it is 0, the stored texts do not change."""
         if not self.has_topics:
             return 0
         names = self.topic_names or ()
@@ -116,24 +114,24 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """A member that says everything wants to be told everything."""
+        """True if every field is set. Such a member expects a complete answer."""
         return self.rebalance_timeout_ms != UNCHANGED and self.has_topics and self.owned is not None
 
 
 class HeartbeatAnswer(NamedTuple):
-    """The answer to a heartbeat that is not refused."""
+    """The answer to an accepted heartbeat."""
 
     member_id: str
     member_epoch: int
     assignment: Places | None = None
-    """The places of the member; None: as the member knows them."""
+    """The places of the member, or None if they are unchanged."""
 
 
 class HeartbeatRefusedError(Exception):
-    """A heartbeat that gets an error.
+    """A heartbeat was rejected.
 
     Attributes:
-        error: Kafka's code.
+        error: Kafka's error code.
     """
 
     def __init__(self, error: BrokerError, sentence: str) -> None:
@@ -142,7 +140,7 @@ class HeartbeatRefusedError(Exception):
 
 
 class ConsumerLimits(NamedTuple):
-    """The bounds that a server sets (Kafka's group.consumer.* options)."""
+    """The limits of the server (Kafka's group.consumer.* options)."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -151,7 +149,7 @@ class ConsumerLimits(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ConsumerMember:
-    """One member, with what it said last."""
+    """One member, with its last heartbeat."""
 
     member_id: str
     instance_id: str | None
@@ -162,23 +160,23 @@ class ConsumerMember:
     topic_names: frozenset[str] = frozenset()
     topic_pattern: str = NO_PATTERN
     matched_names: frozenset[str] = frozenset()
-    """The topics that its pattern matched at its last heartbeat."""
+    """The topics that matched its pattern at its last heartbeat."""
     assignor: str | None = None
     epoch: int = JOINS
     former_epoch: int = JOINS
     state: MemberState = MemberState.STABLE
     assigned: Places = NO_PLACES
-    """The places that the member has and keeps."""
+    """The places that the member owns and may keep."""
     revoked: Places = NO_PLACES
-    """The places that the member has still to give up."""
+    """The places that the member has to revoke."""
     size: int = 0
-    """Bytes that it says about itself."""
+    """The size of its texts."""
     expires_at_ms: float = 0.0
     revoked_until_ms: float = math.inf
 
     @property
     def subscribed_names(self) -> frozenset[str]:
-        """The topics that it wants, by name and by pattern."""
+        """The topics that it subscribes to, by name and by pattern."""
         return self.topic_names | self.matched_names
 
 
@@ -189,15 +187,15 @@ class ConsumerGroup:
 
     Attributes:
         group_id: its name.
-        limits: the bounds that the server sets.
+        limits: the limits of the server.
         generation: the group epoch.
-        assignment_epoch: the group epoch for which `targets` was made.
-        assignor: the name of the assignor that made `targets`.
-        members: member id -> member, in the order in which they came.
-        targets: member id -> the places that the member is to have.
-        owners: place -> the id of the member that has it.
-        size: bytes that the members say about themselves.
-        size_max: a heartbeat that would bring more bytes is refused.
+        assignment_epoch: the group epoch of `targets`.
+        assignor: the name of the assignor that computed `targets`.
+        members: the members by id, in the order of arrival.
+        targets: the target places by member id.
+        owners: the owning member id by place.
+        size: the size of the members' texts.
+        size_max: the largest size. A heartbeat that would exceed it is rejected.
     """
 
     group_id: str
@@ -211,9 +209,9 @@ class ConsumerGroup:
     size: int = 0
     size_max: float = math.inf
     _static: dict[str, str] = field(default_factory=dict)
-    """Instance id -> member id."""
+    """Member ids by instance id."""
     _shapes: Mapping[str, TopicShape] = field(default_factory=dict)
-    """The topics that members subscribe to, as the last target saw them."""
+    """The subscribed topics at the time of the last targets."""
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -236,17 +234,16 @@ class ConsumerGroup:
         now_ms: float,
         matching: Callable[[str], frozenset[str]],
     ) -> HeartbeatAnswer:
-        """A member joins, tells that it lives, tells its places or its topics, or leaves.
+        """Handles a heartbeat: a join, a report of places or topics, or a leave.
 
         Args:
             request: the heartbeat.
-            topics: every topic that there is.
+            topics: every topic.
             now_ms: the time.
-            matching: the topics that match a pattern and that the member may know of; it refuses by
-                HeartbeatRefusedError.
+            matching: returns the topics that match a pattern and that the member may see. Raises HeartbeatRefusedError.
 
         Raises:
-            HeartbeatRefusedError: nothing has changed.
+            HeartbeatRefusedError: the heartbeat was rejected and changed nothing.
         """
         self._check(request)
         if request.member_epoch < JOINS:
@@ -258,7 +255,7 @@ class ConsumerGroup:
         is_new = len(self.members) > former_count
         before = member.assigned
         member.expires_at_ms = now_ms + self.limits.session_timeout_ms
-        # The last condition is true if a topic that a member subscribes to came, went or grew.
+        # The last condition is true if a subscribed topic was created, deleted or grew.
         if self._note(member, request, names) or is_new or self._subscribed(topics) != self._shapes:
             self.generation += 1
         if self.generation > self.assignment_epoch:
@@ -269,26 +266,26 @@ class ConsumerGroup:
 
     @staticmethod
     def _check(request: Heartbeat) -> None:
-        """Refuses a heartbeat that no client of Kafka's sends."""
+        """Rejects a heartbeat that no Kafka client sends."""
         problem = None
         if not request.member_id:
             problem = "a heartbeat needs a member id"
         elif "" in (request.instance_id, request.rack_id):
-            problem = "an instance id and a rack id may be null, not empty"
+            problem = "an instance id or a rack id may be null but not empty"
         elif request.member_epoch < IS_AWAY:
-            problem = f"{request.member_epoch} is no member epoch"
+            problem = f"{request.member_epoch} is not a member epoch"
         elif request.member_epoch == IS_AWAY and request.instance_id is None:
-            problem = "a member that leaves for a while needs an instance id"
+            problem = "a member that leaves temporarily needs an instance id"
         elif request.member_epoch == JOINS and (request.rebalance_timeout_ms < 0 or not request.has_topics):
-            problem = "a member that joins names its rebalance time-out and its topics"
+            problem = "a joining member needs a rebalance time-out and topics"
         elif request.member_epoch == JOINS and request.owned:
-            problem = "a member that joins has no partitions"
+            problem = "a joining member cannot have partitions"
         if problem is not None:
             raise HeartbeatRefusedError(BrokerError.INVALID_REQUEST, problem)
         if request.assignor is not None and request.assignor not in ASSIGNORS:
             known = ", ".join(ASSIGNORS)
             raise HeartbeatRefusedError(
-                BrokerError.UNSUPPORTED_ASSIGNOR, f"there is no assignor {request.assignor!r}; this server has {known}"
+                BrokerError.UNSUPPORTED_ASSIGNOR, f"unknown assignor {request.assignor!r}: use one of {known}"
             )
 
     def _check_size(self, request: Heartbeat) -> None:
@@ -297,14 +294,14 @@ class ConsumerGroup:
         if request.size and growth > 0 and self.size + growth > self.size_max:
             raise HeartbeatRefusedError(
                 BrokerError.GROUP_MAX_SIZE_REACHED,
-                f"the members of the group {self.group_id} say {self.size} bytes about themselves, and {growth} more "
-                "are too many: subscribe to fewer topics, or raise group_memory_max of the server",
+                f"the members of the group {self.group_id} use {self.size} bytes, and {growth} more are too many: "
+                "subscribe to fewer topics, or raise group_memory_max of the server",
             )
 
     # --- members
 
     def _joining(self, request: Heartbeat) -> ConsumerMember:
-        """The member that joins: a new one, one that begins again, or the successor of a static one."""
+        """Returns the member that joins: a new one, one that joins again, or the successor of a static member."""
         former_id = self._static.get(request.instance_id) if request.instance_id is not None else None
         if former_id is not None and former_id != request.member_id:
             return self._successor(self.members[former_id], request)
@@ -321,7 +318,7 @@ class ConsumerGroup:
     def _new_member(self, request: Heartbeat) -> ConsumerMember:
         if len(self.members) >= self.limits.member_count_max:
             raise HeartbeatRefusedError(
-                BrokerError.GROUP_MAX_SIZE_REACHED, f"the group has {len(self.members)} members, and takes no more"
+                BrokerError.GROUP_MAX_SIZE_REACHED, f"the group has the most members allowed, {len(self.members)}"
             )
         member = self.members[request.member_id] = ConsumerMember(request.member_id, request.instance_id)
         if request.instance_id is not None:
@@ -329,14 +326,16 @@ class ConsumerGroup:
         return member
 
     def _successor(self, member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
-        """A static member that was away is back under a new member id, and has its former places."""
+        """Replaces a static member that was away. The successor has a new member id and the former places."""
         if member.epoch != IS_AWAY:
             raise HeartbeatRefusedError(
                 BrokerError.UNRELEASED_INSTANCE_ID,
-                f"the instance id {request.instance_id} belongs to the member {member.member_id} until that one leaves",
+                f"the instance id {request.instance_id} belongs to the member {member.member_id} until it leaves",
             )
         if request.member_id in self.members:
-            raise HeartbeatRefusedError(BrokerError.INVALID_REQUEST, f"the member id {request.member_id} is taken")
+            raise HeartbeatRefusedError(
+                BrokerError.INVALID_REQUEST, f"the member id {request.member_id} is already in use"
+            )
         del self.members[member.member_id]
         self.targets[request.member_id] = self.targets.pop(member.member_id, NO_PLACES)
         member.member_id = request.member_id
@@ -348,7 +347,7 @@ class ConsumerGroup:
         return member
 
     def _known(self, request: Heartbeat) -> ConsumerMember:
-        """The member that speaks, when it is the one that the group knows."""
+        """Returns the member of the heartbeat after checking its epoch."""
         member = self._named(request)
         is_late = (
             request.member_epoch == member.former_epoch
@@ -358,7 +357,7 @@ class ConsumerGroup:
         if request.member_epoch != member.epoch and not is_late:
             raise HeartbeatRefusedError(
                 BrokerError.FENCED_MEMBER_EPOCH,
-                f"the member has epoch {member.epoch}, not {request.member_epoch}: it has to drop its partitions and "
+                f"the member has epoch {member.epoch}, not {request.member_epoch}: it must drop its partitions and "
                 "join again",
             )
         return member
@@ -387,7 +386,7 @@ class ConsumerGroup:
         return HeartbeatAnswer(request.member_id, request.member_epoch)
 
     def leave(self, member_id: str, instance_id: str | None, _now_ms: float) -> BrokerError:
-        """An administrator removes a member (LeaveGroup); a static one may be named by its instance id alone."""
+        """Removes a member for an administrator (LeaveGroup). A static one may be named by its instance id alone."""
         if instance_id is not None:
             found = leaving_member(self._static, member_id, instance_id)
             if isinstance(found, BrokerError):
@@ -408,14 +407,14 @@ class ConsumerGroup:
         self.generation += 1
 
     def _release(self, member: ConsumerMember) -> None:
-        """Nothing belongs to the member any more."""
+        """Releases all places of the member."""
         self._give_up(member)
         for place in member.assigned:
             del self.owners[place]
         member.assigned = NO_PLACES
 
     def _give_up(self, member: ConsumerMember) -> None:
-        """The member has given up the places that it had to."""
+        """Releases the places that the member has revoked."""
         for place in member.revoked:
             del self.owners[place]
         member.revoked = NO_PLACES
@@ -423,17 +422,17 @@ class ConsumerGroup:
         member.state = MemberState.STABLE
 
     def _names_matching(self, request: Heartbeat, matching: Callable[[str], frozenset[str]]) -> frozenset[str]:
-        """The topics that match the pattern of the heartbeat, or the one that its member has already."""
+        """Returns the topics that match the pattern of the heartbeat or, without one, the member's stored pattern."""
         pattern = request.topic_pattern
         if pattern is None:
-            # The member that sent the heartbeat or, if it is static, the member that it replaces.
+            # The member that sent the heartbeat or, if it is a new static member, its predecessor.
             known_id = self._static.get(request.instance_id) if request.instance_id is not None else None
             former = self.members.get(known_id or request.member_id)
             pattern = NO_PATTERN if former is None else former.topic_pattern
         return matching(pattern) if pattern else frozenset()
 
     def _note(self, member: ConsumerMember, request: Heartbeat, matched_names: frozenset[str]) -> bool:
-        """Takes over what a heartbeat says; True when the target depends on it."""
+        """Stores the fields of a heartbeat. Returns True if the target depends on a change."""
         former = member.subscribed_names, member.assignor
         member.client_id, member.client_host = request.client_id, request.client_host
         if request.rack_id is not None:
@@ -459,7 +458,7 @@ class ConsumerGroup:
         return {name: topics[name] for name in names if name in topics}
 
     def _assign(self, topics: Mapping[str, TopicShape]) -> None:
-        """Makes the target of each member, by the assignor that most ask for, and the group epoch its epoch."""
+        """Computes all targets for the present group epoch, with the assignor that most members request."""
         self._shapes = self._subscribed(topics)
         asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         self.assignor = asked.most_common(1)[0][0] if asked else DEFAULT_ASSIGNOR
@@ -475,7 +474,7 @@ class ConsumerGroup:
     # --- reconciliation
 
     def _reconcile(self, member: ConsumerMember, owned: Places | None, now_ms: float) -> None:
-        """Takes the member one step nearer to its target."""
+        """Moves the member one step toward its target."""
         if member.state is MemberState.STABLE and member.epoch == self.assignment_epoch:
             return
         if member.state is MemberState.UNREVOKED:
@@ -495,7 +494,7 @@ class ConsumerGroup:
         self._take_over(member, target)
 
     def _take_over(self, member: ConsumerMember, target: Places) -> None:
-        """Gives the member the free places of its target; it comes to the target's epoch."""
+        """Assigns the free places of the target to the member, and sets its epoch to the target's."""
         free = frozenset(place for place in target if place not in self.owners)
         member.assigned |= free
         self.owners.update(dict.fromkeys(free, member.member_id))
@@ -506,11 +505,11 @@ class ConsumerGroup:
     # --- offsets
 
     def commit_problem(self, member_id: str, _instance_id: str | None, epoch: int, _now_ms: float) -> BrokerError:
-        """Whether this member may commit offsets now."""
+        """Returns whether this member may commit offsets now."""
         return BrokerError.NONE if epoch < 0 and not self.members else self.epoch_problem(member_id, epoch)
 
     def epoch_problem(self, member_id: str, epoch: int) -> BrokerError:
-        """Whether this is a member at its own epoch."""
+        """Returns whether the member exists and has this epoch."""
         member = self.members.get(member_id)
         if member is None:
             return BrokerError.UNKNOWN_MEMBER_ID
@@ -520,20 +519,20 @@ class ConsumerGroup:
 
     @property
     def deadline_ms(self) -> float:
-        """When `tick` has something to do at the latest; infinite: never."""
+        """The next time at which `tick` has work. Infinite if there is none."""
         deadlines = (min(member.expires_at_ms, member.revoked_until_ms) for member in self.members.values())
         return min(deadlines, default=math.inf)
 
     def tick(self, now_ms: float) -> None:
-        """Removes the members that were silent, or gave nothing up, for too long."""
+        """Removes the members whose session or revocation has timed out."""
         for member in list(self.members.values()):
             if min(member.expires_at_ms, member.revoked_until_ms) <= now_ms:
                 self._remove(member)
 
     @property
     def is_unused(self) -> bool:
-        """True while the group has no member."""
+        """True if the group has no member."""
         return not self.members
 
     def drop(self, token: Hashable) -> None:
-        """A client went away; no heartbeat waits for an answer, so nothing is to be done."""
+        """Does nothing, because no heartbeat waits for an answer."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests of consumer groups of KIP-848: ConsumerGroupHeartbeat and ConsumerGroupDescribe (`consumer_group`)."""
+"""The requests of KIP-848 groups: ConsumerGroupHeartbeat and ConsumerGroupDescribe (`consumer_group`)."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
 from shmaccum.log.server.users import ANYBODY, User
 
 CONSUMER_PROTOCOL = 1
-"""The type of a member: it uses KIP-848."""
+"""The member type of KIP-848."""
 NO_OPERATIONS = -(2**31)
-"""Of authorized operations: nobody asked."""
+"""The value of authorized operations if they were not requested."""
 SHAPES_KEPT_MS = 1000
-"""How long the numbers of partitions are taken to be as they were."""
+"""The time for which the list of topics is cached."""
 TopicNames = Callable[[uuid.UUID], str | None]
 
 
 @final
 class ConsumerRequests:
-    """Requests of members of KIP-848.
+    """Handles requests of KIP-848 members.
 
     Args:
-        groups: their coordinator.
+        groups: the coordinator.
         topics: the topics that the server serves.
     """
 
@@ -90,7 +90,7 @@ class ConsumerRequests:
         }
 
     def _matching(self, user: User, pattern: str) -> frozenset[str]:
-        """The topics that match a pattern and that the principal sees."""
+        """Returns the topics that match a pattern and are visible to the principal."""
         try:
             names = self._patterns.matching(pattern, self._topic_shapes())
         except InvalidArgumentError as error:
@@ -98,7 +98,7 @@ class ConsumerRequests:
         return names if user is ANYBODY else frozenset(name for name in names if user.sees("topic", name))
 
     def _topic_shapes(self) -> Mapping[str, TopicShape]:
-        """Every topic that has an id, looked at anew from time to time: a sender beside the server makes more."""
+        """Returns every topic with an id. The cache is refreshed regularly, because a sender may create topics."""
         now_ms = self._groups.now_ms()
         if now_ms >= self._shapes_until_ms:
             shapes = {
@@ -112,7 +112,7 @@ class ConsumerRequests:
         return self._shapes
 
     def describe(self, call: Call) -> Stepwise[Values]:
-        """ConsumerGroupDescribe: the groups whose members use KIP-848; Kafka's tools ask DescribeGroups for others."""
+        """ConsumerGroupDescribe of KIP-848 groups. Kafka's tools use DescribeGroups for others."""
         groups = yield from answer_each(call.message.group_ids, self._described)
         return {"groups": groups}
 
@@ -123,7 +123,7 @@ class ConsumerRequests:
 
 
 def _heartbeat_of(call: Call) -> Heartbeat:
-    """The heartbeat that a request brings. Version 0 lets the server choose the id of a member that joins."""
+    """Decode a heartbeat. In version 0, the server chooses the id of a joining member."""
     message = call.message
     is_nameless = not message.member_id and message.member_epoch == JOINS and call.version == 0
     names, topics = message.subscribed_topic_names, message.topic_partitions
@@ -153,13 +153,13 @@ def _by_topic(places: Places) -> dict[uuid.UUID, list[int]]:
 
 
 def refusal_values(error: BrokerError, sentence: str | None) -> Values:
-    """The answer to a heartbeat that gets an error."""
+    """Return the response to a rejected heartbeat."""
     nothing: Values = {"member_id": None, "member_epoch": 0, "heartbeat_interval_ms": 0, "assignment": None}
     return {**nothing, "error_code": error, "error_message": sentence}
 
 
 def described_values(group_id: str, group: ConsumerGroup | None, name_of: TopicNames) -> Values:
-    """A group as ConsumerGroupDescribe has it; None: there is none of this type."""
+    """Return a group as in ConsumerGroupDescribe. If it is None, return the error for an unknown group."""
     values: Values = {
         "group_id": group_id,
         "error_code": BrokerError.NONE,
@@ -167,7 +167,7 @@ def described_values(group_id: str, group: ConsumerGroup | None, name_of: TopicN
         "authorized_operations": NO_OPERATIONS,
     }
     if group is None:
-        missing = {"error_code": BrokerError.GROUP_ID_NOT_FOUND, "error_message": f"{group_id} is no consumer group"}
+        missing = {"error_code": BrokerError.GROUP_ID_NOT_FOUND, "error_message": f"{group_id} is not a consumer group"}
         nothing = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": []}
         return {**values, **missing, **nothing}
     return {

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The coordinator of consumer groups: one state machine and one offsets file for each group of a log.
 
-A group has one of two state machines: `Group` for members of the classic protocol, `ConsumerGroup` for those of
-KIP-848. Members of both kinds never share a group. A group without members becomes one of the other kind by a join.
+A group has one of two state machines: `Group` for members of the classic protocol, `ConsumerGroup` for members of
+KIP-848. A group never has members of both. The first join of an empty group selects its state machine.
 
-A group is loaded when a request needs it: its lock is taken, its file read. Offsets and the generation are in the file
-before they are answered. Members are not in the file, so after a restart they get UNKNOWN_MEMBER_ID and join again.
+A group is loaded when a request needs it: its lock is taken, and its file is read. Offsets and the generation are
+written to the file before a response is sent. Members are not, so after a restart they get UNKNOWN_MEMBER_ID and join
+again.
 
-A refused request creates no group and leaves no file. Groups end as in Kafka: a group without members is deleted when
-its last commit, or the end of its last member, is older than `offsets_retention_ms`. If it has no offset, it is deleted
-after `EMPTY_KEPT_S`. At most `GROUP_COUNT_MAX` groups exist.
+A rejected request creates no group and no file. Groups expire as in Kafka: a group without members is deleted when its
+last commit or the removal of its last member is older than `offsets_retention_ms`. Without offsets, it is deleted after
+`EMPTY_KEPT_S`. At most `GROUP_COUNT_MAX` groups exist.
 """
 
 from __future__ import annotations
@@ -58,22 +59,22 @@ from shmaccum.log.server.topics import LogTopics
 logger = logging.getLogger(__name__)
 
 METADATA_SIZE_MAX = 4096
-"""Characters of the metadata of an offset, as Java counts them (offset.metadata.max.bytes)."""
+"""The most characters of an offset's metadata, as counted by Java (offset.metadata.max.bytes)."""
 GROUP_SHARE_MAX = 0.25
-"""Of the memory of all groups, the share that one group may have."""
+"""The share of the memory of all groups that one group may use."""
 LOADED_MAX, LOADED_PARTS = 1000, 16
-"""Groups that are loaded at once: so many, or this part of the limit of open files, because each has two. As many more
-are kept as they were read last."""
+"""The most loaded groups, and the part of the open-files limit that they may use, because each has two files. As many
+unloaded offsets files are cached."""
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
-"""The kinds of groups, as ListGroups tells them."""
+"""The types of groups, as in ListGroups."""
 CONSUMER = "consumer"
 SETTLED = {GroupState.STABLE, GroupState.EMPTY}
 GROUP_COUNT_MAX = 10_000
-"""Groups of a log: each has two files. A further group is refused with GROUP_MAX_SIZE_REACHED."""
+"""The most groups of a log; each has two files. Further groups are rejected with GROUP_MAX_SIZE_REACHED."""
 EMPTY_KEPT_S = 600.0
-"""How long a group without members and offsets is kept (offsets.retention.check.interval.ms)."""
+"""The time after which a group without members and offsets is deleted (offsets.retention.check.interval.ms)."""
 RETAINED_PER_CALL = 20
-"""Groups that one call of `retain` examines: each costs a look at its file."""
+"""The number of groups that one call of `retain` examines; each requires reading its file."""
 
 
 def _new_member_id(client_id: str) -> str:
@@ -81,7 +82,7 @@ def _new_member_id(client_id: str) -> str:
 
 
 class Loaded:
-    """A group, and its files."""
+    """A loaded group with its files."""
 
     def __init__(self, directory: str, group_id: str, limits: GroupLimits, *, is_synced: bool) -> None:
         self.lock = GroupLock(directory, group_id)
@@ -94,19 +95,19 @@ class Loaded:
         self.noted_generation = self.file.generation
 
     def as_classic(self, limits: GroupLimits) -> Group | None:
-        """The group for members of the classic protocol; None: it has members of the other one."""
+        """Returns the group for classic members, or None if it has KIP-848 members."""
         if isinstance(self.group, ConsumerGroup) and not self.group.members:
             self.group = Group(self.group.group_id, limits, _new_member_id, generation=self.group.generation)
         return self.group if isinstance(self.group, Group) else None
 
     def as_consumer(self, limits: ConsumerLimits) -> ConsumerGroup | None:
-        """The group for members of KIP-848; None: it has members of the classic protocol."""
+        """Returns the group for KIP-848 members, or None if it has classic members."""
         if isinstance(self.group, Group) and self.group.state is GroupState.EMPTY:
             self.group = ConsumerGroup(self.group.group_id, limits, generation=self.group.generation)
         return self.group if isinstance(self.group, ConsumerGroup) else None
 
     def store_generation(self) -> None:
-        """Writes a new generation down, or a new group epoch."""
+        """Writes a new generation or group epoch to the file."""
         group = self.group
         if group.generation == self.noted_generation:
             return
@@ -120,12 +121,12 @@ class Loaded:
 
     @property
     def is_unused(self) -> bool:
-        """True for a group that has nothing to remember: no member, no offset and no file."""
+        """True if there is nothing to store: no member, no offset and no file."""
         return self.file.is_missing and self.group.is_unused
 
     @property
     def is_idle(self) -> bool:
-        """No member would notice that the group is unloaded."""
+        """True if the group can be unloaded, because it has no members."""
         return self.group.state in {GroupState.EMPTY, ConsumerGroupState.EMPTY}
 
     @property
@@ -152,14 +153,14 @@ class Coordinator:
     """All groups of a log directory.
 
     Args:
-        directory: of the log.
-        topics: to know which partitions there are.
-        limits: the bounds for members of the classic protocol.
-        consumer_limits: the bounds for members of KIP-848.
-        memory_max: bytes that the members of all groups say about themselves, and of their assignments.
-        offsets_retention_ms: how long a group without members is kept.
-        is_synced: commits are on disk before they are answered.
-        clock_ms: a clock that goes on evenly, in milliseconds.
+        directory: the log.
+        topics: the topics, to check which partitions exist.
+        limits: the limits for classic members.
+        consumer_limits: the limits for KIP-848 members.
+        memory_max: the most bytes of metadata and assignments of all groups.
+        offsets_retention_ms: the time after which a group without members is deleted.
+        is_synced: whether commits are synced to disk before the response.
+        clock_ms: a monotonic clock in milliseconds.
     """
 
     def __init__(
@@ -183,29 +184,29 @@ class Coordinator:
         self._is_synced = is_synced
         self._clock_ms = clock_ms
         self.address = ""
-        """HOST:PORT of the server, for commands of this host."""
+        """HOST:PORT of the server, for commands on this host."""
         self._groups: dict[str, Loaded] = {}
         self._read_files: OrderedDict[str, OffsetsFile] = OrderedDict()
-        """Files of groups that are not loaded, as they were read last; the oldest go first."""
+        """The last read files of unloaded groups, the oldest first."""
         self._loaded_max = share(LOADED_MAX, LOADED_PARTS)
         self._group_count = len(offsets_paths(directory))
         self._to_retain: list[str] = []
-        """Paths of offsets files that `retain` has still to examine in this pass."""
+        """Paths of the offsets files that `retain` has not examined in this pass."""
         self._refused: set[str] = set()
         self._deadline_ms: float | None = None
 
     def now_ms(self) -> float:
-        """The time, by the clock of the groups."""
+        """Returns the time on the clock of the groups."""
         return self._clock_ms()
 
     # --- groups
 
     def loaded(self, group_id: str) -> Loaded | None:
-        """A group that is in memory."""
+        """Returns a group if it is loaded, or None."""
         return self._groups.get(group_id)
 
     def load(self, group_id: str, *, has_members: bool = True) -> Loaded | BrokerError:
-        """The group, ready to be written; or why not. The group without a name has no members (KIP-289)."""
+        """Returns the group, loaded for writing, or an error. The group with an empty name has no members (KIP-289)."""
         if not group_id and has_members:
             return BrokerError.INVALID_GROUP_ID
         self._deadline_ms = None  # the request may set an earlier one
@@ -218,10 +219,10 @@ class Coordinator:
             try:
                 loaded = Loaded(self._directory, group_id, self.limits, is_synced=self._is_synced)
             except GroupModeError:
-                # JoinGroup has no room for a sentence, so the server's log has it, once for each group.
+                # A JoinGroup response has no message, so it is logged, once for each group.
                 if group_id not in self._refused:
                     self._refused.add(group_id)
-                    logger.warning("remote members are refused: %s", local_groups.refusal(group_id))
+                    logger.warning("remote members were rejected: %s", local_groups.refusal(group_id))
                 return BrokerError.INCONSISTENT_GROUP_PROTOCOL
             except (LogBusyError, CorruptLogError, OSError):
                 return BrokerError.COORDINATOR_NOT_AVAILABLE
@@ -232,11 +233,11 @@ class Coordinator:
         return loaded
 
     def _sign(self, loaded: Loaded) -> None:
-        with contextlib.suppress(OSError):  # commands cannot find this server then
+        with contextlib.suppress(OSError):  # then commands cannot find this server
             loaded.lock.write_address(self.address)
 
     def local_members(self, group_id: str) -> list[LocalMember]:
-        """The members of a group that needs no server; none of a group that this server has loaded."""
+        """Returns the members of a local group. A group that this server has loaded has none."""
         if group_id in self._groups or not group_id:
             return []
         with contextlib.suppress(OSError):
@@ -244,7 +245,7 @@ class Coordinator:
         return []
 
     def _unload_one(self) -> bool:
-        """Lets go of a group without members; its offsets and its generation are in its file."""
+        """Unloads a group without members. Its offsets and generation are in its file."""
         idle = next((name for name, one in self._groups.items() if one.is_idle), None)
         if idle is None:
             return False
@@ -254,22 +255,22 @@ class Coordinator:
     def load_known(
         self, group_id: str, missing: BrokerError = BrokerError.UNKNOWN_MEMBER_ID, *, has_members: bool = True
     ) -> Loaded | BrokerError:
-        """As `load`, for a request that makes no group: for a group that does not exist, `missing` is the error."""
+        """As `load`, but returns the error `missing` if the group does not exist."""
         if (group_id or not has_members) and group_id not in self._groups and not has_group(self._directory, group_id):
             return missing
         return self.load(group_id, has_members=has_members)
 
     def release_unused(self, loaded: Loaded) -> None:
-        """Forgets a group that has nothing to remember, and removes its lock file."""
+        """Unloads a group that has nothing to store, and removes its lock file."""
         if loaded.is_unused and self._groups.get(loaded.group.group_id) is loaded:
             del self._groups[loaded.group.group_id]
             self._group_count -= 1
-            with contextlib.suppress(OSError):  # an empty lock file stays
+            with contextlib.suppress(OSError):  # then an empty lock file remains
                 loaded.lock.remove_files()
             loaded.close()
 
     def settle(self, loaded: Loaded) -> None:
-        """Writes a new generation down, and sends the answers that were decided."""
+        """Writes a new generation to the file, then sends the answers that were decided."""
         loaded.store_generation()
         self._send_answers(loaded)
         self.release_unused(loaded)
@@ -283,14 +284,14 @@ class Coordinator:
 
     @property
     def deadline_ms(self) -> float:
-        """When `tick` has something to do at the latest."""
+        """The next time at which `tick` has work."""
         if self._deadline_ms is None:
             deadlines_ms = (loaded.group.deadline_ms for loaded in self._groups.values())
             self._deadline_ms = min(deadlines_ms, default=math.inf)
         return self._deadline_ms
 
     def tick(self) -> None:
-        """Ends sessions and rounds whose time is over."""
+        """Ends sessions and rounds whose time has passed."""
         now_ms = self._clock_ms()
         if now_ms < self.deadline_ms:
             return
@@ -301,9 +302,9 @@ class Coordinator:
                 self.settle(loaded)
 
     def retain(self) -> None:
-        """Deletes groups that no process has used for long, a few in each call. Call it once a second.
+        """Deletes groups that were unused for long, a few in each call. Called once a second.
 
-        Groups whose lock file was removed or replaced are locked again.
+        If the lock file of a loaded group was removed or replaced, the group is locked again.
         """
         for loaded in [each for each in self._groups.values() if not each.lock.has_its_name]:
             self._lock_again(loaded)
@@ -317,13 +318,13 @@ class Coordinator:
         del self._to_retain[-RETAINED_PER_CALL:]
 
     def _lock_again(self, loaded: Loaded) -> None:
-        """Locks a group in its new lock file. If another process has that lock, the members are told to join anew."""
+        """Locks a group in its new lock file. If another process holds that lock, the members must join again."""
         group_id = loaded.group.group_id
         try:
             lock = GroupLock(self._directory, group_id)
         except LogBusyError as error:
             logger.error(
-                "the files of the group %r were removed, and this server has it no longer: %s", group_id, error
+                "the files of the group %r were removed, and another process took the group: %s", group_id, error
             )
             if isinstance(loaded.group, Group):
                 loaded.group.remove_all()
@@ -331,9 +332,9 @@ class Coordinator:
             loaded.close()
             del self._groups[group_id]
         except OSError:
-            return  # the log is away: requests say so, and the next call tries again
+            return  # the log is missing: requests report it, and the next call retries
         else:
-            logger.error("the files of the group %r were removed or replaced. The group is locked again", group_id)
+            logger.error("the files of the group %r were removed or replaced; the group was locked again", group_id)
             loaded.lock.release()
             loaded.lock = lock
             self._sign(loaded)
@@ -347,31 +348,31 @@ class Coordinator:
         if file.pending or (file.offsets and age_s * 1000 < self._offsets_retention_ms):
             return
         if self.delete(group_id) is BrokerError.NONE:
-            logger.info("the group %r is deleted: it had no members for %.0f s", group_id, age_s)
+            logger.info("the group %r was deleted: it had no members for %.0f s", group_id, age_s)
 
     def drop(self, call: Call) -> None:
-        """The connection of a request that waits ended."""
+        """Drops a waiting request whose connection ended."""
         loaded = self._groups.get(getattr(call.message, "group_id", ""))
         if loaded is not None:
             loaded.group.drop(call)
 
     def size_max(self, group: Group | ConsumerGroup) -> float:
-        """Bytes that a group may have now: a share of the memory of all groups, as far as the others leave it."""
+        """Returns the most bytes that a group may use now: its share, limited by what the other groups use."""
         others = sum(one.group.size for one in self._groups.values()) - group.size
         return min(self._memory_max * GROUP_SHARE_MAX, self._memory_max - others)
 
     def commit_of_transaction(
         self, call: Call, offsets: Mapping[TopicPartition, Committed], errors: dict[TopicPartition, BrokerError]
     ) -> dict[TopicPartition, BrokerError] | BrokerError:
-        """TxnOffsetCommit: the valid offsets are in the file, and count when the transaction is committed.
+        """TxnOffsetCommit: writes the valid offsets to the file. They take effect if the transaction is committed.
 
         Args:
             call: the request.
-            offsets: those that are valid.
-            errors: of the others.
+            offsets: the valid offsets.
+            errors: the errors of the others.
 
         Returns:
-            The errors of single partitions, or that of all.
+            The errors of single partitions, or the error of all.
         """
         message = call.message
         generation = message.generation_id if call.version >= 3 else NO_GENERATION
@@ -399,9 +400,10 @@ class Coordinator:
         return BrokerError.NONE
 
     def end_transaction(self, group_id: str, producer_id: int, *, is_commit: bool) -> bool:
-        """A transaction is decided: its offsets count, or are dropped; False: that is to be tried again.
+        """Commits or drops the offsets of a transaction. Returns False if the caller must retry.
 
-        A group that has none of them is left alone: consumers on this host, or another server, may have its lock.
+        A group without such offsets is not loaded, because consumers on this host, or another server, may hold its
+        lock.
         """
         with contextlib.suppress(CorruptLogError, OSError):
             file = self.file_of(group_id)
@@ -417,7 +419,7 @@ class Coordinator:
         return True
 
     def load_for_commit(self, group_id: str, generation: int, *, has_not_found: bool) -> Loaded | BrokerError:
-        """The group of a commit. Only a commit outside of a generation creates a group, as in Kafka."""
+        """Returns the group of a commit. As in Kafka, only a commit without a generation creates a group."""
         if generation < 0:
             return self.load(group_id, has_members=False)
         return self.load_known(
@@ -427,7 +429,7 @@ class Coordinator:
     def judged_offsets(
         self, message: Any, *, has_epochs: bool
     ) -> Stepwise[tuple[dict[TopicPartition, Committed], dict[TopicPartition, BrokerError]]]:
-        """The offsets of a commit that can be taken, and the errors of the others."""
+        """Returns the valid offsets of a commit, and the errors of the others."""
         errors: dict[TopicPartition, BrokerError] = {}
         offsets: dict[TopicPartition, Committed] = {}
         time_ms = int(time.time() * 1000)
@@ -450,18 +452,18 @@ class Coordinator:
         return BrokerError.OFFSET_METADATA_TOO_LARGE if characters > METADATA_SIZE_MAX else None
 
     def offsets_of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
-        """The offsets of a group."""
+        """Returns the offsets of a group."""
         file = self.file_of(group_id)
         return {} if file is None else file.offsets
 
     def file_of(self, group_id: str) -> OffsetsFile | None:
-        """The offsets file of a group, None where it has none. This call loads no group, and reads the frames alone
-        that a file got since."""
+        """Returns the offsets file of a group, or None, without loading the group. Only new frames of the file are
+        read."""
         loaded = self._groups.get(group_id)
         if loaded is not None:
             return loaded.file
         if not has_group(self._directory, group_id):
-            os.stat(self._directory)  # of a log that is away nobody knows the groups
+            os.stat(self._directory)  # raises if the log is missing, because then its groups are unknown
             self._read_files.pop(group_id, None)
             return None
         file = self._read_files.pop(group_id, None) or OffsetsFile(self._directory, group_id, is_writer=False)
@@ -472,7 +474,7 @@ class Coordinator:
         return file
 
     def known_ids(self) -> Stepwise[Sequence[str]]:
-        """Every group, in order; each file is a step."""
+        """Returns the names of all groups, sorted. Each file is a step."""
         known = {name for name, one in self._groups.items() if not one.group.is_unused}
         for path in offsets_paths(self._directory):
             if (group_id := group_id_of(path)) is not None:
@@ -507,7 +509,7 @@ class Coordinator:
         return BrokerError.NONE
 
     def lags(self) -> Stepwise[Sequence[GroupLag]]:
-        """Every group with its state, and the records that it has not consumed yet; each offset is a step."""
+        """Returns every group with its state and lag. Each offset is a step."""
         found = []
         for group_id in (yield from self.known_ids()):
             with contextlib.suppress(CorruptLogError, OSError):
@@ -526,7 +528,7 @@ class Coordinator:
         return max(head.end_offset - committed.offset, 0)
 
     def close(self) -> None:
-        """Lets go of every group."""
+        """Unloads every group."""
         for loaded in self._groups.values():
             loaded.close()
         self._groups.clear()

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clients' connections, and the way of a request through the server.
+"""The connections of clients, and the path of a request through the server.
 
 ::
 
     bytes ──> frame ──> row of the table ──> rule of its rights ──> handler ──> result
-                                                                                   │
-           ┌──────────────── response, a frame in pieces <─────────────────────────┤
-           v                                                  steps, in slices <───┤
-         socket                                  later, by `Call.complete` <───────┘
+                                                                               │
+           ┌──────────────── response, a frame in pieces <─────────────────────┤
+           v                                                  steps, in slices <──┤
+         socket                                  later, by `Call.complete` <──────┘
 
-Rules: nothing here waits for a client or another thread. A connection has one request under way. A request whose work
-grows with what it names is answered in steps (`steps`), of which the loop takes a few milliseconds at a time. If its
-client leaves, the steps that are left are not taken. A mistake of a client costs its own connection, and so does a
-request that cannot be answered.
+Rules: nothing here blocks on a client or another thread. A connection has at most one request in progress. A request
+whose work grows with the number of names in it is answered in steps (`steps`), a few milliseconds at a time. If its
+client disconnects, the remaining steps are not run. An error of a client, or a request that cannot be answered, closes
+only its own connection.
 """
 
 from __future__ import annotations
@@ -60,35 +60,35 @@ from shmaccum.log.server.worker import Worker
 logger = throttled_logger(__name__)
 
 SLICE_S = 0.005
-"""The time that long requests, or requests that came together, have before the other clients are looked at."""
+"""The time that long or pipelined requests get before other clients are served."""
 AT_ONCE_SIZE_MAX = 32 << 10
-"""Bytes of a request that is decoded in the loop: the library needs 2 µs for each element."""
+"""The most bytes of a request that the loop decodes. kafka-python needs about 2 µs for each element."""
 STALLED_S = 1.0
-"""A request of which nothing arrives for so long is given up, where others wait for its memory."""
+"""While other requests wait for memory, a request without progress for this time is closed."""
 Computed = tuple[Any, Exception | None]
-"""The result of a function that the thread called, or its error."""
+"""The result or the exception of a function that the worker thread called."""
 RequestSteps = Generator["Callable[[], Any] | None", Any, Any]
 
 
 @final
 class Dispatcher:
-    """The connections of a server, and their requests.
+    """The connections of a server and their requests.
 
     Attributes:
-        connections: every client.
+        connections: all clients.
         host_counts: the number of clients from each address.
-        idle: the clients that have nothing under way, by the descriptor of their socket.
-        waiting: the requests without a response yet.
+        idle: the clients without a request in progress, by socket descriptor.
+        waiting: the requests without a response.
 
     Args:
-        table: api key -> type of request.
+        table: the request types by api key.
         topics: the topics that the server serves.
-        fetches: all of them; it takes over those that C has answered.
-        coordinator: of the groups, where joins wait.
-        numbers: where requests are counted.
-        limits: of the frames that arrive.
-        selector: of the server's loop.
-        ring: wakes the server's loop, from any thread.
+        fetches: handles fetches, and records the fetches that C has answered.
+        coordinator: the coordinator of the groups, where joins wait.
+        numbers: counts requests.
+        limits: the limits of incoming frames.
+        selector: the selector of the server's loop.
+        ring: wakes the server's loop; thread-safe.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Dispatcher:
         self._judging, self._reading = Worker(ring, "judging"), Worker(ring, "reading")
         self._starved: set[Connection] = set()
         self._under_way: dict[Connection, tuple[Call, RequestSteps]] = {}
-        """Requests that are answered in steps, the one that has waited for its next slice longest first."""
+        """Requests that are answered in steps, the longest wait first."""
         self._runnable: list[Connection] = []
         self._served: Connection | None = None
 
@@ -124,16 +124,16 @@ class Dispatcher:
 
     @property
     def has_work(self) -> bool:
-        """True when a request can go on now."""
+        """True if a request can continue now."""
         return bool(self._runnable or self._under_way)
 
     @property
     def deadline_s(self) -> float:
-        """When `go_on` has something to do at the latest, on the clock of time.monotonic(), if it has no work now."""
+        """The latest time for the next `go_on`, on the clock of time.monotonic(), if there is no work now."""
         return clock.monotonic() + STALLED_S / 4 if self._starved else math.inf
 
     def go_on(self) -> None:
-        """Goes on with the requests that came together, and with a long one, for a slice each."""
+        """Runs pipelined requests and one long request for one slice each."""
         self._take_runnable()
         if self._starved:
             self._feed_starved()
@@ -146,7 +146,7 @@ class Dispatcher:
             self._try_steps(connection, call, steps, (None, None))
 
     def _take_runnable(self) -> None:
-        """Begins the next requests of clients that sent several at once, as many as fit into a slice."""
+        """Starts the next requests of clients that sent several at once, for at most one slice."""
         runnable, self._runnable = self._runnable, []
         end_s = clock.monotonic() + SLICE_S
         for taken, connection in enumerate(runnable, 1):
@@ -156,28 +156,31 @@ class Dispatcher:
                 return
 
     def _feed_starved(self) -> None:
-        """Lets connections read on whose requests waited for memory, as far as there is some."""
+        """Resumes reading from connections that waited for memory, while memory is available."""
         for connection in [each for each in self._starved if each.wants_to_read]:
             self._starved.discard(connection)
             connection.progress_s = clock.monotonic()
             self._await(connection)
 
     def _close_stalled(self) -> None:
-        """Closes the clients that keep memory for requests that do not arrive, while others wait for it."""
+        """While other clients wait for memory, closes clients that hold it without progress."""
         before_s = clock.monotonic() - STALLED_S
         slow = [each for each in self._limits.holders if each.progress_s < before_s and not each.has_frame]
         speaking = wait_readable([each.descriptor for each in slow], 0) if slow and self._starved else []
         for connection in slow if self._starved else []:
-            if connection.descriptor in speaking:  # bytes of it were not read
+            if connection.descriptor in speaking:  # it has bytes that were not read yet
                 continue
-            logger.warning("the connection from %s is closed: others wait for the memory it has", connection.host)
+            logger.warning(
+                "the connection from %s is closed: its request has stalled, and others wait for its memory",
+                connection.host,
+            )
             self.close(connection)
         self._feed_starved()
 
     # --- connections
 
     def add(self, connection: Connection) -> None:
-        """A client that was accepted."""
+        """Adds an accepted client."""
         self.connections.add(connection)
         self.host_counts[connection.host] += 1
         connection.events = selectors.EVENT_READ
@@ -185,9 +188,9 @@ class Dispatcher:
         self._note_idle(connection)
 
     def serve(self, connection: Connection, events: int) -> None:
-        """Reads and writes as far as the events of a socket say, and begins a request that is whole."""
+        """Reads and writes as the events of the socket allow, and starts a request that is complete."""
         try:
-            if not events:  # the kernel tells of a broken connection, even where nothing is wanted of it
+            if not events:  # epoll reports a broken connection even if no event was requested
                 raise ConnectionError("the client closed the connection")
             if events & selectors.EVENT_READ:
                 connection.receive()
@@ -198,7 +201,7 @@ class Dispatcher:
         self.take_frame(connection)
 
     def take_over(self, connection: Connection, outcome: Outcome) -> None:
-        """Goes on after C, which read what a client said, and answered it when it was an ordinary fetch."""
+        """Continues a connection after C has read from it, and has answered the request if it was an ordinary fetch."""
         if isinstance(outcome, Served):
             self._fetches.note_served(outcome)
             self._numbers.note_answered(api_name(FETCH), outcome.took_s)
@@ -212,7 +215,7 @@ class Dispatcher:
             self.take_frame(connection)
 
     def _await(self, connection: Connection) -> None:
-        """Says what the loop is to wait for."""
+        """Sets the events that the loop waits for."""
         if connection.is_ended:
             self.close(connection)
         if connection.is_gone:
@@ -229,14 +232,14 @@ class Dispatcher:
         self._note_idle(connection)
 
     def _note_idle(self, connection: Connection) -> None:
-        """Lets C read what a client says that has nothing under way."""
+        """Lets C read from the connection while it has no request in progress."""
         if connection.may_fetch_at_once:
             self.idle[connection.descriptor] = connection
         else:
             self.idle.pop(connection.descriptor, None)
 
     def _fail(self, connection: Connection, error: Exception) -> None:
-        """Turns an error into the end of this connection alone, also a mistake of ours in one answer."""
+        """Logs an error and closes this connection only, even if the error is a bug of the server."""
         host = connection.host
         if isinstance(error, BadFrameError):
             logger.warning("the connection from %s is closed: %s", host, error)
@@ -247,14 +250,14 @@ class Dispatcher:
         self.close(connection)
 
     def _fail_waiting(self, connection: Connection, call: Call, error: Exception) -> None:
-        """Ends the connection of a request that waited and cannot be answered. An OSError is one of the log."""
+        """Closes the connection of a request that waited and cannot be answered. An OSError comes from the log."""
         if isinstance(error, OSError):
             logger.error("a request from %s that waited could not be answered: %s", call.host, error)
         if self.waiting.get(connection) is call:
             self._fail(connection, error)
 
     def close(self, connection: Connection) -> None:
-        """Ends a connection, and forgets its request. Doing it twice does nothing."""
+        """Closes a connection and drops its request. Idempotent."""
         if connection.is_gone:
             return
         call = self.waiting.pop(connection, None)
@@ -273,7 +276,7 @@ class Dispatcher:
         connection.close()
 
     def close_all(self) -> None:
-        """Ends every connection, and the threads. Doing it twice does nothing."""
+        """Closes every connection and the threads. Idempotent."""
         for connection in list(self.connections):
             self.close(connection)
         self._judging.close()
@@ -282,7 +285,7 @@ class Dispatcher:
     # --- a request
 
     def take_frame(self, connection: Connection) -> None:
-        """Begins the next request of a connection that has none under way."""
+        """Starts the next request of a connection that has none in progress."""
         if connection.is_gone:
             return
         self._served = connection
@@ -290,7 +293,7 @@ class Dispatcher:
             frame = connection.next_frame()
             if frame is not None:
                 self._handle(connection, frame)
-        except OSError as error:  # of the log: `_send` meets those of the socket
+        except OSError as error:  # from the log: `_send` handles errors of the socket
             logger.error("a request from %s could not be answered: %s", connection.host, error)
             self.close(connection)
         except Exception as error:  # noqa: BLE001 - see `_fail`
@@ -305,9 +308,9 @@ class Dispatcher:
             self._send(connection, [encode_unsupported(request, api_versions(self.table))])
             return
         if row is None or not row.version_min <= request.version <= row.version_max:
-            raise BadFrameError(f"request {request.api_key} in version {request.version} was not offered")
+            raise BadFrameError(f"request {request.api_key} in version {request.version} is not supported")
         if request.api_key == PRODUCE and request.version < PRODUCE_VERSION_MIN:
-            raise BadFrameError(f"Produce in version {request.version}: its records have a format of before Kafka 0.11")
+            raise BadFrameError(f"Produce in version {request.version}: its record format is older than Kafka 0.11")
         user = _user_of(connection, request)
         complete = functools.partial(self._complete, connection)
         call = self.waiting[connection] = Call(request, None, connection.host, user, connection.login, complete)
@@ -319,18 +322,18 @@ class Dispatcher:
         self._respond(connection, call, self._result_of(call, row))
 
     def _result_of(self, call: Call, row: RequestType) -> Result:
-        """Calls the handler. A principal with all rights, as without a users file, needs no rule."""
+        """Calls the handler. A principal with all rights, as without a users file, skips the rule."""
         return row.handler(call) if call.user is ANYBODY else row.rule(call, row.handler, self._topics)
 
     def _decoded_and_handled(self, call: Call, row: RequestType) -> Stepwise[Result]:
-        """Decodes a large request in the thread, and handles it."""
+        """Decodes a large request in the thread, then calls the handler."""
         call.message = yield functools.partial(decode, call.request)
         return self._result_of(call, row)
 
     # --- a response
 
     def _respond(self, connection: Connection, call: Call, result: Result) -> None:
-        """Does what the result of a handler says. Each response is built and sent from here."""
+        """Acts on the result of a handler. Every response is built and sent from here."""
         if isinstance(result, dict):
             self._encode(connection, call, call.amended(result))
         elif isinstance(result, Generator):
@@ -339,14 +342,14 @@ class Dispatcher:
             self._send(connection, result)
 
     def _complete(self, connection: Connection, call: Call, result: Result) -> None:
-        """Goes on with a request that waited."""
+        """Continues a request that waited."""
         try:
             self._respond(connection, call, result)
         except Exception as error:  # noqa: BLE001 - see `_fail`
             self._fail_waiting(connection, call, error)
 
     def _encode(self, connection: Connection, call: Call, values: Values) -> None:
-        """Builds a frame and sends it. The frame of a long request is built in the thread."""
+        """Builds a frame and sends it. The frame of a long request is built in a thread."""
         make = functools.partial(encode, call.request, values)
         if not call.is_long:
             self._send(connection, [make()])
@@ -378,7 +381,7 @@ class Dispatcher:
     # --- steps
 
     def _take_steps(self, connection: Connection, call: Call, steps: RequestSteps, computed: Computed) -> None:
-        """Takes steps of a request until it has a result, needs the thread, or has had its slice of the loop's time."""
+        """Runs steps of a request until it has a result, needs a thread, or has used its slice."""
         end_s = clock.monotonic() + SLICE_S
         found, error = computed
         try:
@@ -399,7 +402,7 @@ class Dispatcher:
         )
 
     def _try_steps(self, connection: Connection, call: Call, steps: RequestSteps, computed: Computed) -> None:
-        """Goes on with the steps of a request that waited for a slice, or for the thread."""
+        """Continues the steps of a request that waited for a slice or for a thread."""
         if connection.is_gone:
             steps.close()
             return
@@ -410,10 +413,10 @@ class Dispatcher:
 
 
 def _user_of(connection: Connection, request: Request) -> User:
-    """The principal of a request.
+    """Return the principal of a request.
 
     Raises:
-        BadFrameError: the client has not logged in, or its user is gone.
+        BadFrameError: the client has not logged in, or its user was removed.
     """
     if connection.login is None:
         return ANYBODY
@@ -426,5 +429,5 @@ def _user_of(connection: Connection, request: Request) -> User:
 def _computed(compute: Callable[[], Any]) -> Computed:
     try:
         return compute(), None
-    except Exception as error:  # noqa: BLE001 - it is raised where the request is answered
+    except Exception as error:  # noqa: BLE001 - raised again where the request is answered
         return None, error

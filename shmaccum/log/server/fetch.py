@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch: the records of each partition that a client wants, as ranges of files.
+"""Fetch: the requested records of each partition, as ranges of files.
 
 ::
 
@@ -7,11 +7,11 @@
                                    ^                         └──> parked (long_poll)
                                    └── a partition grew, or the deadline ──┘
 
-The limits are Kafka's: the first batch always goes, whatever its size. A fetch of committed records ends at the last
-stable offset, and its response names the aborted transactions: the client leaves their records out.
+The limits are Kafka's: the first batch is always returned, whatever its size. A fetch of committed records ends at the
+last stable offset. Its response lists the aborted transactions, whose records the client drops.
 
-C answers ordinary fetches by itself (native/python/log/serve_fetch.c). Its decisions are those of this module, which
-answers any other fetch.
+C answers ordinary fetches itself (native/python/log/serve_fetch.c), with the same decisions as this module. This
+module answers all other fetches.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.users import ANYBODY
 
 Head = LogHead | BrokerError | None
-"""A partition, the reason why it may not be fetched, or None: there is none."""
+"""A partition, the reason why it may not be fetched, or None if it does not exist."""
 
 
 @final
 class FetchHandler:
-    """All fetches of a server.
+    """Handles all fetches of a server.
 
     Attributes:
-        ordinary: the tables by which C answers ordinary fetches.
+        ordinary: the tables with which C answers ordinary fetches.
 
     Args:
         topics: the topics that the server serves.
         polls: where fetches wait.
-        numbers: where the bytes are counted that clients fetch.
+        numbers: counts the bytes that clients fetch.
     """
 
     def __init__(self, topics: LogTopics, polls: LongPoll, numbers: ServerNumbers) -> None:
@@ -67,7 +67,7 @@ class FetchHandler:
         self.ordinary = Ordinary(topics.heads, self._sessions.goes_on)
 
     def handle(self, call: Call) -> Result:
-        """Fetch: responds now, in steps if it has many partitions, or parks it."""
+        """Fetch: responds now, or in steps if it has many partitions, or parks it."""
         request = read_request(call.request)
         session = self._sessions.of(request)
         if isinstance(session, BrokerError):
@@ -77,18 +77,18 @@ class FetchHandler:
         return steps if fetch.is_large else take_all(steps)
 
     def wake(self, fetches: Iterable[Fetch]) -> None:
-        """Looks again at the partitions of parked fetches. Each one that has a response by now is completed."""
+        """Checks the partitions of parked fetches again, and completes each fetch that has a response now."""
         for fetch in fetches:
             fetch.has_news = True
             if not fetch.is_looking and self._polls.has(fetch):
                 fetch.call.complete(self._answer_parked(fetch))
 
     def drop(self, call: Call) -> None:
-        """Forgets a fetch that waits: its client is gone."""
+        """Drops a waiting fetch whose client has disconnected."""
         self._polls.drop(call)
 
     def note_served(self, served: Served) -> None:
-        """Takes over what an ordinary fetch changes, which C has answered."""
+        """Applies the state changes of an ordinary fetch that C has answered."""
         self._count(served.found)
         if served.request.session_id != NO_SESSION:
             session = self._sessions.of(served.request)
@@ -96,7 +96,7 @@ class FetchHandler:
                 session.news(served.found)
 
     def _answer_or_park(self, fetch: Fetch) -> Stepwise[list[Piece] | None]:
-        """Each partition is a step, of the look at it and of its parking."""
+        """Checks, then parks, each partition in a step."""
         fetch.is_looking = True
         try:
             response = yield from self._look(fetch)
@@ -118,7 +118,7 @@ class FetchHandler:
             fetch.is_looking = False
 
     def _look(self, fetch: Fetch) -> Stepwise[list[Piece] | None]:
-        """The response, or None. Looks at every partition as long as there are news."""
+        """Returns the response, or None. Checks every partition until no partition has grown during the check."""
         while fetch.has_news:
             fetch.has_news = False
             found = []
@@ -156,7 +156,7 @@ class FetchHandler:
 
 
 def find_each(request: FetchRequest, wanted: Iterable[tuple[Wanted, Head]]) -> Iterator[PartitionRecords]:
-    """The records of each partition, within the limits of the request."""
+    """Yield the records of each partition, within the limits of the request."""
     left, is_first = request.max_bytes, True
     for each, head in wanted:
         one = _find_one(request, each, head, left, is_first=is_first)
@@ -184,7 +184,7 @@ def _find_records(
     readable_end = head.readable_end(is_committed=is_committed)
     is_asked = wanted.offset < readable_end and (size_max > 0 or is_first)
     ranged = head.file_range(wanted.offset, size_max, readable_end) if is_asked else None
-    start_offset, end_offset = head.start_offset, head.end_offset  # which a look into the files may have moved
+    start_offset, end_offset = head.start_offset, head.end_offset  # reading the files may have moved them
     stable_offset = head.stable_offset
     if not start_offset <= wanted.offset <= end_offset:
         return PartitionRecords(wanted, BrokerError.OFFSET_OUT_OF_RANGE, end_offset, start_offset, None, stable_offset)
@@ -197,6 +197,6 @@ def _find_records(
 
 
 def is_enough(request: FetchRequest, found: Sequence[PartitionRecords]) -> bool:
-    """True when there is a response without waiting: an error, enough bytes, or nothing to wait for."""
+    """Return whether to respond without waiting: an error, enough bytes, or nothing to wait for."""
     has_error = any(each.error is not BrokerError.NONE for each in found)
     return has_error or not found or sum(each.size for each in found) >= request.min_bytes

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of Fetch. C reads and writes their fields, and the records never enter Python.
+"""The frames of Fetch. C reads and writes their fields; the records never enter Python.
 
 ::
 
     response = bytes (head, first partition) | FileRange | bytes (rest of it, next partition) | FileRange | ... | bytes
 
-Request and response are Kafka's, version 4 to 17 (native/python/log: fetch_request.c, fetch_answer.c). A range of a
-file may end in the middle of a batch, which clients know.
+Request and response have Kafka's versions 4 to 17 (native/python/log: fetch_request.c, fetch_answer.c). A range of a
+file may end inside a batch, which Kafka clients accept.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from shmaccum.log.server.topics import TopicKey
 
 NO_SESSION = 0
 READ_COMMITTED = 1
-"""Isolation level of a fetch."""
+"""An isolation level of a fetch."""
 FINAL_EPOCH = -1
-"""Of a session: none, or its last fetch (KIP-227)."""
+"""A session epoch: no session, or its last fetch (KIP-227)."""
 
 Piece = bytes | FileRange
 
 
 class Wanted(NamedTuple):
-    """A partition that a fetch asks for."""
+    """A partition that a fetch requests."""
 
     topic: TopicKey
-    """Its name, or from version 13 on its id."""
+    """The name, or from version 13 on the id."""
     partition: int
     offset: int
     size_max: int
@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A fetch as it came."""
+    """A decoded fetch request."""
 
     max_wait_ms: int
     min_bytes: int
@@ -56,7 +56,7 @@ class FetchRequest(NamedTuple):
 
     @property
     def is_committed(self) -> bool:
-        """True when records of open and of aborted transactions are not wanted."""
+        """True if records of open and aborted transactions are excluded."""
         return self.isolation_level == READ_COMMITTED
 
 
@@ -70,7 +70,7 @@ class PartitionRecords(NamedTuple):
     records: FileRange | None = None
     stable_offset: int = -1
     aborted: tuple[tuple[int, int], ...] = ()
-    """Producer id and first offset of the aborted transactions that may have records here."""
+    """The producer id and first offset of each aborted transaction that may have records in this range."""
 
     @property
     def size(self) -> int:
@@ -78,54 +78,54 @@ class PartitionRecords(NamedTuple):
 
 
 class Served(NamedTuple):
-    """An ordinary fetch that was answered."""
+    """An ordinary fetch that C has answered."""
 
     sent: int
-    """Bytes of the answer that the socket took."""
+    """The bytes of the response that were sent."""
     pieces: tuple[Piece, ...]
-    """The whole answer, as long as the socket has not taken all of it."""
+    """The whole response, if it was not sent completely."""
     found: list[PartitionRecords]
     request: FetchRequest
     took_s: float
-    """Seconds from the look at the socket to the answer."""
+    """Seconds from reading the socket to the response."""
 
 
 TYPES = (FetchRequest, Wanted, PartitionRecords, FileRange, Served)
 Outcome = Served | bytes | OSError | None
-"""The find of C at a client: an ordinary fetch, which it answered; other bytes, none at the end of the connection; a
-socket that broke; or None, for C did not look."""
+"""The result of C for a client: an ordinary fetch, which it has answered; other bytes, empty at the end of the
+connection; an error of the socket; or None if C did not read from it."""
 Client = TypeVar("Client")
 
 
 class Ordinary(NamedTuple):
-    """The tables by which C answers an ordinary fetch."""
+    """The tables with which C answers an ordinary fetch."""
 
     heads: dict[Any, LogHead]
-    """The partitions by topic and number, as `LogTopics.heads` has them."""
+    """The partitions by topic and number, from `LogTopics.heads`."""
     goes_on: Callable[[FetchRequest], list[Wanted] | None]
-    """The partitions of a session with which a request goes on, as `Sessions.goes_on` finds them."""
+    """Returns the partitions of the session that a request continues (`Sessions.goes_on`)."""
 
 
 def receive_ready(
     epoll: int, rest_s: float, clients: dict[int, Client], tables: Ordinary, size_max: int
 ) -> list[tuple[Client | int, int, Outcome]]:
-    """Waits for the files of a server's loop; ordinary fetches that come are answered at once (serve_ready.c).
+    """Waits for the files of a server's loop, and answers ordinary fetches at once (serve_ready.c).
 
-    The call goes on with an answer that a socket does not take whole, as soon as the socket has room again.
+    If a socket does not accept a whole response, the call sends the rest when the socket is writable again.
 
     Args:
-        epoll: the descriptor of an epoll with the files, clients with EPOLLIN; it is left so.
-        rest_s: seconds to wait at most.
-        clients: those that have nothing under way, by the descriptor of their socket.
-        tables: those of the server.
+        epoll: the descriptor of an epoll that has the files; clients have EPOLLIN, before and after the call.
+        rest_s: the longest wait in seconds.
+        clients: the clients without a request in progress, by socket descriptor.
+        tables: the tables of the server.
         size_max: the most bytes of a request.
 
     Returns:
-        Of each event its client, its events as epoll tells them, and the outcome. Where C did not look, the descriptor
-        of the file takes the place of the client.
+        For each event: its client, its epoll events and the outcome. If C did not read from the file, its descriptor
+        takes the place of the client.
 
     Raises:
-        OSError: the epoll is none.
+        OSError: the descriptor is not an epoll.
     """
     return serve_ready(epoll, int(rest_s * NS_PER_S), clients, *tables, size_max, TYPES)
 
@@ -134,10 +134,10 @@ def receive_ready(
 
 
 def read_request(request: Request) -> FetchRequest:
-    """A fetch of version 4 to 17.
+    """Decode a fetch of version 4 to 17.
 
     Raises:
-        BadFrameError: it is none.
+        BadFrameError: the body is not such a fetch.
     """
     try:
         return read_fetch(request.body, request.version, FetchRequest, Wanted)
@@ -152,8 +152,8 @@ def write_response(
     error: BrokerError = BrokerError.NONE,
     session_id: int = NO_SESSION,
 ) -> list[Piece]:
-    """The response to a fetch, as pieces to send one after another.
+    """Return the response to a fetch, as pieces to send in order.
 
-    Partitions of one topic that follow one another stand below one name, as in Kafka's own responses.
+    Consecutive partitions of one topic share one topic entry, as in Kafka's responses.
     """
     return write_fetch(request.version, request.correlation_id, error, session_id, found)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stamp of a file: a server reads its keys and users again when theirs changes."""
+"""The stamp of a file, by which a server detects changes of keys and users."""
 
 from __future__ import annotations
 
 import os
 
 Stamp = tuple[int, int, int, int] | None
-"""Inode, size and times of change of a file; None: it is not there."""
+"""Inode, size and change times of a file. None if it does not exist."""
 
 
 def stamp(path: str | None) -> Stamp:
-    """The identity of a file's content."""
+    """Return a value that changes with the contents of the file."""
     if path is None:
         return None
     try:

@@ -6,31 +6,31 @@
                         join                    all have joined           the leader's sync
       ┌──────> EMPTY ───────────> PREPARING ──────────────────> COMPLETING ────────────────> STABLE
       │                           ^   │ ^                          │                           │
-      │    nobody is left         │   │ └───── join, leave, death ─┴────── join, leave, death ─┘
+      │    no member is left      │   │ └──── join, leave, expiry ─┴────── join, leave, expiry ┘
       └───────────────────────────┼───┘
                                   └── another round when a join changes something
 
-Nothing here reads a clock, opens a file or knows a socket. Each call is told the time, and the answers that a call
-decides lie in `Group.answers` until the caller takes them. So the same code runs under a server and in a simulation.
+Nothing here reads a clock, opens a file or uses a socket. Each call gets the time, and the answers that it decides are
+in `Group.answers` until the caller takes them. So the same code runs in a server and in a simulation.
 
 Rules, per state:
 
-* EMPTY: no members. Offsets are kept, and may be committed without a generation.
-* PREPARING: every member has to join again; a join waits (is *parked*) until all have. The first round of an empty
-  group waits ``initial_delay_ms`` for more members, and as long again for each that comes. Later rounds end when all
-  have joined, or at the largest rebalance time-out: dynamic members that did not join are out then, static ones stay.
-* COMPLETING: the generation is counted up, joins are answered, and syncs are parked until the leader's comes. A member
-  that has joined and does not sync until the rebalance time-out is out.
+* EMPTY: no members. Offsets remain, and may be committed without a generation.
+* PREPARING: every member has to join again. A join waits (is *parked*) until all have joined. The first round of an
+  empty group waits ``initial_delay_ms`` for more members, and as long again after each of them. Later rounds end when
+  all have joined, or at the largest rebalance time-out, which removes dynamic members that did not join.
+* COMPLETING: the generation was incremented, and joins were answered. Syncs are parked until the leader's sync arrives.
+  A member that does not sync until the rebalance time-out is removed.
 * STABLE: syncs are answered at once.
 
-A member is alive while it talks: a heartbeat, a join, a sync or a commit within its session time-out. A parked join or
-sync is a sign of life for as long as it is parked. If the connection of a parked request ends, the request still
-counts, as in Kafka: the round ends as soon as all have joined, and only the share of that member waits for its session
-to end. Such a member does not become the leader while another member can.
+A member is alive while it sends a heartbeat, join, sync or commit within its session time-out. While a join or sync is
+parked, the session does not expire. If the connection of a parked request ends, the request still counts, as in Kafka:
+the round ends when all have joined, and only the partitions of that member wait for its session to expire. Such a
+member becomes the leader only if no other member can.
 
-A new dynamic member is given an id first, and has to come back with it (MEMBER_ID_REQUIRED); an id that is not used
-within the session time-out is forgotten. A static member (one with a group instance id) takes over the place of its
-former self, which is fenced; where nothing changed for the group, no round follows.
+A new dynamic member first gets an id and must join again with it (MEMBER_ID_REQUIRED). An id that is not used within
+the session time-out is dropped. A static member (one with a group instance id) replaces its predecessor, which is
+fenced. If this changes nothing for the group, no round follows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NO_GENERATION = -1
 
 
 class GroupState(enum.Enum):
-    """Names as Kafka's tools show them."""
+    """The states of a group. The values are the names in Kafka's tools."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -57,39 +57,39 @@ class GroupState(enum.Enum):
 
 
 class Protocol(NamedTuple):
-    """A way to assign partitions that a member knows, with a message about itself for the leader."""
+    """An assignment protocol of a member, with metadata for the leader."""
 
     name: str
     metadata: bytes
 
 
 class Join(NamedTuple):
-    """A request to take part (JoinGroup)."""
+    """A request to join (JoinGroup)."""
 
     member_id: str
-    """Empty: none yet."""
+    """Empty if the member has no id yet."""
     instance_id: str | None
-    """The group instance id of a static member; None for a dynamic one."""
+    """The group instance id of a static member, or None for a dynamic member."""
     client_id: str
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[Protocol, ...]
-    """The one it likes best first."""
+    """The protocols, the preferred one first."""
     is_member_id_required: bool = True
-    """The request's version knows MEMBER_ID_REQUIRED (4 and later)."""
+    """Whether the version of the request supports MEMBER_ID_REQUIRED (4 and later)."""
     can_skip_assignment: bool = True
-    """The request's version knows skip_assignment (9 and later)."""
+    """Whether the version of the request supports skip_assignment (9 and later)."""
 
     @property
     def size(self) -> int:
-        """Bytes that the member says about itself."""
+        """The size of the member's names and metadata."""
         return sum(len(protocol.name) + len(protocol.metadata) for protocol in self.protocols)
 
 
 class JoinedMember(NamedTuple):
-    """A member, as the leader is told about it."""
+    """A member, as listed for the leader."""
 
     member_id: str
     instance_id: str | None
@@ -106,7 +106,7 @@ class JoinAnswer(NamedTuple):
     protocol: str | None = None
     leader: str = ""
     members: tuple[JoinedMember, ...] = ()
-    """All members; the leader alone is told."""
+    """All members, for the leader only."""
     is_assignment_skipped: bool = False
 
     @property
@@ -147,14 +147,14 @@ class SyncAnswer(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer, and the request it belongs to."""
+    """An answer, and the request that it belongs to."""
 
     token: Hashable
     content: JoinAnswer | SyncAnswer
 
 
 class GroupLimits(NamedTuple):
-    """The bounds that a server sets (Kafka's group.* options)."""
+    """The limits of the server (Kafka's group.* options)."""
 
     session_timeout_ms_min: int = 500
     session_timeout_ms_max: int = 30 * 60_000
@@ -164,17 +164,17 @@ class GroupLimits(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member, with what it said when it joined last."""
+    """One member, with its last join."""
 
     member_id: str
     join: Join
     joining: Hashable | None = None
-    """The parked join; None: it does not wait."""
+    """The parked join, or None."""
     syncing: Hashable | None = None
     is_gone: bool = False
-    """True after the connection of its parked request ended, until the member sends another request."""
+    """True from the end of its parked request's connection until the member's next request."""
     has_synced: bool = False
-    """True when it has synced in this generation."""
+    """Whether it has synced in this generation."""
     assignment: bytes = b""
     expires_at_ms: float = 0.0
 
@@ -192,21 +192,21 @@ class Member:
 
 @dataclass(slots=True)
 class _Round:
-    """When the state that waits for members ends."""
+    """The times of a state that waits for members."""
 
     ends_at_ms: float = math.inf
     is_first: bool = False
-    """True for an empty group's first round, which waits for more members."""
+    """Whether this is the first round of an empty group, which waits for more members."""
     latest_end_ms: float = math.inf
 
 
 def leaving_member(static: Mapping[str, str], member_id: str, instance_id: str) -> str | BrokerError:
-    """The member id of a static member that is to leave; its instance id alone is enough to name it.
+    """Return the member id of a leaving static member, which may be named by its instance id alone.
 
     Args:
-        static: instance id -> member id.
-        member_id: the member id that was told; empty: none was.
-        instance_id: the instance id that was told.
+        static: member ids by instance id.
+        member_id: the member id in the request, or empty.
+        instance_id: the instance id in the request.
     """
     known_id = static.get(instance_id)
     if known_id is None:
@@ -221,13 +221,13 @@ class Group:
 
     Attributes:
         group_id: its name.
-        limits: the bounds that the server sets.
-        new_member_id: makes an id of a client's name; nobody else has it.
-        state, generation, protocol_type, protocol, leader: as DescribeGroups shows them.
-        members: member id -> member, in the order in which they came.
-        size: bytes that the members say about themselves, and of their assignments.
-        size_max: a join or a sync that would bring more bytes is refused.
-        answers: the answers that were decided and that nobody took yet.
+        limits: the limits of the server.
+        new_member_id: makes a unique member id from a client's name.
+        state, generation, protocol_type, protocol, leader: as shown by DescribeGroups.
+        members: the members by id, in the order of arrival.
+        size: the size of the members' metadata and assignments.
+        size_max: the largest size. A join or sync that would exceed it is rejected.
+        answers: the answers that were decided but not taken yet.
     """
 
     group_id: str
@@ -243,25 +243,25 @@ class Group:
     size_max: float = math.inf
     answers: list[Answer] = field(default_factory=list)
     _promised: dict[str, float] = field(default_factory=dict)
-    """Member ids that were given out and not yet used -> until when."""
+    """Member ids that were issued but not used yet, with their expiry times."""
     _static: dict[str, str] = field(default_factory=dict)
-    """Instance id -> member id."""
+    """Member ids by instance id."""
     _round: _Round = field(default_factory=_Round)
 
     @property
     def is_unused(self) -> bool:
-        """True while the group has no member, and no member id was given out."""
+        """True if the group has no member and no issued member id."""
         return not self.members and not self._promised
 
     def take_answers(self) -> list[Answer]:
-        """The answers that were decided since the last call."""
+        """Returns the answers that were decided since the last call."""
         answers, self.answers = self.answers, []
         return answers
 
     # --- join
 
     def join(self, token: Hashable, request: Join, now_ms: float) -> None:
-        """A member wants to take part, or comes to another round. The answer may come later."""
+        """Handles a join, of a new member or in another round. The answer may come later."""
         if (error := self._join_problem(request)) is not None:
             self._answer_join(token, JoinAnswer(error, request.member_id))
         elif not request.member_id:
@@ -283,7 +283,7 @@ class Group:
         return BrokerError.GROUP_MAX_SIZE_REACHED if self.size + growth > self.size_max else None
 
     def _is_consistent(self, request: Join) -> bool:
-        """The group and the newcomer have a protocol in common."""
+        """Returns whether the new member shares a protocol with the group."""
         others = [member for member in self.members.values() if member.member_id != request.member_id]
         if not others:
             return True
@@ -324,7 +324,7 @@ class Group:
         self._park_join(token, member, now_ms)
 
     def _take_over(self, token: Hashable, former_id: str, member_id: str, request: Join, now_ms: float) -> None:
-        """A static member came back under a new member id, to the place of its former self."""
+        """Replaces a static member that joined again under a new member id."""
         member = self.members.pop(former_id)
         self._fence(member)
         is_unchanged = _same_protocols(member.join, request)
@@ -342,7 +342,7 @@ class Group:
             self._park_join(token, member, now_ms)
 
     def _fence(self, member: Member) -> None:
-        """Refuses the requests that the former self still waits for."""
+        """Rejects the parked requests of the predecessor."""
         if member.joining is not None:
             self._answer_join(member.joining, JoinAnswer(BrokerError.FENCED_INSTANCE_ID, member.member_id))
         if member.syncing is not None:
@@ -350,7 +350,9 @@ class Group:
         member.joining = member.syncing = None
 
     def _rejoined_in_place(self, member: Member, *, former_leader: str | None) -> JoinAnswer:
-        """A leader that cannot be told to skip the assignment is told that its former self leads: it assigns none."""
+        """Returns the answer to a leader in a stable group, so that it does not assign again. An old version of
+        JoinGroup
+        cannot skip the assignment, so its answer names the predecessor as the leader."""
         if self.leader == member.member_id and not member.join.can_skip_assignment:
             return self._joined(member)._replace(leader=former_leader or "", members=())
         return self._joined(member)._replace(is_assignment_skipped=self.leader == member.member_id)
@@ -363,19 +365,19 @@ class Group:
         self._note(member, request)
         is_leader = self.leader == member.member_id
         is_known = self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)
-        if is_known and is_unchanged:  # its answer was lost
+        if is_known and is_unchanged:  # the previous answer was lost
             self._hear(member, now_ms)
             self._answer_join(token, self._joined(member))
         else:
             self._park_join(token, member, now_ms)
 
     def _note(self, member: Member, request: Join) -> None:
-        """Takes over what a member says about itself now."""
+        """Stores the member's new join."""
         self.size += request.size - member.join.size
         member.join = request
 
     def _park_join(self, token: Hashable, member: Member, now_ms: float) -> None:
-        """A second join of a member takes the place of the first, of which the client knows nothing any more."""
+        """Parks a join. It replaces an earlier parked join of the member, which the client has abandoned."""
         if member.joining is not None:
             self._answer_join(member.joining, JoinAnswer(BrokerError.UNKNOWN_MEMBER_ID, member.member_id))
         member.joining = token
@@ -408,7 +410,7 @@ class Group:
     # --- rounds
 
     def _prepare(self, now_ms: float) -> None:
-        """Begins a round: everybody has to join."""
+        """Starts a round, in which every member has to join."""
         was_empty = self.state is GroupState.EMPTY
         for member in self.members.values():
             self._give(member, b"")
@@ -427,24 +429,24 @@ class Group:
         return max((_rebalance_timeout_ms(member.join) for member in self.members.values()), default=0)
 
     def _maybe_complete(self, now_ms: float) -> None:
-        """Ends the round as soon as nobody is missing."""
+        """Ends the round if all members have joined."""
         has_all = all(member.joining is not None for member in self.members.values()) and not self._promised
         if self.state is GroupState.PREPARING and has_all and not self._round.is_first:
             self._complete(now_ms)
 
     def _end_of_preparing(self, now_ms: float) -> None:
-        """The time for joining is over."""
+        """Ends the wait for joins."""
         self._round.is_first = False
         for member in list(self.members.values()):
             if member.joining is None and member.instance_id is None:
                 self._remove(member)
         if self.members and not any(member.joining is not None for member in self.members.values()):
-            self._round.ends_at_ms = now_ms + self._rebalance_timeout_ms  # static members alone, and all are away
+            self._round.ends_at_ms = now_ms + self._rebalance_timeout_ms  # only static members, and none has joined
         else:
             self._complete(now_ms)
 
     def _complete(self, now_ms: float) -> None:
-        """Everybody who takes part is known: a new generation."""
+        """Starts a new generation with the present members."""
         self.generation += 1
         if not self.members:
             self.state = GroupState.EMPTY
@@ -479,7 +481,7 @@ class Group:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> None:
-        """A member asks for its assignment; the leader brings everybody's (SyncGroup). The answer may come later."""
+        """Handles a sync (SyncGroup). The leader's sync has all assignments. The answer may come later."""
         error = self._member_problem(member_id, instance_id, generation)
         if error is None and self._contradicts(protocol_type, protocol):
             error = BrokerError.INCONSISTENT_GROUP_PROTOCOL
@@ -506,7 +508,7 @@ class Group:
         return is_other_type or (protocol is not None and protocol != self.protocol)
 
     def _outgrows(self, assignments: Sequence[tuple[str, bytes]]) -> bool:
-        """True when these assignments, instead of those of now, make the group too large."""
+        """Returns whether these assignments, in place of the present ones, would exceed the size limit."""
         former = sum(len(member.assignment) for member in self.members.values()) if assignments else 0
         return self.size - former + sum(len(assignment) for _, assignment in assignments) > self.size_max
 
@@ -533,7 +535,7 @@ class Group:
             self.answers.append(Answer(token, SyncAnswer(error)))
 
     def _end_of_syncing(self, now_ms: float) -> None:
-        """Members that joined and did not sync in time are out."""
+        """Removes the members that did not sync in time."""
         silent = [member for member in self.members.values() if not member.has_synced]
         self._round.ends_at_ms = math.inf
         for member in silent:
@@ -544,7 +546,7 @@ class Group:
     # --- heartbeat, leave, commit
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: float) -> BrokerError:
-        """A sign of life; the answer says whether another round has begun."""
+        """Handles a heartbeat. The answer asks the member to join if another round has started."""
         error = self._member_problem(member_id, instance_id, generation)
         if error is not None:
             return error
@@ -552,7 +554,7 @@ class Group:
         return BrokerError.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else BrokerError.NONE
 
     def commit_problem(self, member_id: str, instance_id: str | None, generation: int, now_ms: float) -> BrokerError:
-        """Whether this member may commit offsets now; a commit is a sign of life, too."""
+        """Returns whether this member may commit offsets now. A commit also extends the session."""
         if generation < 0 and self.state is GroupState.EMPTY:
             return BrokerError.NONE
         error = self._member_problem(member_id, instance_id, generation)
@@ -563,7 +565,7 @@ class Group:
         return BrokerError.REBALANCE_IN_PROGRESS if is_between else BrokerError.NONE
 
     def leave(self, member_id: str, instance_id: str | None, now_ms: float) -> BrokerError:
-        """A member goes for good; a static one may be named by its instance id alone."""
+        """Removes a member permanently. A static member may be named by its instance id alone."""
         if instance_id is not None:
             found = leaving_member(self._static, member_id, instance_id)
             if isinstance(found, BrokerError):
@@ -588,7 +590,7 @@ class Group:
         return None if generation == self.generation else BrokerError.ILLEGAL_GENERATION
 
     def _hear(self, member: Member, now_ms: float) -> None:
-        """The member sent a request."""
+        """Marks the member as connected, and extends its session."""
         member.is_gone = False
         self._touch(member, now_ms)
 
@@ -614,7 +616,7 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def remove_all(self) -> None:
-        """Forgets every member, and refuses the requests that wait."""
+        """Removes every member, and rejects the parked requests."""
         for member in list(self.members.values()):
             self._remove(member)
 
@@ -622,7 +624,7 @@ class Group:
 
     @property
     def deadline_ms(self) -> float:
-        """When `tick` has something to do at the latest; infinite: never."""
+        """The next time at which `tick` has work. Infinite if there is none."""
         return min(self._deadlines(), default=math.inf)
 
     def _deadlines(self) -> Iterator[float]:
@@ -632,7 +634,7 @@ class Group:
         yield from (member.expires_at_ms for member in self.members.values() if not member.is_parked)
 
     def tick(self, now_ms: float) -> None:
-        """Does what is due: promised ids and silent members are forgotten, rounds end."""
+        """Does the work that is due: drops unused ids, removes expired members, ends rounds."""
         self._forget_promised(now_ms)
         for member in list(self.members.values()):
             if member.is_parked:
@@ -653,14 +655,14 @@ class Group:
             self._maybe_complete(now_ms)
 
     def drop(self, token: Hashable) -> None:
-        """The connection of a parked request ended. The request still counts, and its answer goes nowhere."""
+        """Marks the connection of a parked request as ended. The request still counts, but its answer is not sent."""
         for member in self.members.values():
             if token in (member.joining, member.syncing):
                 member.is_gone = True
 
 
 def _rebalance_timeout_ms(join: Join) -> int:
-    """Version 0 of JoinGroup has none and uses the session time-out."""
+    """Return the rebalance time-out, or the session time-out for version 0 of JoinGroup, which has none."""
     return join.rebalance_timeout_ms if join.rebalance_timeout_ms > 0 else join.session_timeout_ms
 
 
@@ -669,12 +671,12 @@ def _same_protocols(one: Join, other: Join) -> bool:
 
 
 def _common(members: Sequence[Member]) -> set[str]:
-    """The protocols that every member knows."""
+    """Return the protocols that all members support."""
     return set.intersection(*({protocol.name for protocol in member.join.protocols} for member in members))
 
 
 def _elected(members: Sequence[Member]) -> str:
-    """Each member votes for the one it likes best among those that all know; the first of equals wins."""
+    """Return the common protocol that most members prefer. Of equals, the first one is returned."""
     common = _common(members)
     votes = Counter(
         next(protocol.name for protocol in member.join.protocols if protocol.name in common) for member in members

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests of groups of the classic protocol (`group`), and those that list, describe and delete groups.
+"""The requests of classic groups (`group`), and the requests to list, describe and delete groups.
 
-A join, and a sync of a member that does not lead, wait for other members. The coordinator completes them.
+A join, or a sync of a member that is not the leader, waits for other members. The coordinator completes it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from shmaccum.log.server.steps import Stepwise, answer_each
 
 @final
 class GroupRequests:
-    """Requests of members of the classic protocol, and about all groups.
+    """Handles requests of classic members, and about all groups.
 
     Args:
-        groups: their coordinator.
+        groups: the coordinator.
     """
 
     def __init__(self, groups: Coordinator) -> None:
         self._groups = groups
 
     def join(self, call: Call) -> Values | None:
-        """JoinGroup. The coordinator completes it, at once or later."""
+        """JoinGroup. The coordinator completes the request, now or later."""
         loaded = self._groups.load(call.message.group_id)
         if isinstance(loaded, BrokerError):
             return JoinAnswer(loaded, call.message.member_id).values
@@ -42,7 +42,7 @@ class GroupRequests:
         return None
 
     def sync(self, call: Call) -> Values | None:
-        """SyncGroup. The coordinator completes it, at once or later."""
+        """SyncGroup. The coordinator completes the request, now or later."""
         message = call.message
         loaded = self._groups.load_known(message.group_id)
         if isinstance(loaded, BrokerError) or not isinstance(loaded.group, Group):
@@ -76,7 +76,7 @@ class GroupRequests:
         return {"error_code": error}
 
     def leave(self, call: Call) -> Stepwise[Values]:
-        """LeaveGroup: one member, or from version 3 on several."""
+        """LeaveGroup of one member or, from version 3 on, several."""
         message = call.message
         loaded = self._groups.load_known(message.group_id)
         if isinstance(loaded, BrokerError):
@@ -156,7 +156,7 @@ class GroupRequests:
 
 
 def _left_nothing(error: BrokerError, call: Call) -> Values:
-    """The answer to a LeaveGroup of a group that cannot be left: an unknown group has none of the members."""
+    """Return the response to LeaveGroup if the group cannot be loaded. An unknown group has no members."""
     if error is not BrokerError.UNKNOWN_MEMBER_ID or call.version < 3:
         return {"error_code": error, "members": []}
     members = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ListOffsets and OffsetForLeaderEpoch: the offset of a time, and the end of a leader epoch."""
+"""ListOffsets and OffsetForLeaderEpoch: find the offset of a time, and the end of a leader epoch."""
 
 from __future__ import annotations
 
@@ -22,23 +22,20 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 NEVER = 1 << 15
 LOOKS_MAX = 3
 MEANINGS = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The negative times that mean something in ListOffsets, and the version from which on they do (KIP-734, 405, 1005)."""
+"""The negative times of ListOffsets, and the version that introduced each (KIP-734, 405, 1005)."""
 
 
 @final
 class OffsetLookup:
-    """Offsets of the partitions of a log.
-
-    Args:
-        topics: the topics that the server serves.
-    """
+    """Finds offsets in the partitions of a log."""
 
     def __init__(self, topics: LogTopics) -> None:
         self._topics = topics
         self._reader = LogReader(topics.directory, verify_crc=False)
 
     def list(self, call: Call) -> Stepwise[Values]:
-        """ListOffsets: the first, the last, or that of a time (KIP-79, 734). For a client that reads committed records
+        """ListOffsets: the first or last offset, or that of a time (KIP-79, 734). For a client that reads committed
+        records,
         the last stable offset is the end."""
         is_committed = call.message.isolation_level == READ_COMMITTED
         topics: list[Values] = []
@@ -83,9 +80,9 @@ class OffsetLookup:
         return None if found is None or found[0] >= end_offset else found
 
     def _offset_of_record(self, place: TopicPartition, timestamp_ms: int) -> tuple[int, int] | None:
-        """The look at records, in the thread: it reads files alone, and may read and decompress many batches.
+        """Finds the offset of a time. Runs in the thread, because it may read and decompress many batches.
 
-        The loop may delete the topic or old segments meanwhile. Then it looks again, at what is left.
+        The loop may delete the topic or old segments meanwhile. Then the search is repeated on the remaining records.
         """
         for _ in range(LOOKS_MAX):
             with contextlib.suppress(LogPartitionNotFoundError, FileNotFoundError, OffsetOutOfRangeError):
@@ -96,7 +93,7 @@ class OffsetLookup:
         return None
 
     def of_leader_epochs(self, call: Call) -> Stepwise[Values]:
-        """OffsetForLeaderEpoch (KIP-320): where an epoch ended, so that a consumer sees which offsets are gone."""
+        """OffsetForLeaderEpoch (KIP-320): the end of an epoch, by which a consumer detects lost offsets."""
         topics = []
         for topic in call.message.topics:
             ends = yield from answer_each(topic.partitions, functools.partial(self._epoch_end, topic.topic))

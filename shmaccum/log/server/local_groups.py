@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups whose members share partitions on the log's host without this server, as DescribeGroups shows them.
+"""Groups of consumers on the log's host that need no server, as shown by DescribeGroups.
 
-The server coordinates no such group and refuses its members. It shows them in the form of the classic protocol, so that
-``kafka-consumer-groups --describe`` tells the owner of each partition beside its lag.
+The server does not coordinate such a group, and rejects remote members. It shows the group in the form of the classic
+protocol, so that ``kafka-consumer-groups --describe`` prints the owner and the lag of each partition.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ PROTOCOL_TYPE = "consumer"
 VERSION = 0
 """The version of ConsumerProtocolSubscription and ConsumerProtocolAssignment."""
 NAME_SIZE_MAX = 1000
-"""Bytes of a name. A longer one is cut."""
+"""The most bytes of a name. A longer name is cut."""
 NO_USER_DATA = struct.pack(">i", -1)
 LOCAL_HOST = "/127.0.0.1"
 STATE = GroupState.STABLE.value
-"""The members agree on a plan, so no tool moves offsets under them."""
+"""The state of a local group. In this state, tools do not move offsets."""
 
 
 def _plain(text: str) -> str:
-    """A name from the plan, which any process may have written, as the protocol can carry it."""
+    """Return a name from the plan, which is untrusted, in a form that the protocol can encode."""
     return text.encode("utf-8", "replace")[:NAME_SIZE_MAX].decode("utf-8", "ignore")
 
 
@@ -38,13 +38,13 @@ def _text(text: str) -> bytes:
 
 
 def subscription(topics: Iterable[str]) -> bytes:
-    """Kafka's ConsumerProtocolSubscription."""
+    """Return Kafka's ConsumerProtocolSubscription."""
     names = [_text(topic) for topic in topics]
     return struct.pack(">hi", VERSION, len(names)) + b"".join(names) + NO_USER_DATA
 
 
 def assignment(places: Iterable[TopicPartition]) -> bytes:
-    """Kafka's ConsumerProtocolAssignment."""
+    """Return Kafka's ConsumerProtocolAssignment."""
     topics: dict[str, list[int]] = {}
     for place in places:
         topics.setdefault(place.topic, []).append(place.partition)
@@ -55,7 +55,7 @@ def assignment(places: Iterable[TopicPartition]) -> bytes:
 
 
 def described(group_id: str, members: Iterable[LocalMember]) -> Values:
-    """A group with its living members, as DescribeGroups has it."""
+    """Return a group with its live members, as in DescribeGroups."""
     return {
         "error_code": BrokerError.NONE,
         "error_message": None,
@@ -80,8 +80,8 @@ def _described_member(member: LocalMember) -> Values:
 
 
 def refusal(group_id: str) -> str:
-    """The sentence for a remote member of a group that is used locally."""
+    """Return the error message for a remote member of a local group."""
     return (
-        f"the group {group_id!r} is shared by consumers on the log's host, without a server: consume there, stop them, "
-        "or name another group"
+        f"the group {group_id!r} is used by consumers on the log's host, without a server: consume there, stop them, "
+        "or use another group"
     )

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A served partition: its first and last offset, and the bytes of a file that an offset stands for.
+"""A served partition: its first and last offset, and the file ranges of its offsets.
 
 ::
 
     segments   | 0 ....... | 4711 ....... | 9022 ... whole batches ... | torn or being written |
                                             ^ found before              ^ verified end
 
-Rules: only whole batches that were checked by their CRC are served, and everything in front of them. The end moves
-forward alone. A file range that was handed out stays valid: nothing below a verified end is ever overwritten, and a
-file that retention deletes stays readable while its range is in use.
+Rules: only whole batches with a verified CRC, and the batches before them, are served. The end only moves forward. A
+file range stays valid after it was returned: no byte below a verified end is overwritten, and a file that retention
+deletes stays readable while its range is in use.
 
-Procedure: `refresh` asks for the size of the active segment, reads what is new, and checks it batch by batch. A segment
-ends when a file stands there that begins with the verified end: offsets have no holes in a log of ours, so one look
-tells. Positions of batches are noted about every `NOTE_INTERVAL` bytes; those of older segments come from ``.index``.
+Procedure: `refresh` reads the size of the active segment, and verifies new batches one by one. A segment has ended if a
+file exists whose base offset is the verified end: offsets in our logs have no gaps, so one check is enough. The
+position of a batch is recorded about every `NOTE_INTERVAL` bytes. Positions in older segments come from ``.index``.
 
-The last stable offset follows from the transactions that are open (`transaction_view`). So a partition is read from
-its newest snapshot on, which tells those that were open there.
+The last stable offset depends on the open transactions (`transaction_view`). So a partition is read from its newest
+snapshot on, which lists the transactions that were open at its offset.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from shmaccum.log.files.transaction_view import TransactionView
 NOTE_INTERVAL = 16 << 10
 READ_SIZE = 1 << 20
 OPEN_FILES_MAX, OPEN_FILES_PARTS = 512, 8
-"""Open files of a server: so many, or this part of its limit of open files."""
+"""The most open files of a server, and the part of its limit of open files that it may use."""
 INDEXED_MAX = 4
-"""Finished segments of a partition whose positions are kept."""
+"""The most finished segments of a partition with positions in memory."""
 
 
 @final
 class OpenFiles:
-    """The files of a server that were used last."""
+    """The recently used files of a server."""
 
     def __init__(self) -> None:
         self._count_max = share(OPEN_FILES_MAX, OPEN_FILES_PARTS)
@@ -54,7 +54,8 @@ class OpenFiles:
         self._holders: dict[tuple[str, int], LogHead] = {}
 
     def hold(self, folder: str, base_offset: int, holder: LogHead) -> None:
-        """Takes the windows of a partition away when the file is dropped, so that none holds more files open."""
+        """Registers a partition whose windows are removed when the file is dropped, so that they do not keep it
+        open."""
         self._holders[folder, base_offset] = holder
 
     def _let_go(self, segment: tuple[str, int]) -> None:
@@ -62,10 +63,10 @@ class OpenFiles:
             holder.windows = ()
 
     def open(self, folder: str, base_offset: int) -> LogFile:
-        """The open file of a segment.
+        """Returns the open file of a segment.
 
         Raises:
-            OSError: it is gone, or is no regular file.
+            OSError: the file was deleted, or is not a regular file.
         """
         segment = folder, base_offset
         file = self._files.get(segment)
@@ -85,24 +86,24 @@ class OpenFiles:
 
 
 class Window(NamedTuple):
-    """A segment, and all that C needs to answer fetches from it (native/python/log/serve_fetch.c)."""
+    """A segment with all facts that C needs to answer fetches from it (native/python/log/serve_fetch.c)."""
 
     file: LogFile
     first_offset: int
     last_offset: int
-    """Behind the last offset of the window."""
+    """One past the last offset of the window."""
     file_end: int
     offsets: list[int]
     positions: list[int]
     start_offset: int
     """The first offset of the partition."""
     end_offset: int
-    """Behind the last offset of the partition."""
+    """One past the last offset of the partition."""
     leader_epoch: int
 
 
 class _Positions:
-    """Offsets and positions of batches of one segment, sparse, both ascending."""
+    """Offsets and positions of some batches of one segment, both ascending."""
 
     def __init__(self, base_offset: int) -> None:
         self.offsets = [base_offset]
@@ -114,24 +115,24 @@ class _Positions:
             self.positions.append(position)
 
     def cut(self, offset: int) -> None:
-        """Drops what is known of batches that begin behind an offset."""
+        """Drops the entries of batches that start after an offset."""
         kept = max(bisect.bisect_right(self.offsets, offset), 1)
         del self.offsets[kept:], self.positions[kept:]
 
     def behind(self, position: int) -> int | None:
-        """An offset behind all batches that begin below a position; None: only the end of the segment is known."""
+        """Returns an offset after all batches that start below a position. None means the end of the segment."""
         slot = bisect.bisect_left(self.positions, position)
         return self.offsets[slot] + 1 if slot < len(self.offsets) else None
 
     def before(self, offset: int) -> int:
-        """Where to begin the walk to an offset."""
+        """Returns the position at which the scan for an offset starts."""
         return self.positions[max(bisect.bisect_right(self.offsets, offset) - 1, 0)]
 
 
 def _indexed_positions(folder: str, base_offset: int) -> _Positions:
-    """The positions that ``.index`` has. An entry is the position of a batch with the batch's last offset.
+    """Return the positions from ``.index``. An entry has the position and the last offset of a batch.
 
-    An index is input: one that does not ascend is as good as none, and the walk checks each header it is led to.
+    An index is untrusted: if it does not ascend, it is ignored, and the scan checks each header that it finds.
     """
     entries = load_entries(offset_file(folder, base_offset, OFFSET_INDEX), OFFSET_ENTRY)
     found = _Positions(base_offset)
@@ -148,16 +149,16 @@ class LogHead:
 
     Attributes:
         place: topic and partition.
-        folder: path of it.
-        end_offset: behind the last whole batch that was verified.
-        epochs: the leader epochs, as they were when a batch with the latest one was verified.
-        transactions: those that are open, and those that were aborted.
-        windows: the segments from which fetches were answered since the log changed. Any change of the log takes all
-            of them away, and so does `retain`.
+        folder: the path of the partition.
+        end_offset: one past the last verified batch.
+        epochs: the leader epochs, read when a batch with the latest epoch was verified.
+        transactions: the open and the aborted transactions.
+        windows: the segments from which fetches were answered since the last change of the log. Any change of the log,
+            and `retain`, removes all of them.
     """
 
     def __init__(self, directory: str, place: TopicPartition, files: OpenFiles) -> None:
-        """Finds the end of the log. A partition whose folder is not made yet is empty.
+        """Finds the end of the log. A partition without a folder is empty.
 
         Raises:
             OSError: the folder cannot be read.
@@ -175,13 +176,13 @@ class LogHead:
         self.epochs = LeaderEpochs(self.folder)
         self._enter(self._segments[-1])
         self.refresh()
-        if self.end_offset < segments[-1]:  # damage lies in between, which recovery left where it is
+        if self.end_offset < segments[-1]:  # recovery left damaged batches in between
             self._segments = segments
             self._enter(segments[-1])
             self.refresh()
 
     def has_its_name(self) -> bool:
-        """False when another folder has the name of the one that was read."""
+        """Returns False if the folder was replaced by another one of the same name."""
         found = self._inode_now()
         self._inode = self._inode or found
         return found in (0, self._inode)
@@ -193,14 +194,14 @@ class LogHead:
             return 0
 
     def _present(self) -> list[int]:
-        """Base offsets of the segments that are there now."""
+        """Returns the base offsets of the existing segments."""
         try:
             return offsets_with(self.folder, LOG)
         except FileNotFoundError:
             return []
 
     def _enter(self, base_offset: int) -> None:
-        """Makes a segment the active one. Batches below the newest snapshot that its index knows are not read again."""
+        """Makes a segment the active one. Reading starts at the last indexed batch below the newest snapshot."""
         self.end_offset = base_offset
         self._end = 0
         self._notes = _indexed_positions(self.folder, base_offset)
@@ -223,20 +224,21 @@ class LogHead:
 
     @property
     def start_offset(self) -> int:
-        """The first offset that was neither retained away nor deleted."""
+        """The first offset that neither retention nor a client has deleted."""
         return max(self._segments[0], min(self._deleted_before, self.end_offset))
 
     @property
     def stable_offset(self) -> int:
-        """The last stable offset: below it, every transaction is decided."""
+        """The last stable offset. Every transaction below it is committed or aborted."""
         return max(self.transactions.stable_offset(self.end_offset), self.start_offset)
 
     def readable_end(self, *, is_committed: bool) -> int:
-        """The offset at which a client stops: the last stable offset for one that reads committed records alone."""
+        """Returns the end for a client: the last stable offset if it reads only committed records."""
         return self.stable_offset if is_committed else self.end_offset
 
     def epoch_problem(self, leader_epoch: int) -> BrokerError | None:
-        """Why a client with this leader epoch has to ask for metadata again (KIP-320); None when all is well."""
+        """Returns the error if a client's leader epoch differs (KIP-320), so that it refreshes its metadata, or
+        None."""
         if leader_epoch in (NO_EPOCH, self.epochs.latest):
             return None
         is_former = leader_epoch < self.epochs.latest
@@ -245,7 +247,7 @@ class LogHead:
     # --- the end
 
     def refresh(self) -> bool:
-        """Looks for more; True when the end moved.
+        """Verifies new batches. Returns True if the end moved.
 
         Raises:
             OSError: the log cannot be read.
@@ -256,7 +258,7 @@ class LogHead:
         return self.end_offset != former
 
     def _verify_new(self) -> bool:
-        """Checks what was appended to the active segment; True when a whole batch was."""
+        """Verifies new batches in the active segment. Returns True if there was a whole batch."""
         file = self._open(self._segments[-1])
         if file is None:
             return False
@@ -283,7 +285,7 @@ class LogHead:
         return position > 0
 
     def _verify_large(self, file: LogFile, block: memoryview, size: int) -> bool:
-        """A batch larger than a block."""
+        """Verifies a batch larger than a block."""
         header = read_header(block)
         if header.problem or header.base_offset != self.end_offset or self._end + header.size > size:
             return False
@@ -308,19 +310,19 @@ class LogHead:
     def _go_on_to_next_segment(self) -> bool:
         if self.end_offset == self._segments[-1] or not os.path.exists(offset_file(self.folder, self.end_offset, LOG)):
             return False
-        self._verify_new()  # the last batch may have come between the look at the size and the roll
+        self._verify_new()  # the last batch may have been appended after the size was read and before the roll
         if os.path.exists(offset_file(self.folder, self.end_offset, LOG)):
             self._segments.append(self.end_offset)
             self._enter(self.end_offset)
         return True
 
     def start_at(self, deleted_before: int) -> None:
-        """Takes over the offset below which somebody deleted the records; looks again which segments are there."""
+        """Sets the offset below which a client deleted the records, and updates the list of segments."""
         self._deleted_before = deleted_before
         self.retain()
 
     def retain(self) -> None:
-        """Looks which segments are gone; call it now and then, and when a file is not there."""
+        """Removes deleted segments from the list. Called periodically, and when a file is missing."""
         self.windows = ()
         there = self._present()
         first = there[0] if there else self._segments[-1]
@@ -331,15 +333,15 @@ class LogHead:
     # --- ranges
 
     def file_range(self, offset: int, size_max: int, end_offset: int | None = None) -> tuple[FileRange, int] | None:
-        """The bytes from the batch that has this offset on, of one segment, and the size of that first batch.
+        """Returns the bytes of one segment from the batch with this offset on, and the size of that batch.
 
-        The first batch always goes whole. The batches behind it may be cut anywhere. The answer is None at the end of
-        the log, and when the segment was retained away (`start_offset` tells then).
+        The first batch is always whole. Later batches may be cut anywhere. Returns None at the end of the log, or if
+        retention has deleted the segment (then `start_offset` has moved).
 
         Args:
-            offset: the first one that is wanted.
-            size_max: the most bytes, but for the first batch.
-            end_offset: where a batch begins that is not given, nor those behind it; default: the end of the log.
+            offset: the first requested offset.
+            size_max: the most bytes, except for the first batch.
+            end_offset: the base offset of the first batch to exclude. The default is the end of the log.
 
         Raises:
             OSError: the log cannot be read.
@@ -366,7 +368,7 @@ class LogHead:
         return FileRange(file, position, max(min(size_max, end - position), first_size)), first_size
 
     def _open_window(self, slot: int, file: LogFile, file_end: int, notes: _Positions) -> None:
-        """Lets C answer the next fetches of a segment, where every reader may see all of it."""
+        """Lets C answer the next fetches from a segment, if the partition has no transactions."""
         if self.transactions.has_any():
             return
         is_active = slot == len(self._segments) - 1
@@ -379,16 +381,16 @@ class LogHead:
         self._files.hold(self.folder, self._segments[slot], self)
 
     def _slot_of(self, offset: int) -> int:
-        """Which of the segments has an offset."""
+        """Returns the index of the segment that has an offset."""
         return bisect.bisect_right(self._segments, offset) - 1
 
     def aborted(self, offset: int, records: FileRange, end_offset: int) -> tuple[tuple[int, int], ...]:
-        """Producer id and first offset of the aborted transactions that may have records in a range.
+        """Returns the producer id and first offset of the aborted transactions that may have records in a range.
 
         Args:
-            offset: the first one that is wanted.
+            offset: the first requested offset.
             records: the range.
-            end_offset: records from here on are not in it.
+            end_offset: the first offset after the range.
 
         Raises:
             OSError: an index cannot be read.
@@ -401,7 +403,7 @@ class LogHead:
         return tuple(entry[:2] for entry in self.transactions.aborted(offset, min(behind, end_offset)))
 
     def _positions(self, base_offset: int) -> _Positions:
-        """Those of a finished segment, kept for the segments that were asked for last."""
+        """Returns the positions of a finished segment. Those of the last used segments are cached."""
         found = self._indexed.get(base_offset)
         if found is None:
             found = self._indexed[base_offset] = _indexed_positions(self.folder, base_offset)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The login of a client: SASL PLAIN and SCRAM, as Kafka's clients speak it (KIP-43, KIP-152, RFC 5802, RFC 7677).
+"""The login of a client: SASL PLAIN and SCRAM, as used by Kafka's clients (KIP-43, KIP-152, RFC 5802, RFC 7677).
 
 ::
 
@@ -8,12 +8,12 @@
                                        <──  the mechanisms
     SaslAuthenticate n,,n=alice,r=C    ──>
                                        <──  r=CS,s=SALT,i=8192
-    SaslAuthenticate c=biws,r=CS,p=... ──>  the proof fits the verifier?
-                                       <──  v=...                        or SASL_AUTHENTICATION_FAILED, and the end
+    SaslAuthenticate c=biws,r=CS,p=... ──>  does the proof match the verifier?
+                                       <──  v=...                        or SASL_AUTHENTICATION_FAILED, and close
 
-PLAIN has one step: name and password. The server hashes the password for it, in a thread of its own (`worker`). A
-failed login is answered late, and its connection ends, so that nobody tries many passwords. A name that is no user's
-fails at the same step, after the same work, as a wrong password.
+PLAIN has one step with name and password. The server hashes the password in a thread (`worker`). The response to a
+failed login is delayed, and then the connection is closed, to limit guessing. An unknown name fails at the same step,
+after the same work, as a wrong password.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ Answer = TypeVar("Answer", bound="bytes | Proof")
 
 
 class LoginError(Exception):
-    """A login that failed; the sentence goes to the client and tells nothing about users."""
+    """A failed login. The message is sent to the client and reveals nothing about users."""
 
 
 WRONG = "wrong user name or password"
 
 
 class Exchange(Protocol):
-    """One try of one mechanism."""
+    """One attempt with one mechanism."""
 
     name: str
-    """The user's; known when the exchange is over."""
+    """The name of the user, known when the exchange is over."""
     is_over: bool
 
     def step(self, token: bytes) -> bytes | Proof:
-        """The answer to a token, or a proof on which the answer depends.
+        """Returns the response to a token, or a proof that decides the response.
 
         Raises:
             LoginError: the login failed.
@@ -73,12 +73,12 @@ class PlainExchange:
         try:
             self._authority, self.name, password = token.decode().split("\0")
         except ValueError:
-            raise LoginError("a token of PLAIN has a user name and a password") from None
+            raise LoginError("a PLAIN token needs a user name and a password") from None
         verifier = self._users.verifier(self.name, "SCRAM-SHA-256")
         return functools.partial(verifier.matches, password, "SCRAM-SHA-256")
 
     def conclude(self, is_right: bool) -> bytes:
-        """The answer to the token whose proof has this result.
+        """Returns the response to the token, given the result of its proof.
 
         Raises:
             LoginError: name or password is wrong.
@@ -109,15 +109,15 @@ class ScramExchange:
             text = token.decode()
             return (self._begin(text) if not self._first else self._end(text)).encode()
         except (KeyError, ValueError):
-            raise LoginError(f"a token that is none of {self._mechanism}") from None
+            raise LoginError(f"a token is invalid for {self._mechanism}") from None
 
     def _begin(self, text: str) -> str:
-        """client-first-message to server-first-message."""
+        """Handles client-first-message, and returns server-first-message."""
         flag, authority, bare = text.split(",", 2)
         found = _attributes(bare)
         self.name = found["n"].replace("=2C", ",").replace("=3D", "=")
         if flag not in {"n", "y"} or authority not in {"", f"a={found['n']}"} or "m" in found or not found["r"]:
-            raise LoginError(f"{self._mechanism} is offered without channel binding, for the user alone")
+            raise LoginError(f"{self._mechanism} is supported without channel binding and without an authorization id")
         self._header = f"{flag},{authority},"
         self._nonce = found["r"] + secrets.token_urlsafe(NONCE_SIZE)
         verifier = self._verifier = self._users.verifier(self.name, self._mechanism)
@@ -126,7 +126,7 @@ class ScramExchange:
         return answer
 
     def _end(self, text: str) -> str:
-        """client-final-message to server-final-message."""
+        """Handles client-final-message, and returns server-final-message."""
         bare, _, proof = text.rpartition(",p=")
         found = _attributes(bare)
         is_this = found["r"] == self._nonce and base64.b64decode(found["c"]) == self._header.encode()
@@ -137,14 +137,14 @@ class ScramExchange:
         return "v=" + base64.b64encode(hmac.digest(self._verifier.server_key, signed, self._hash)).decode()
 
     def _proves(self, proof: bytes, signed: bytes) -> bool:
-        """True when the proof comes from the client key whose hash the verifier stores."""
+        """Returns whether the proof was made with the client key of the stored hash."""
         signature = hmac.digest(self._verifier.stored_key, signed, self._hash)
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         return hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), self._verifier.stored_key)
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """``a=1,b=2``."""
+    """Parse ``a=1,b=2``."""
     return dict(pair.split("=", 1) for pair in text.split(","))
 
 
@@ -153,7 +153,7 @@ class Login:
     """The login of one connection.
 
     Attributes:
-        has_failed: the connection ends with the answer that tells so.
+        has_failed: whether the login failed; the connection closes after the response.
     """
 
     def __init__(self, users: UsersFile) -> None:
@@ -164,7 +164,7 @@ class Login:
 
     @property
     def user(self) -> User | None:
-        """The user that logged in, with the rights of now; None before, and when user or password are gone since."""
+        """The logged-in user with its present rights. None before login, and if user or password have changed since."""
         if not self.is_over or self._as_it_logged_in is None or self._exchange is None:
             return None
         user = self._users.get(self._exchange.name)
@@ -174,7 +174,7 @@ class Login:
 
     @property
     def is_over(self) -> bool:
-        """True when the client has proved who it is."""
+        """Whether the login succeeded."""
         return self._exchange is not None and self._exchange.is_over
 
     def begin(self, mechanism: str) -> BrokerError:
@@ -187,18 +187,18 @@ class Login:
         return BrokerError.NONE
 
     def step(self, token: bytes) -> bytes | Proof:
-        """The answer to a token, or a proof whose result `conclude` takes.
+        """Returns the response to a token, or a proof whose result is passed to `conclude`.
 
         Raises:
             LoginError: the login failed.
         """
         exchange = self._exchange
         if exchange is None or exchange.is_over:
-            raise LoginError("SaslAuthenticate comes after SaslHandshake, and once")
+            raise LoginError("SaslAuthenticate must follow SaslHandshake, once per login")
         return self._noted(exchange, exchange.step(token))
 
     def conclude(self, is_right: bool) -> bytes:
-        """The answer to the token whose proof has this result.
+        """Returns the response to the token, given the result of its proof.
 
         Raises:
             LoginError: the login failed.
@@ -207,6 +207,6 @@ class Login:
         return self._noted(self._exchange, self._exchange.conclude(is_right))
 
     def _noted(self, exchange: Exchange, answer: Answer) -> Answer:
-        """The answer itself; a login that it ends is noted with the user as it is now."""
+        """Stores the present user if the login succeeded, and returns the response."""
         self._as_it_logged_in = self._users.get(exchange.name) if exchange.is_over else None
         return answer

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SaslHandshake and SaslAuthenticate: the requests by which a client logs in (`login`).
+"""SaslHandshake and SaslAuthenticate: the requests with which a client logs in (`login`).
 
-A password is hashed in a thread of its own. A failed login is answered late, so that nobody can try many passwords.
+Passwords are hashed in a thread. The response to a failed login is delayed, to limit guessing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from shmaccum.log.server.worker import Proof, Worker
 logger = throttled_logger(__name__)
 
 FRAMED_TOKENS_VERSION = 1
-"""From this version of SaslHandshake on the tokens come in SaslAuthenticate; librdkafka looks for version 0, too."""
+"""From this version of SaslHandshake on, SaslAuthenticate has the tokens. librdkafka also checks for version 0."""
 FAILED_LOGIN_DELAY_S = 1.0
 
 
 @final
 class LoginRequests:
-    """The logins of a server.
+    """Handles the logins of a server.
 
     Args:
-        ring: wakes the server's loop, from any thread.
+        ring: wakes the server's loop; thread-safe.
     """
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class LoginRequests:
         return {"error_code": error, "mechanisms": list(MECHANISMS)}
 
     def authenticate(self, call: Call) -> Values | None:
-        """SaslAuthenticate: one step, which is answered when its hash is computed where it needs one."""
+        """SaslAuthenticate: one step. If it needs a hash, the response is sent when the hash is computed."""
         login, token = _login_of(call), bytes(call.message.auth_bytes or b"")
         return self._answer(call, functools.partial(login.step, token))
 
@@ -75,21 +75,21 @@ class LoginRequests:
 
     @property
     def deadline_s(self) -> float:
-        """When `tick` has something to do at the latest, on the clock of time.monotonic()."""
+        """The next time at which `tick` has work, on the clock of time.monotonic()."""
         return self._refused[0][0] if self._refused else math.inf
 
     def conclude(self) -> None:
-        """Goes on with the logins whose hash is computed."""
+        """Continues the logins whose hash is computed."""
         self._hashing.conclude()
 
     def tick(self) -> None:
-        """Answers the logins that failed some time ago."""
+        """Responds to failed logins whose delay has passed."""
         while self.deadline_s <= clock.monotonic():
             _, call, refusal = self._refused.popleft()
             call.complete(refusal)
 
     def close(self) -> None:
-        """Ends the thread. Doing it twice does nothing."""
+        """Ends the thread. Idempotent."""
         self._hashing.close()
 
 

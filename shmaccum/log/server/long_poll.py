@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches that wait: parked until a partition grows or their time is over. `fetch` looks at their partitions again.
+"""Fetches that wait until a partition grows or their deadline passes. `fetch` then checks their partitions again.
 
 ::
 
     fetch ──> parked, by partition ──┬── partition grew ──> told, grown ──┐
                                      └── deadline ────────> due ──────────┴──> `FetchHandler.wake`
 
-Rules: a parked fetch is asked again when one of its partitions grew, and at its deadline. Each deadline lies once in a
-heap, so a round costs nothing for the fetches that wait. An entry of the heap whose fetch was answered is dropped when
-it comes to the top, or when most entries are such.
+Rules: a parked fetch is checked again when one of its partitions grew, and at its deadline. Each deadline is in a heap
+once, so a round of the loop does no work for fetches that wait. An entry of an answered fetch is removed when it
+reaches the top of the heap, or when such entries are the majority.
 
-How growth is heard: the writer in this process tells of each append (`tell`), from any thread. A writer in another
-process is heard by inotify (`log_watch`); where the kernel gives no watch, the server looks every `UNWATCHED_LOOK_S`.
+How growth is detected: a writer in this process reports each append (`tell`), from any thread. Appends by another
+process are detected with inotify (`log_watch`). If the kernel provides no watch, the server polls every
+`UNWATCHED_LOOK_S`.
 
-Why no growth is missed: a fetch is parked first and looks at its partitions once more after that. A writer appends
-first and looks for parked fetches after that. One of both sees the other.
+Why no growth is missed: a fetch is parked first, and then its partitions are checked once more. A writer appends
+first, and then looks for parked fetches. At least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ from shmaccum.log.server.topics import LogTopics
 
 WAIT_MAX_MS = 3_600_000
 UNWATCHED_LOOK_S = 0.002
-"""How often a partition is looked at that the kernel does not tell about."""
+"""The polling interval for partitions that have no inotify watch."""
 PARKED_PARTITIONS_MAX = 500_000
-"""Partitions of all parked fetches; a fetch beyond them is answered at once with what there is."""
+"""The most partitions of all parked fetches. A fetch beyond this limit is answered at once."""
 AT_ONCE_COUNT_MAX = 200
-"""Partitions of a fetch that is looked at without a pause: some 50 µs each."""
+"""The most partitions that are checked without a pause, at about 50 µs each."""
 STALE_MAX = 64
-"""Entries of the heap, beside those of parked fetches, that cost less than a new heap."""
+"""The number of stale heap entries that is cheaper than a new heap."""
 
 
 @final
 class Fetch:
-    """A fetch that is answered, or waits for more."""
+    """A fetch that is being answered or waits for more records."""
 
     __slots__ = ("call", "deadline_s", "folders", "has_news", "is_looking", "request", "session", "wanted")
 
@@ -60,7 +61,7 @@ class Fetch:
         self.wanted = request.wanted if session is None else list(session.wanted.values())
         self.folders: list[str] = []
         self.has_news = True
-        """A partition may have grown since the last look at it began."""
+        """True if a partition may have grown since the last check began."""
         self.is_looking = False
         self.deadline_s = call.began_s + min(max(request.max_wait_ms, 0), WAIT_MAX_MS) / 1000
 
@@ -71,12 +72,12 @@ class Fetch:
 
 @final
 class LongPoll:
-    """The fetches of a server that wait.
+    """The parked fetches of a server.
 
     Args:
         topics: the topics that the server serves.
-        ring: wakes the server's loop, from any thread.
-        is_told: every append is told by `tell`, so the kernel need not be asked.
+        ring: wakes the server's loop; thread-safe.
+        is_told: whether every append is reported by `tell`, so that inotify is not needed.
     """
 
     def __init__(self, topics: LogTopics, ring: Callable[[], None], *, is_told: bool) -> None:
@@ -93,7 +94,7 @@ class LongPoll:
     # --- parking
 
     def park(self, parked: Fetch) -> Steps:
-        """Parks a fetch, each partition in a step. It has news if something happened to it meanwhile."""
+        """Parks a fetch, one partition per step. Sets `has_news` if a partition grew meanwhile."""
         if self._size + len(parked.wanted) > PARKED_PARTITIONS_MAX:
             parked.deadline_s = -math.inf
             parked.has_news = True
@@ -111,7 +112,7 @@ class LongPoll:
                     self._watch.add(head.folder)
             yield None
         for head in heads:
-            if head.refresh():  # it grew between the first look and the watch
+            if head.refresh():  # it grew between the first check and the watch
                 parked.has_news = True
             yield None
 
@@ -122,11 +123,11 @@ class LongPoll:
             heapq.heapify(self._deadlines)
 
     def has(self, fetch: Fetch) -> bool:
-        """True while the fetch is parked."""
+        """Returns whether the fetch is parked."""
         return fetch.call in self._parked
 
     def drop(self, call: Call) -> None:
-        """Forgets a parked fetch: it is answered, or its client is gone."""
+        """Removes a parked fetch that was answered or whose client has disconnected."""
         parked = self._parked.pop(call, None)
         self._size -= 0 if parked is None else len(parked.wanted)
         for folder in [] if parked is None else parked.folders:
@@ -139,12 +140,12 @@ class LongPoll:
 
     @property
     def descriptor(self) -> int:
-        """Readable when another process appended; -1: the kernel tells nothing."""
+        """A descriptor that is readable after another process appended, or -1 if there is no watch."""
         return -1 if self._watch is None else self._watch.descriptor
 
     @property
     def deadline_s(self) -> float:
-        """When a fetch is `due` at the latest, on the clock of time.monotonic()."""
+        """The next time at which a fetch may be `due`, on the clock of time.monotonic()."""
         while self._deadlines and self._deadlines[0][2] not in self._parked:
             heapq.heappop(self._deadlines)
         first_s = self._deadlines[0][0] if self._deadlines else math.inf
@@ -155,7 +156,7 @@ class LongPoll:
         return self._watch is not None and self._watch.folder_count < len(self._by_folder)
 
     def tell(self, place: TopicPartition) -> None:
-        """A writer of this process appended to a partition; from any thread, after the append."""
+        """Reports an append by a writer of this process. Thread-safe; called after the append."""
         folder = os.path.join(self._topics.directory, str(place))
         if folder in self._by_folder:
             self._told.append(folder)
@@ -163,26 +164,26 @@ class LongPoll:
                 self._ring()
 
     def told(self) -> list[Fetch]:
-        """The fetches whose partitions a writer of this process told about."""
+        """Returns the fetches with partitions that `tell` has reported."""
         folders = []
         while self._told:
             folders.append(self._told.popleft())
         return self._at(folders)
 
     def grown(self) -> list[Fetch]:
-        """The fetches whose partitions the kernel told about."""
+        """Returns the fetches with partitions that inotify has reported."""
         return [] if self._watch is None else self._at(self._watch.changed())
 
     def _at(self, folders: Iterable[str]) -> list[Fetch]:
-        """The fetches that are parked at these folders, each once."""
+        """Returns the fetches that are parked at these folders, without duplicates."""
         return list({call: one for folder in folders for call, one in self._by_folder.get(folder, {}).items()}.values())
 
     def all(self) -> list[Fetch]:
-        """Every fetch that is parked."""
+        """Returns every parked fetch."""
         return list(self._parked.values())
 
     def due(self) -> list[Fetch]:
-        """The fetches that have waited for long enough, and all where the kernel tells nothing."""
+        """Returns the fetches whose deadline has passed, or all if a partition has no watch."""
         now_s = clock.monotonic()
         found = self.all() if self._has_unwatched else []
         while self._deadlines and self._deadlines[0][0] <= now_s:
@@ -192,6 +193,6 @@ class LongPoll:
         return found
 
     def close(self) -> None:
-        """Lets go of the watches."""
+        """Closes the watches."""
         if self._watch is not None:
             self._watch.close()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames to requests and answers to frames, by kafka-python's message classes; the one module of the server with them.
+"""Conversion of frames to requests and of responses to frames; the server's only module that uses kafka-python.
 
-A frame is ``size i32 | api key i16 | version i16 | correlation id i32 | client id | (tags) | body``. The classes decode
-a body leniently, so this module is strict for them: a frame has to be used up by its request to the last byte.
+A frame is ``size i32 | api key i16 | version i16 | correlation id i32 | client id | (tags) | body``. kafka-python
+decodes
+bodies leniently, so this module adds strict checks: a request must use its frame to the last byte.
 
-The classes of an API are made when its first request comes. A server makes them of a schema, 1 ms for each, and most
-servers are never asked for most APIs.
+The message classes of an API are created at its first request. Each takes 1 ms, and most servers never receive most
+APIs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CLIENT_ID = "shmaccum"
 API_VERSIONS = 18
 THROTTLE_TIME = "throttle_time_ms"
 SLACK = {3: 3}
-"""Bytes that may be left of a request by api key: librdkafka 2.16 writes the null of all topics in Metadata as four."""
+"""Bytes that may remain of a request, by api key: librdkafka 2.16 writes null for all topics in Metadata as four."""
 
 MODULES = {
     "producer.produce": (0,),
@@ -53,39 +54,39 @@ MODULES = {
     "admin.configs": (32, 33, 44, 74),
     "admin.cluster": (34, 35, 60),
 }
-"""The modules of kafka.protocol that have the messages of each API key."""
+"""The api keys of the messages in each module of kafka.protocol."""
 OWN_NAMES = {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"}
-"""The messages that kafka-python lacks: they are made of schemas as its own are."""
+"""The messages that kafka-python lacks. They are created from schemas, like its own."""
 _MODULE_OF = {key: f"kafka.protocol.{module}" for module, keys in MODULES.items() for key in keys}
 API_KEYS = frozenset({*_MODULE_OF, *OWN_NAMES})
 
 SIZED = {"string", "bytes", "records"}
-"""Types with a length, which tells null."""
+"""Types with a length, which also encodes null."""
 ELEMENTS_MAX = 50_000
-"""Elements of all arrays of one request: the library needs 2 µs for each."""
+"""The most elements of all arrays of one request. kafka-python needs 2 µs for each."""
 PRODUCE, PRODUCE_ELEMENTS_MAX = 0, 10_000
-"""The same of a Produce, which is always decoded in the loop."""
+"""The same for Produce, which is always decoded in the loop."""
 TAGS_MAX = 32
-"""Tagged fields in one place of a request, and places that have any: clients send none, and each costs a copy."""
+"""The most tagged fields in one place, and the most places with any. Clients send none, and each costs a copy."""
 
 
 class BadFrameError(Exception):
-    """A frame that no client of Kafka sends: it costs the connection it came on."""
+    """A frame that no Kafka client sends. Its connection is closed."""
 
 
 class Request(NamedTuple):
-    """A request as it came."""
+    """A received request."""
 
     api_key: int
     version: int
     correlation_id: int
     client_id: str
     body: memoryview
-    """The bytes behind the header."""
+    """The bytes after the header."""
 
 
 class _Messages(NamedTuple):
-    """The request and the response of an API."""
+    """The request and the response class of an API."""
 
     request: Any
     response: Any
@@ -93,9 +94,9 @@ class _Messages(NamedTuple):
 
 @functools.cache
 def _messages(api_key: int) -> _Messages:
-    """The classes of one of `API_KEYS`."""
+    """Return the classes of one of `API_KEYS`."""
     made = _own_types(OWN_NAMES[api_key]) if api_key in OWN_NAMES else _library_types(api_key)
-    by_kind = {each._json["type"]: each for each in made}  # noqa: SLF001 - the schema tells it
+    by_kind = {each._json["type"]: each for each in made}  # noqa: SLF001 - only the schema has the type
     return _Messages(by_kind["request"], by_kind["response"])
 
 
@@ -113,28 +114,28 @@ def _library_types(api_key: int) -> Iterator[Any]:
 
 @functools.cache
 def api_name(api_key: int) -> str:
-    """The name of an API as Kafka's metrics have it: Fetch, JoinGroup."""
+    """Return the name of an API as in Kafka's metrics: Fetch, JoinGroup."""
     return str(_messages(api_key).request.__name__).removesuffix("Request")
 
 
 @functools.lru_cache(maxsize=1024)
 def is_flexible(api_key: int, version: int) -> bool:
-    """True when the version of the request has compact lengths and tags (KIP-482)."""
+    """Return whether this version of the request has compact lengths and tags (KIP-482)."""
     return bool(_messages(api_key).request.flexible_version_q(version))
 
 
 def read_head(frame: memoryview) -> Request:
-    """The header of a frame, without its size.
+    """Decode the header of a frame without its size.
 
     Raises:
-        BadFrameError: it is shorter than a header, or its client id is none.
+        BadFrameError: the frame is shorter than its header.
     """
     if len(frame) < HEAD.size:
-        raise BadFrameError(f"a frame of {len(frame)} bytes is shorter than a header")
+        raise BadFrameError(f"a frame of {len(frame)} bytes is shorter than its header")
     api_key, version, correlation_id, client_id_size = HEAD.unpack_from(frame)
     end = HEAD.size + max(client_id_size, 0)
     if end > len(frame):
-        raise BadFrameError(f"a client id of {client_id_size} bytes")
+        raise BadFrameError(f"a client id of {client_id_size} bytes is longer than its frame")
     client_id = bytes(frame[HEAD.size : end]).decode(errors="replace")
     if api_key in API_KEYS and is_flexible(api_key, version):
         end = skip_tags(frame, end)
@@ -142,45 +143,45 @@ def read_head(frame: memoryview) -> Request:
 
 
 def skip_tags(source: memoryview, position: int) -> int:
-    """The position behind tagged fields (KIP-482), of which this server reads none.
+    """Return the position after tagged fields (KIP-482), all of which the server ignores.
 
     Raises:
         BadFrameError: the tags are longer than their frame, or too many.
     """
     count, position = read_varint(source, position)
     if count > TAGS_MAX:
-        raise BadFrameError(f"{count} tags, of which at most {TAGS_MAX} may come")
+        raise BadFrameError(f"{count} tags, more than {TAGS_MAX}")
     for _ in range(count):
         _, position = read_varint(source, position)
         size, position = read_varint(source, position)
         position += size
     if position > len(source):
-        raise BadFrameError("tags that are longer than their frame")
+        raise BadFrameError("tags are longer than their frame")
     return position
 
 
 def read_varint(source: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes, and the position behind it.
+    """Decode an unsigned varint of at most five bytes, and return it with the position after it.
 
     Raises:
-        BadFrameError: it does not end.
+        BadFrameError: the varint does not end.
     """
     if position < len(source) and (byte := source[position]) < 0x80:
         return byte, position + 1
     value = 0
     for shift in range(0, 35, 7):
         if position >= len(source):
-            raise BadFrameError("a number that goes beyond its frame")
+            raise BadFrameError("a varint is longer than its frame")
         byte = source[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise BadFrameError("a number of more than five bytes")
+    raise BadFrameError("a varint has more than five bytes")
 
 
 def varint(value: int) -> bytes:
-    """The bytes of an unsigned varint."""
+    """Encode an unsigned varint."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -191,31 +192,31 @@ def varint(value: int) -> bytes:
 
 @final
 class _Budget(threading.local):
-    """The elements and tags that the rest of one request may have; each thread reads one request at a time.
+    """The most elements and tags in the rest of a request. Each thread decodes one request at a time.
 
-    A thread that never began has no bounds: another user of kafka-python in this process reads with the same functions.
+    In a thread that never called `begin`, there are no limits, because other users of kafka-python share the functions.
     """
 
     def __init__(self) -> None:
         self._elements = self._tagged = sys.maxsize
 
     def begin(self, api_key: int) -> None:
-        """Starts anew, for the next request."""
+        """Resets the limits for the next request."""
         self._elements = PRODUCE_ELEMENTS_MAX if api_key == PRODUCE else ELEMENTS_MAX
         self._tagged = TAGS_MAX
 
     def range(self, count: int) -> range:
-        """The indexes of an array."""
+        """Replaces range() in the loop over an array."""
         self._elements -= max(count, 0)
         if self._elements < 0:
-            raise BadFrameError("its arrays have too many elements")
+            raise BadFrameError("the arrays have too many elements")
         return range(count)
 
     def tagged(self, content: bytes) -> io.BytesIO:
-        """A stream of the bytes that begin with tags."""
+        """Replaces BytesIO() where tags are decoded."""
         self._tagged -= 1
         if self._tagged < 0 or read_varint(memoryview(content), 0)[0] > TAGS_MAX:
-            raise BadFrameError(f"it has more than {TAGS_MAX} tags")
+            raise BadFrameError(f"the request has more than {TAGS_MAX} tags")
         return io.BytesIO(content)
 
 
@@ -224,13 +225,13 @@ _budget = _Budget()
 
 @functools.cache
 def _reader(api_key: int, version: int) -> Callable[[memoryview, int], tuple[Any, int]]:
-    """The function that reads a body, made by kafka-python, with our bounds for its loops.
+    """Return kafka-python's function that decodes a body, with our limits for its loops.
 
-    The function is code of its own, whose global names are private to it, so two of them can be bounded from here.
+    The function is generated code with private global names, so two of these names can be replaced.
     """
     message_type = _messages(api_key).request
     is_compact = message_type.flexible_version_q(version)
-    read = message_type._struct.compiled_decode_from(  # noqa: SLF001 - `decode` does not tell how far it came
+    read = message_type._struct.compiled_decode_from(  # noqa: SLF001 - `decode` does not return the end position
         version, compact=is_compact, tagged=is_compact, data_class=message_type
     )
     read.__globals__["range"] = _budget.range
@@ -240,30 +241,30 @@ def _reader(api_key: int, version: int) -> Callable[[memoryview, int], tuple[Any
 
 
 def decode(request: Request) -> Any:
-    """The body as a message of kafka-python.
+    """Decode the body to a message of kafka-python.
 
     Raises:
-        BadFrameError: it cannot be read, is too large to read, or something is left of it.
+        BadFrameError: the body is invalid or too large, or has remaining bytes.
     """
     read = _reader(request.api_key, request.version)
     _budget.begin(request.api_key)
     try:
         message, end = read(request.body, 0)
-    except Exception as error:  # noqa: BLE001 - hostile bytes raise anything
-        raise BadFrameError(f"a request {request.api_key} that cannot be read: {error}") from None
+    except Exception as error:  # noqa: BLE001 - invalid bytes may raise any exception
+        raise BadFrameError(f"a request {request.api_key} cannot be decoded: {error}") from None
     if not 0 <= len(request.body) - end <= SLACK.get(request.api_key, 0):
-        raise BadFrameError(f"a request {request.api_key} of {len(request.body)} bytes, of which {end} are used")
+        raise BadFrameError(f"a request {request.api_key} has {len(request.body)} bytes, but only {end} are used")
     _refuse_nulls(message, _nulls(request.api_key, request.version))
     return message
 
 
 class _Place(NamedTuple):
-    """A field that a null may stand in, by mistake or by right, or below which there are such fields."""
+    """A field that may contain a null, or that has such fields below it."""
 
     name: str
     is_nullable: bool
     has_texts: bool
-    """True for an array whose elements are texts: a schema never allows a null among them."""
+    """True for an array of texts. No schema allows null elements in it."""
     inner: tuple[_Place, ...]
 
 
@@ -277,7 +278,7 @@ def _places(fields: Mapping[str, Any], version: int) -> tuple[_Place, ...]:
     for name, field in fields.items():
         if field.for_version_q(version) and not field.tagged_field_q(version):
             inner = _places(field.fields, version) if field.is_struct() or field.is_struct_array() else ()
-            kind = field._type_str  # noqa: SLF001 - the schema's own word
+            kind = field._type_str  # noqa: SLF001 - the type name in the schema
             if field.is_array() or inner or kind in SIZED:
                 has_texts = kind.removeprefix("[]") in SIZED and field.is_array()
                 found.append(_Place(name, field.nullable_for_version_q(version), has_texts, inner))
@@ -285,10 +286,10 @@ def _places(fields: Mapping[str, Any], version: int) -> tuple[_Place, ...]:
 
 
 def _refuse_nulls(message: Any, places: tuple[_Place, ...]) -> None:
-    """The library takes null for every text, array and structure; the schemas do not.
+    """Reject nulls that the schema does not allow. kafka-python accepts null for every text, array and structure.
 
     Raises:
-        BadFrameError: a field, or an element of an array, is null that may not be.
+        BadFrameError: a field or an array element is null but not nullable.
     """
     for name, is_nullable, has_texts, inner in places:
         value = getattr(message, name)
@@ -302,7 +303,7 @@ def _refuse_nulls(message: Any, places: tuple[_Place, ...]) -> None:
 
 
 def encode_request(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:
-    """The frame of a request of ours, of nested dicts by the names of the schema."""
+    """Encode a request as a frame, from nested dicts by the names of the schema."""
     message = _build(_messages(api_key).request, version, values)
     message.API_VERSION = version
     message.with_header(client_id=CLIENT_ID)
@@ -310,19 +311,19 @@ def encode_request(api_key: int, version: int, values: Mapping[str, Any]) -> byt
 
 
 def decode_answer(api_key: int, version: int, frame: bytes) -> Any:
-    """The answer to a request of ours.
+    """Decode the response to our request.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the response is invalid.
     """
     try:
         return _messages(api_key).response.decode(frame, version=version, header=True)
-    except Exception as error:  # noqa: BLE001 - hostile bytes raise anything
-        raise OSError(f"an answer that cannot be read: {error}") from None
+    except Exception as error:  # noqa: BLE001 - invalid bytes may raise any exception
+        raise OSError(f"the response cannot be decoded: {error}") from None
 
 
 def login_exchange(mechanism: str, username: str, password: str) -> Any:
-    """The client's side of a login: ``auth_bytes()`` and ``receive(answer)`` in turn, until ``is_done()``."""
+    """Return the client's side of a login: ``auth_bytes()`` and ``receive(answer)`` in turn, until ``is_done()``."""
     from kafka.net.sasl import get_sasl_mechanism
 
     login = {"sasl_plain_username": username, "sasl_plain_password": password}
@@ -330,12 +331,12 @@ def login_exchange(mechanism: str, username: str, password: str) -> Any:
 
 
 def encode(request: Request, answer: Mapping[str, Any]) -> bytes:
-    """The frame that answers a request, of nested dicts by the names of the schema."""
+    """Encode the response to a request as a frame, from nested dicts by the names of the schema."""
     return _encode(request.api_key, request.version, request.correlation_id, answer)
 
 
 def encode_unsupported(request: Request, answer: Mapping[str, Any]) -> bytes:
-    """The answer to ApiVersions in a version nobody knows here: the body of version 0 (KIP-511)."""
+    """Encode the response to ApiVersions in an unknown version: the body of version 0 (KIP-511)."""
     return _encode(API_VERSIONS, 0, request.correlation_id, {**answer, "error_code": BrokerError.UNSUPPORTED_VERSION})
 
 
@@ -350,7 +351,7 @@ def _encode(api_key: int, version: int, correlation_id: int, answer: Mapping[str
 
 @functools.cache
 def _present_fields(message_type: Any, version: int) -> Mapping[str, Any]:
-    """The fields that a version has, each with the type of its structure, or of its array's; None: it has neither."""
+    """Return the fields of a version, with the class of the structure or of the array's structures, or None."""
     return {
         name: schema.data_class if schema.is_struct() or schema.is_struct_array() else None
         for name, schema in message_type.fields.items()
@@ -359,7 +360,7 @@ def _present_fields(message_type: Any, version: int) -> Mapping[str, Any]:
 
 
 def _build(message_type: Any, version: int, values: Mapping[str, Any]) -> Any:
-    """A message, with what the version does not have left out."""
+    """Build a message without the fields that the version lacks."""
     present = _present_fields(message_type, version)
     fields: dict[str, Any] = {}
     for name, value in values.items():

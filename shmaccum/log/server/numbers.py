@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a server, under the names of Kafka's broker as Prometheus' JMX exporter spells them.
+"""The metrics of a server, under the names of Kafka's broker as spelled by Prometheus' JMX exporter.
 
-The server's thread counts. A scrape asks that thread for all families, so nothing here is shared between threads.
+The server's thread counts. A scrape asks that thread for all families, so no state here is shared between threads.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Family(NamedTuple):
     """One metric with all its values.
 
     Attributes:
-        name: a counter when it ends in ``_total``, else a gauge.
+        name: ends in ``_total`` for a counter; otherwise, it is a gauge.
         sentence: the meaning of the values.
-        labels: their names.
-        values: by the values of the labels.
+        labels: the names of the labels.
+        values: the values by label values.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Family(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """A group, and the records that are left for it to consume.
+    """A group and its lag.
 
     Attributes:
         group_id: the group.
-        state: as DescribeGroups names it.
-        lags: records behind the committed offset of each partition.
+        state: the state as in DescribeGroups.
+        lags: the number of records after the committed offset, by partition.
     """
 
     group_id: str
@@ -60,21 +60,21 @@ class ServerNumbers:
         self._times_ms: defaultdict[str, float] = defaultdict(float)
 
     def note_produced(self, topic: str, size: int, message_count: int) -> None:
-        """A client appended batches of so many bytes to a topic."""
+        """Counts batches that a client appended to a topic."""
         self._bytes_in[topic] += size
         self._messages_in[topic] += message_count
 
     def note_fetched(self, topic: str, size: int) -> None:
-        """A client was sent so many bytes of a topic."""
+        """Counts bytes of a topic that were sent to a client."""
         self._bytes_out[topic] += size
 
     def note_answered(self, api_name: str, took_s: float) -> None:
-        """A request was answered; the time is that from its arrival to its answer, waiting included."""
+        """Counts a request. The time is that from its arrival to its response, including waits."""
         self._requests[api_name] += 1
         self._times_ms[api_name] += took_s * MS_PER_S
 
     def families(self, connection_count: int, groups: Iterable[GroupLag]) -> Iterator[Family]:
-        """All of them."""
+        """Yields all metrics."""
         topic, request = ("topic",), ("request",)
         yield Family(TOPIC_METRICS + "bytesin_total", "Bytes that clients produced", topic, _by_one(self._bytes_in))
         yield Family(TOPIC_METRICS + "bytesout_total", "Bytes that clients fetched", topic, _by_one(self._bytes_out))
@@ -108,7 +108,7 @@ def _group_families(groups: Iterable[GroupLag]) -> Iterator[Family]:
     yield Family(GROUP_METRICS + "numgroups", "Consumer groups by state", ("state",), dict(states))
     yield Family(
         "kafka_consumergroup_lag",
-        "Records behind the committed offset of a group",
+        "Records after the committed offset of a group",
         ("group", "topic", "partition"),
         lags,
     )

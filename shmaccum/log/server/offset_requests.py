@@ -16,25 +16,25 @@ from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.steps import Stepwise
 
 STABLE_VERSION = 7
-"""Of OffsetFetch: from this version on a client may ask for offsets alone that no transaction can change."""
+"""From this version of OffsetFetch on, a client may request only offsets that no open transaction can change."""
 GENERATION_VERSION = 9
-"""Of OffsetCommit: from this version on, a member of a group that does not exist gets GROUP_ID_NOT_FOUND."""
+"""From this version of OffsetCommit on, an unknown group gives GROUP_ID_NOT_FOUND."""
 NO_OFFSET = Committed(-1, -1, "", 0)
 
 
 @final
 class OffsetRequests:
-    """Requests about the offsets of groups.
+    """Handles requests about the offsets of groups.
 
     Args:
-        groups: their coordinator.
+        groups: the coordinator.
     """
 
     def __init__(self, groups: Coordinator) -> None:
         self._groups = groups
 
     def commit(self, call: Call) -> Stepwise[Values]:
-        """OffsetCommit: the valid offsets are in the file, as one frame, before the answer goes."""
+        """OffsetCommit: writes the valid offsets to the file, as one frame, before the response is sent."""
         message = call.message
         offsets, errors = yield from self._groups.judged_offsets(message, has_epochs=call.version >= 6)
         loaded = self._groups.load_for_commit(
@@ -57,7 +57,7 @@ class OffsetRequests:
         return {"topics": [partition_errors(topic, told, group_error) for topic in message.topics]}
 
     def fetch(self, call: Call) -> Stepwise[Values]:
-        """OffsetFetch: of one group, or from version 8 on of several."""
+        """OffsetFetch of one group or, from version 8 on, several."""
         message = call.message
         if call.version >= 8:
             groups = []
@@ -80,7 +80,7 @@ class OffsetRequests:
         return {"group_id": group.group_id, "topics": topics, "error_code": error}
 
     def _epoch_problem(self, asked: Any) -> BrokerError:
-        """Whether a member of KIP-848 that asks for offsets is at its own epoch; others are not judged."""
+        """Returns whether a KIP-848 member has this epoch. Other requests are not checked."""
         loaded = self._groups.loaded(asked.group_id)
         if asked.member_epoch < 0 or loaded is None or not isinstance(loaded.group, ConsumerGroup):
             return BrokerError.NONE
@@ -89,12 +89,12 @@ class OffsetRequests:
     def _fetched(
         self, group_id: str, topics: Iterable[Any] | None, *, is_stable: bool
     ) -> Stepwise[tuple[BrokerError, list[Values]]]:
-        """The offsets of a group, by topic.
+        """Returns the offsets of a group, by topic.
 
         Args:
             group_id: the group.
-            topics: those that are asked for; None: all that have an offset.
-            is_stable: where a transaction may change an offset, the answer is an error (KIP-447).
+            topics: the requested topics. None means all topics with an offset.
+            is_stable: whether an offset that an open transaction may change gives an error (KIP-447).
         """
         try:
             file = self._groups.file_of(group_id)
@@ -114,7 +114,7 @@ class OffsetRequests:
         return BrokerError.NONE, [{"name": topic, "partitions": partitions} for topic, partitions in told.items()]
 
     def delete(self, call: Call) -> Stepwise[Values]:
-        """OffsetDelete (KIP-496): not of topics that a living group consumes."""
+        """OffsetDelete (KIP-496): rejected while the group has members."""
         message = call.message
         places: set[TopicPartition] = set()
         for topic in message.topics:

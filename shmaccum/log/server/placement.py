@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers about the places of partitions: log directories, leaders and reassignments.
+"""Requests about the places of partitions: log directories, leaders and reassignments.
 
-A log on one host has one directory and one replica of each partition. So every election is needless, no reassignment
-is under way, and a move to the place where a partition is already succeeds at once, as it does in Kafka.
+A log on one host has one directory and one replica of each partition. So no election is needed, no reassignment is ever
+in progress, and a move to the present place succeeds at once, as in Kafka.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ from shmaccum.log.server.steps import Stepwise, answer_each
 from shmaccum.log.server.topics import LogTopics
 
 ONE_REPLICA = f"the log is on one host: the only replica of a partition is on node {NODE_ID}"
-NO_MOVE = "no reassignment is under way: the log is on one host"
+NO_MOVE = "no reassignment is in progress: the log is on one host"
 
 
 @final
 class Placement:
-    """The places of all partitions, which are one directory of one node.
-
-    Args:
-        topics: the topics that the server serves.
-    """
+    """The places of all partitions: one directory on one node."""
 
     def __init__(self, topics: LogTopics) -> None:
         self._topics = topics
@@ -42,7 +38,7 @@ class Placement:
     # --- log directories
 
     def describe_log_dirs(self, call: Call) -> Stepwise[Values]:
-        """DescribeLogDirs (KIP-113, 827): the directory, its volume, and the bytes of each partition."""
+        """DescribeLogDirs (KIP-113, 827): the directory, its volume, and the size of each partition."""
         volume = os.statvfs(self._directory)
         asked = self._asked(call.message.topics)
         topics = []
@@ -60,7 +56,7 @@ class Placement:
         return {"error_code": BrokerError.NONE, "results": [result]}
 
     def _asked(self, topics: Iterable[Any] | None) -> dict[str, set[int]]:
-        """The partitions that are asked for and exist; None asks for all."""
+        """Returns the requested partitions that exist. None requests all."""
         if topics is None:
             return {name: set(range(self._topics.partition_count(name))) for name in self._topics.names()}
         asked: dict[str, set[int]] = {}
@@ -75,7 +71,7 @@ class Placement:
         return {"partition_index": partition, "partition_size": size, "offset_lag": 0, "is_future_key": False}
 
     def alter_log_dirs(self, call: Call) -> Values:
-        """AlterReplicaLogDirs (KIP-113): the only directory is the place of every partition already."""
+        """AlterReplicaLogDirs (KIP-113): every partition is already in the only directory."""
 
         results = [
             {
@@ -98,7 +94,7 @@ class Placement:
     # --- leaders and replicas
 
     def elect_leaders(self, call: Call) -> Values:
-        """ElectLeaders (KIP-183, 460): the node leads every partition. Without names nobody has to be elected."""
+        """ElectLeaders (KIP-183, 460): this node leads every partition. Without names, the result is empty."""
         results = [
             {"topic": each.topic, "partition_result": [self._elected(each.topic, one) for one in each.partitions]}
             for each in call.message.topic_partitions or ()
@@ -113,7 +109,7 @@ class Placement:
         return {"partition_id": partition, "error_code": error, "error_message": sentence}
 
     def alter_reassignments(self, call: Call) -> Values:
-        """AlterPartitionReassignments (KIP-455): the only replica is on this node already."""
+        """AlterPartitionReassignments (KIP-455): the only replica is already on this node."""
         responses = [
             {"name": topic.name, "partitions": [self._reassigned(topic.name, one) for one in topic.partitions]}
             for topic in call.message.topics
@@ -135,18 +131,18 @@ class Placement:
 
     @staticmethod
     def list_reassignments(_call: Call) -> Values:
-        """ListPartitionReassignments (KIP-455): none is ever under way."""
+        """ListPartitionReassignments (KIP-455): no reassignment is ever in progress."""
         return {"error_code": BrokerError.NONE, "error_message": None, "topics": []}
 
 
 def segments_size(folder: str) -> int:
-    """Bytes of the segments of one partition; a segment that is deleted meanwhile counts nothing."""
+    """Return the size of the segments of one partition. A segment that is deleted meanwhile is not counted."""
     size = 0
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(LOG):
                     size += entry.stat().st_size
-    except FileNotFoundError:  # retention, or the end of the topic
+    except FileNotFoundError:  # deleted by retention or with the topic
         pass
     return size

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Produce. Only a server that writes the log takes batches.
+"""Produce. Only a writable server accepts batches.
 
-A batch is judged before it is appended (`produced`). It is appended under the sequences of its producer: the log takes
-each once, as a broker does. A batch of a transaction needs a partition that its producer has added to it
-(`transaction_coordinator`).
+A batch is validated before it is appended (`produced`). The log uses the sequences of its producer to append each batch
+once, as a broker does. A batch of a transaction is accepted only if its producer has added the partition to the
+transaction (`transaction_coordinator`).
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ logger = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
 ID_VERSION = 13
-"""Of Produce: from this version on a topic has its id in place of its name."""
+"""From this version of Produce on, a topic has its id instead of its name."""
 
 
 class Prepared(NamedTuple):
-    """What a request has for a partition."""
+    """The data of a request for one partition."""
 
     topic: str | None
     data: Any
-    """As the request has it."""
+    """The partition data of the request."""
     rules: Rules
     batches: list[LogBatch] | Rejection
 
 
 _NO_RULES = Rules(0, 0, 0, sets_time=False)
-"""Of a partition that takes nothing."""
+"""The rules of a partition whose data is rejected."""
 
 
 @final
@@ -56,10 +56,10 @@ class ProduceHandler:
     """Appends the batches of clients.
 
     Args:
-        directory: open for writing.
+        directory: the log, open for writing.
         topics: the topics that the server serves.
-        numbers: where the batches are counted that clients produce.
-        transactions: their coordinator.
+        numbers: counts the produced batches.
+        transactions: the coordinator of transactions.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ProduceHandler:
         self._topics = topics
 
     def handle(self, call: Call) -> Stepwise[Response]:
-        """Produce: judges the batches, and appends those of each partition where all are right."""
+        """Produce: validates the batches, and appends those of each partition without an invalid batch."""
         prepared = yield from self._prepare(call)
         try:
             judged = _judged(prepared, Budget(AT_ONCE_SIZE_MAX))
@@ -86,7 +86,7 @@ class ProduceHandler:
         return (yield from self._append_all(call, judged))
 
     def _prepare(self, call: Call) -> Stepwise[list[Prepared]]:
-        """Every partition of a request, with its batches, or the reason why it takes none."""
+        """Returns every partition of a request with its batches, or with the reason why it is rejected."""
         is_by_id = call.version >= ID_VERSION
         prepared: list[Prepared] = []
         for topic in call.message.topic_data:
@@ -100,7 +100,7 @@ class ProduceHandler:
         return prepared
 
     def _append_all(self, call: Call, prepared: list[Prepared]) -> Stepwise[Response]:
-        """Appends what was judged."""
+        """Appends the validated batches."""
         produced = iter(prepared)
         responses = []
         for topic in call.message.topic_data:
@@ -121,7 +121,7 @@ class ProduceHandler:
         return {**_refused_partition(one.data.index, BrokerError.NONE, None), **appended}
 
     def _place_problem(self, topic: str | None, data: Any, call: Call) -> Rejection | None:
-        """The reason why a partition takes nothing of a request; None: it takes what is right."""
+        """Returns the reason why a partition rejects the data of a request, or None."""
         if call.message.acks not in ACKS:
             return Rejection(BrokerError.INVALID_REQUIRED_ACKS, f"acks is {call.message.acks}, not one of -1, 0, 1")
         if topic is None or not 0 <= data.index < self._directory.partition_count(topic):
@@ -140,10 +140,10 @@ class ProduceHandler:
         )
 
     def _append(self, one: Prepared, call: Call) -> tuple[int, int] | Rejection:
-        """Appends the batches of one partition; the first one's offset and time."""
+        """Appends the batches of one partition, and returns the offset and time of the first one."""
         if isinstance(one.batches, Rejection):
             return one.batches
-        refusal = self._place_problem(one.topic, one.data, call)  # the topic may be gone since it was judged
+        refusal = self._place_problem(one.topic, one.data, call)  # the topic may have been deleted since validation
         if refusal is not None or one.topic is None:
             return refusal or Rejection(BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "")
         place = TopicPartition(one.topic, one.data.index)
@@ -152,13 +152,13 @@ class ProduceHandler:
         return problem or self._append_batches(place, one.batches)
 
     def _transaction_problem(self, batch: LogBatch, place: TopicPartition, call: Call) -> Rejection | None:
-        """The reason why a batch does not fit the transactions of its producer; None: it does."""
+        """Returns the reason why a batch does not fit the transactions of its producer, or None."""
         if batch.is_of_transaction:
             return self._transactions.problem_of(call.message.transactional_id, batch, place, call.version)
         if batch.producer_id >= 0 and self._transactions.is_open(batch.producer_id, place):
             return Rejection(
                 BrokerError.INVALID_TXN_STATE,
-                f"producer {batch.producer_id} has an open transaction in {place}, and sent a batch outside of it",
+                f"producer {batch.producer_id} has an open transaction in {place} but sent a batch outside of it",
             )
         return None
 
@@ -183,10 +183,10 @@ class ProduceHandler:
 
 
 def _judged(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
-    """The partitions, with their batches as the log takes them.
+    """Validate the batches of all partitions.
 
     Raises:
-        DecompressedTooLargeError: the compressed batches stand for more bytes than the budget has.
+        DecompressedTooLargeError: the decompressed size of the batches exceeds the budget.
     """
     return [
         one if isinstance(one.batches, Rejection) else one._replace(batches=judge(one.batches, one.rules, budget))
@@ -195,19 +195,19 @@ def _judged(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
 
 
 def _judged_in_thread(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
-    """The same; a request that is beyond the budget is refused, and so is one that cannot be judged."""
+    """Validate in the thread. If the request exceeds the budget or validation fails, all of it is rejected."""
     try:
         return _judged(prepared, budget)
     except DecompressedTooLargeError as error:
-        refusal = Rejection(BrokerError.MESSAGE_TOO_LARGE, f"{error}, together: send smaller batches")
+        refusal = Rejection(BrokerError.MESSAGE_TOO_LARGE, f"{error} in one request: send smaller batches")
     except Exception as error:
-        logger.exception("a Produce request could not be judged")
-        refusal = Rejection(BrokerError.UNKNOWN_SERVER_ERROR, f"the batches could not be judged: {error}")
+        logger.exception("a Produce request could not be validated")
+        refusal = Rejection(BrokerError.UNKNOWN_SERVER_ERROR, f"the batches could not be validated: {error}")
     return [one if isinstance(one.batches, Rejection) else one._replace(batches=refusal) for one in prepared]
 
 
 def refused_topic(topic: Any, error: BrokerError, sentence: str | None = None) -> Values:
-    """A topic of the response to a Produce that takes nothing of it."""
+    """Return a topic of a Produce response that rejects all of its partitions."""
     partitions = [_refused_partition(one.index, error, sentence) for one in topic.partition_data]
     return {"name": topic.name, "topic_id": topic.topic_id, "partition_responses": partitions}
 

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client produces is input: its batches are judged before the log takes them (Kafka's LogValidator).
+"""Batches from clients are untrusted: they are validated before they are appended (Kafka's LogValidator).
 
 ::
 
     split   length, magic, CRC, attributes, count, producer           of each batch, in the loop
-    judge   the records: as many as told, numbered from 0, their times    uncompressed, or small: in the loop
-                                                                          otherwise: in a thread, up to a bound
+    judge   the records: their count, numbers from 0, and times       uncompressed or small: in the loop
+                                                                      otherwise: in a thread, up to a bound
 
-Rules: no field of a header is believed that the records tell as well. A batch that a reader could not read is refused,
-with the error of Apache Kafka. The largest timestamp is that of the records, and the bit of LogAppendTime is the log's:
-where a client says otherwise, the header and its CRC are written anew. A record may not be further in the future than
-message.timestamp.after.max.ms, because neither look-ups by time nor retention could use the segment that it is in.
+Rules: a header field that follows from the records is checked against them. A batch that a reader could not read is
+rejected with Apache Kafka's error. The log sets the largest timestamp and the LogAppendTime bit. If a client's values
+differ, the header and its CRC are rewritten. A record may not be further in the future than
+message.timestamp.after.max.ms, because look-ups by time and retention would not work on its segment.
 
-Compressed records are decompressed to be judged, as Apache Kafka does, and the bytes are thrown away. A few are
-decompressed in the loop, others in the server's thread for it. At most `decompressed_size_max` bytes of a request are
-kept at once: the records of a batch beyond that are read piece by piece (`log/files/record_times.py`), up to a bound.
-A batch beyond that bound is refused as too large, upon which a client sends smaller batches.
+Compressed records are decompressed for validation, as in Apache Kafka, and the result is discarded. Small requests are
+decompressed in the loop, others in a thread. At most `decompressed_size_max` bytes of a request are in memory at once:
+records of a batch beyond that are read piece by piece (`log/files/record_times.py`), up to a bound. A batch beyond that
+bound is rejected as too large, and the client then sends smaller batches.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from shmaccum.log.files.record_times import streamed_deltas
 
 NO_TIMESTAMP = -1
 OF_A_PRODUCER = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL
-"""The attributes that a client may set. Apache Kafka clears LOG_APPEND_TIME as well."""
+"""The attributes that a client may set. Apache Kafka clears LOG_APPEND_TIME, too."""
 FORMER_FORMATS, FORMER_SIZE_MIN = (0, 1), 14
-"""Those of before Kafka 0.11, and the bytes of their smallest message."""
+"""The formats before Kafka 0.11, and the size of their smallest message."""
 ZSTD, ZSTD_VERSION = 4, 7
-"""The codec, and the version of Produce from which on a broker takes it (KIP-110)."""
+"""The codec, and the version of Produce that introduced it (KIP-110)."""
 AT_ONCE_SIZE_MAX = 1 << 20
-"""Bytes of compressed records of a request that are decompressed in the loop: a millisecond or two."""
+"""The most bytes that are decompressed in the loop, which takes a millisecond or two."""
 DECOMPRESSED_SIZE_MIN = 32 << 20
 DECOMPRESSED_RATIO = 16
 
@@ -65,15 +65,15 @@ class Rules(NamedTuple):
     timestamp_max_ms: int
     """The latest time that a record may have."""
     sets_time: bool
-    """The log gives each batch the time of its append, whatever the records say."""
+    """Whether the log replaces the time of each batch by the time of its append."""
 
 
 class Budget:
-    """The bytes that the compressed batches of a request may stand for together.
+    """The most decompressed bytes of a request.
 
     Attributes:
-        left: how many are left.
-        may_stream: a batch beyond them is read piece by piece.
+        left: the number of bytes left.
+        may_stream: whether a batch beyond the budget is read piece by piece.
     """
 
     def __init__(self, left: int, *, may_stream: bool = False) -> None:
@@ -85,7 +85,7 @@ class Budget:
 
 
 def decompressed_size_max(request_size: int) -> int:
-    """The most bytes that the compressed batches of a request of this size may stand for."""
+    """Return the most decompressed bytes for a request of this size."""
     return max(DECOMPRESSED_SIZE_MIN, DECOMPRESSED_RATIO * request_size)
 
 
@@ -93,42 +93,46 @@ def decompressed_size_max(request_size: int) -> int:
 
 
 def split(records: memoryview, rules: Rules) -> list[LogBatch] | Rejection:
-    """The batches that a Produce has for a partition, their headers judged; or the reason why none of them is taken."""
+    """Split the records of a partition into batches and validate their headers, or return the reason to reject all."""
     batches: list[LogBatch] = []
     position = 0
     while position < len(records):
         if len(records) - position < HEADER_SIZE:
-            return Rejection(BrokerError.CORRUPT_MESSAGE, "less than a batch's header came")
+            return Rejection(BrokerError.CORRUPT_MESSAGE, "the data is shorter than a batch header")
         header = read_header(records, position)
         if header.magic in FORMER_FORMATS and header.batch_length >= FORMER_SIZE_MIN:
-            return Rejection(BrokerError.INVALID_RECORD, f"a batch of the format {header.magic}, {MAGIC} is taken")
+            return Rejection(
+                BrokerError.INVALID_RECORD, f"a batch has format {header.magic}, but only format {MAGIC} is supported"
+            )
         view = records[position : position + header.size] if header.problem is None else records[:0]
         problem = header.problem or ("it is cut short" if len(view) < header.size else crc_problem(header, view))
         if problem is not None:
-            return Rejection(BrokerError.CORRUPT_MESSAGE, f"a record batch is not what it says: {problem}")
+            return Rejection(BrokerError.CORRUPT_MESSAGE, f"a record batch is corrupt: {problem}")
         if header.size > rules.size_max:
             return Rejection(
-                BrokerError.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes, {rules.size_max} are taken"
+                BrokerError.MESSAGE_TOO_LARGE, f"a batch has {header.size} bytes, more than {rules.size_max}"
             )
         refusal = _header_problem(header, rules)
         if refusal is not None:
             return refusal
         batches.append(LogBatch(header, view, "", 0))
         position += header.size
-    return batches or Rejection(BrokerError.CORRUPT_MESSAGE, "no record batch came")
+    return batches or Rejection(BrokerError.CORRUPT_MESSAGE, "the data has no record batch")
 
 
 def _header_problem(header: BatchHeader, rules: Rules) -> Rejection | None:
-    """The reason why a header is not one that a producer writes; None: it is one."""
+    """Return the reason why a header is not valid for a producer, or None."""
     if header.attributes & CONTROL:
-        return Rejection(BrokerError.INVALID_RECORD, "a marker of a transaction, which only a broker writes")
+        return Rejection(BrokerError.INVALID_RECORD, "a transaction marker, which only a broker may write")
     if header.attributes & ~OF_A_PRODUCER:
-        return Rejection(BrokerError.INVALID_RECORD, f"attributes {header.attributes:#x} are not those of a producer")
+        return Rejection(
+            BrokerError.INVALID_RECORD, f"attributes {header.attributes:#x} are not allowed for a producer"
+        )
     codec = header.attributes & CODEC_MASK
     if (codec and codec not in CODECS) or (codec == ZSTD and rules.version < ZSTD_VERSION):
         return Rejection(
             BrokerError.UNSUPPORTED_COMPRESSION_TYPE,
-            f"codec {codec} in version {rules.version} of Produce: take gzip, snappy or lz4, or zstd from version 7 on",
+            f"codec {codec} in version {rules.version} of Produce: use gzip, snappy or lz4, or zstd from version 7 on",
         )
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         return Rejection(
@@ -149,10 +153,10 @@ def _header_problem(header: BatchHeader, rules: Rules) -> Rejection | None:
 
 
 def judge(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatch] | Rejection:
-    """The batches as the log takes them; or the reason why none of them is taken.
+    """Return the validated batches, or the reason to reject all of them.
 
     Raises:
-        DecompressedTooLargeError: the compressed ones stand for more bytes than the budget has left.
+        DecompressedTooLargeError: the decompressed size exceeds the budget.
     """
     judged: list[LogBatch] = []
     for batch in batches:
@@ -164,8 +168,9 @@ def judge(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatc
 
 
 def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> tuple[int, int]:
-    """The times of the first and of the youngest record; the records are checked. A batch that stands for more bytes
-    than are kept at once is read piece by piece, in the thread."""
+    """Check the records, and return the times of the first and of the latest record. If the batch exceeds the budget,
+    it
+    is read piece by piece, in the thread."""
     header = batch.header
     try:
         plain = decompress(codec, records, budget.left) if codec else records
@@ -175,7 +180,7 @@ def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> 
         times_ms = []
         for number, (offset_delta, time_delta) in enumerate(streamed_deltas(codec, records, header.record_count)):
             if offset_delta != number:
-                raise ValueError(f"the record {number} has the offset delta {offset_delta}") from None
+                raise ValueError(f"record {number} has offset delta {offset_delta}") from None
             times_ms.append(header.base_timestamp_ms + time_delta)
         return min(times_ms), max(times_ms)
     budget.take(len(plain) if codec else 0)
@@ -192,12 +197,12 @@ def _judge_one(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Reje
     except DecompressedTooLargeError:
         raise
     except (CorruptArenaError, ValueError) as error:
-        return Rejection(BrokerError.INVALID_RECORD, f"a record batch is not what it says: {error}")
+        return Rejection(BrokerError.INVALID_RECORD, f"a record batch is corrupt: {error}")
     if not rules.sets_time and (first_ms < NO_TIMESTAMP or last_ms > rules.timestamp_max_ms):
         wrong_ms = first_ms if first_ms < NO_TIMESTAMP else last_ms
         return Rejection(
             BrokerError.INVALID_TIMESTAMP,
-            f"a record has the time {wrong_ms} ms since 1970, the topic takes -1 (none) and 0 to "
+            f"a record has the time {wrong_ms} ms since 1970; allowed are -1 (none) and 0 to "
             f"{rules.timestamp_max_ms} (message.timestamp.after.max.ms ahead of the server's clock)",
         )
     right = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME, max_timestamp_ms=last_ms)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests that change a log, as a server answers them that only reads: each one is refused."""
+"""The requests that change a log, on a read-only server, which rejects all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shmaccum.log.server.call import Call, Response, Values
 from shmaccum.log.server.produce import refused_topic
 from shmaccum.log.server.topic_requests import CREATED_NOT, topics_to_delete
 
-READ_ONLY = "this log is served to be read: start shmaccum serve with --writable where no sender writes it"
+READ_ONLY = "this server is read-only: if no sender writes the log, start shmaccum serve with --writable"
 
 
 def produce(call: Call) -> Response:

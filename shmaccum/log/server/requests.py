@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of requests that a served log answers: api key, versions, handler, and the rule of its rights.
+"""The table of all requests that the server answers: api key, versions, handler, and the rule of its rights.
 
-Produce is advertised from version 0 on and also where it is refused: librdkafka takes a broker for one of format 2 by
-Produce and Fetch together. Versions below 3 are refused all the same, because their records have another format.
+Produce is advertised from version 0 on, even by a read-only server, because librdkafka detects record format 2 by the
+versions of Produce and Fetch. Produce below version 3 is still rejected, because its records have an older format.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 PRODUCE_VERSION_MIN = 3
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 BEFORE_LOGIN = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
-"""The requests of a client that has still to say who it is."""
+"""The requests that are allowed before login."""
 
 
 class RequestType(NamedTuple):
-    """A request that is answered."""
+    """A row of the table."""
 
     version_min: int
     version_max: int
@@ -45,7 +45,7 @@ class RequestType(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """The handlers of a server that writes its log."""
+    """The handlers of a writable server."""
 
     produce: ProduceHandler
     topics: TopicRequests
@@ -61,16 +61,16 @@ def request_table(
     writing: Writing | None,
     logins: LoginRequests | None,
 ) -> dict[int, RequestType]:
-    """Api key -> type of request.
+    """Return the request types by api key.
 
     Args:
         topics: the topics that the server serves.
-        fetches: of all clients.
-        coordinator: of the groups.
+        fetches: handles the fetches.
+        coordinator: the coordinator of the groups.
         cluster: the node.
-        settings: of topics and of the node.
-        writing: None: the server only reads.
-        logins: None: nobody has to log in.
+        settings: the settings of topics and of the node.
+        writing: the handlers of a writable server. None if the server is read-only.
+        logins: handles logins. None if no login is required.
     """
     placement, offsets = Placement(topics), OffsetLookup(topics)
     groups, commits = GroupRequests(coordinator), OffsetRequests(coordinator)
@@ -149,7 +149,7 @@ def _read_only_rows() -> dict[int, RequestType]:
 
 
 def api_versions(table: Mapping[int, RequestType]) -> Values:
-    """The response to ApiVersions."""
+    """Return the response to ApiVersions."""
     keys = [
         {"api_key": key, "min_version": row.version_min, "max_version": row.version_max}
         for key, row in sorted(table.items())

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server: one thread, one loop, any number of clients.
+"""The server: one thread, one event loop, any number of clients.
 
 ::
 
-    epoll ──┬── listener      a client comes (`acceptor`)
+    epoll ──┬── listener      accept a client (`acceptor`)
             ├── connections   an ordinary fetch ──> response, in C (`receive_ready`)
             │                 any other request (`dispatch`)
-            ├── log watch     another process appended ──> the fetches that are parked there are asked again
-            └── bell          a writer of this process appended, a computation is done, or `stop`
+            ├── log watch     another process appended ──> check the fetches that wait for the partition
+            └── wake fd       a writer of this process appended, a computation is done, or `stop` was called
 
-Rules: nothing here waits for a client or another thread. A failure of the log, as on a full disk, is told in the
-server's log, and the loop goes on. The log is read as it lies in its files, verified batch by batch (`log_heads`),
-whether this server writes it or a sender beside it does.
+Rules: nothing here blocks on a client or another thread. A failure of the log, such as a full disk, is logged, and the
+loop continues. The server reads the log from its files and verifies it batch by batch (`log_heads`), whether this
+server or a sender writes it.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ class LogServer(ClosedOnExit):
             server.run()
 
     Args:
-        directory: of the log; a writable server makes it when it is missing.
-        listen: HOST:PORT; port 0 takes any that is free.
-        is_writable: takes the right to write the log; then clients may produce, and make and delete topics.
-        writer: the log as another thread of this process has it open; it tells the server of each append.
+        directory: the log. A writable server creates it if it is missing.
+        listen: HOST:PORT. Port 0 selects a free port.
+        is_writable: whether to write the log, so that clients may produce, and create and delete topics.
+        writer: the log as opened by another thread of this process, which reports each append to the server.
         options: those of `ServerOptions`.
 
     Raises:
-        InvalidArgumentError: the address is none, or is open to the network without ``insecure``; an option is wrong.
-        NotALogError: there is no log, and it is not to be written.
-        LogBusyError: a writable server finds another writer.
-        OSError: the port is taken, or the log cannot be read.
+        InvalidArgumentError: an option is wrong, or the address is invalid or needs ``insecure``.
+        NotALogError: the directory has no log, and the server is not writable.
+        LogBusyError: the server is writable, and another process writes the log.
+        OSError: the port is in use, or the log cannot be read.
     """
 
     def __init__(
@@ -103,15 +103,15 @@ class LogServer(ClosedOnExit):
         self.options = ServerOptions.parse(options)
         if writer is None and self.options.compression_type != "none":
             raise InvalidArgumentError(
-                "a server keeps batches as their producers compress them: leave compression_type out, or give it to "
-                "producers and to the sink log: of a sender"
+                "a server stores batches as compressed by their producers: omit compression_type, or set it for "
+                "producers or for the sink log: of a sender"
             )
         listening = parse_listen(listen, self.options)
         advertised = parse_advertised(self.options.advertised_listener, listening.host)
         self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None
         self._users = UsersFile(self.options.users_file) if self.options.users_file is not None else None
         self._listener = open_listener(listening)
-        with contextlib.ExitStack() as taken:  # closes them when one cannot be had
+        with contextlib.ExitStack() as taken:  # closes what was opened if a later step fails
             taken.callback(self._listener.close)
             self._log = LogDirectory(directory, self.options) if is_writable else None
             if self._log is not None:
@@ -126,7 +126,7 @@ class LogServer(ClosedOnExit):
             taken.pop_all()
 
     def _begin_loop(self) -> None:
-        """The loop's own state."""
+        """Initializes the state of the loop."""
         self._bell, self._rope = socket.socketpair()
         self._rope.setblocking(False)
         self._questions: Questions[list[Family]] = Questions("the server", self._ring)
@@ -137,10 +137,10 @@ class LogServer(ClosedOnExit):
         self._problem, self._problem_s = "", -math.inf
 
     def _open_log(self, teller: LogDirectory | None) -> None:
-        """The parts that read and write the log.
+        """Opens the parts that read and write the log.
 
         Args:
-            teller: the log as this process writes it, which tells of each append; None: another process writes it.
+            teller: the log as written by this process. None if another process writes it.
         """
         self._numbers = ServerNumbers()
         self._topics = LogTopics(self.directory)
@@ -160,10 +160,10 @@ class LogServer(ClosedOnExit):
             self._log.publish_server(self._coordinator.address)
 
     def _begin_requests(self, advertised: Address) -> None:
-        """The parts that read and answer requests, and the files that the loop waits for.
+        """Creates the parts that read and answer requests, and registers the files of the loop.
 
         Args:
-            advertised: the address that clients are told.
+            advertised: the address to advertise to clients.
         """
         listener = listener_name(self.options, advertised)
         settings = ServerSettings(
@@ -206,7 +206,7 @@ class LogServer(ClosedOnExit):
     # --- the loop
 
     def run(self) -> None:
-        """Serves until `stop` is called. A problem of the log, or a mistake of ours, is told and ends nothing."""
+        """Serves until `stop` is called. An error of the log or a bug is logged and does not end the loop."""
         while not self._is_stopped:
             self._run_once_or_tell()
 
@@ -215,16 +215,16 @@ class LogServer(ClosedOnExit):
             self.run_once()
         except Exception as error:
             self._problem, self._problem_s = repr(error), clock.monotonic()
-            logger.exception("the server of %s has a problem and goes on", self.directory)
+            logger.exception("the server of %s continues after an exception", self.directory)
             time.sleep(PROBLEM_PAUSE_S)
 
     @property
     def problem(self) -> str | None:
-        """The last exception that interrupted the loop, for a few seconds; from any thread."""
+        """The last exception that interrupted the loop, for a few seconds. Thread-safe."""
         return self._problem if clock.monotonic() - self._problem_s < PROBLEM_KEPT_S else None
 
     def run_once(self) -> None:
-        """Waits until something is to be done, and does it."""
+        """Waits for work, and does it."""
         due_s = self._due_s()
         has_work = self._dispatcher.has_work or self._scraped is not None or self._ticking is not None
         self._take_events(0.0 if has_work else max(due_s - clock.monotonic(), 0.0))
@@ -239,7 +239,7 @@ class LogServer(ClosedOnExit):
             self._do_due()
 
     def _take_events(self, rest_s: float) -> None:
-        """Waits for the files of the loop, and does what they ask for. Ordinary fetches are answered by then."""
+        """Waits for events and handles them. C has already answered ordinary fetches."""
         descriptor, dispatcher = self._selector.fileno(), self._dispatcher
         ready = receive_ready(descriptor, rest_s, dispatcher.idle, self._fetches.ordinary, self._limits.size_max)
         for source, mask, outcome in ready:
@@ -250,7 +250,7 @@ class LogServer(ClosedOnExit):
 
     def _take_event(self, descriptor: int, mask: int) -> None:
         key = self._selector.get_map().get(descriptor)
-        if key is None:  # it was closed in this round
+        if key is None:  # closed in this round
             return
         if isinstance(key.data, Connection):
             self._dispatcher.serve(key.data, _events_of(mask) & key.events)
@@ -258,25 +258,25 @@ class LogServer(ClosedOnExit):
             key.data()
 
     def _due_s(self) -> float:
-        """When `_do_due` has something to do. Work that comes to be due in a round is done in the next one."""
+        """The next time at which `_do_due` has work. Work that becomes due in a round is done in the next one."""
         groups_s = self._coordinator.deadline_ms / 1000
         requests_s = min(self._polls.deadline_s, self._logins.deadline_s, self._dispatcher.deadline_s)
         return min(requests_s, groups_s, self._maintain_at_s)
 
     def _do_due(self) -> None:
-        """Does what is to be done at its time."""
+        """Does the work that is due."""
         self._fetches.wake(self._polls.due())
         self._logins.tick()
         self._coordinator.tick()
         self._maintain()
 
     def stop(self) -> None:
-        """Ends `run`; from any thread, and from a signal handler."""
+        """Ends `run`. Thread-safe, and safe in a signal handler."""
         self._is_stopped = True
         self._ring()
 
     def _ring(self) -> None:
-        """Wakes the loop; a full pipe wakes it as well."""
+        """Wakes the loop. If the pipe is full, a wake-up is already pending."""
         with contextlib.suppress(OSError):
             self._rope.send(b"\0")
 
@@ -295,18 +295,18 @@ class LogServer(ClosedOnExit):
         self._acceptor.maintain(self._topics.total_count())
 
     def _read_changed_files(self) -> None:
-        """Takes over new certificates and users. A file that cannot be used leaves the former content in place."""
+        """Reloads changed certificates and users. If a file is invalid, the previous contents stay in effect."""
         try:
             if self._tls is not None and self._tls.refresh():
-                logger.info("new connections get the certificate that is in %s now", self.options.ssl_certfile)
+                logger.info("reloaded the certificate from %s for new connections", self.options.ssl_certfile)
             if self._users is not None and self._users.refresh():
-                logger.info("the users are those that are in %s now", self._users.path)
+                logger.info("reloaded the users from %s", self._users.path)
                 self._take_over_rights()
         except InvalidArgumentError as error:
-            logger.error("the former content goes on: %s", error)
+            logger.error("the previous contents stay in effect: %s", error)
 
     def _take_over_rights(self) -> None:
-        """Judges the requests under way by the rights of now. A fetch that waits is answered if it lost its right."""
+        """Applies the new rights to requests in progress. A waiting fetch that lost its right is answered."""
         for connection, call in self._dispatcher.waiting.items():
             if connection.login is not None:
                 call.user = connection.login.user or NOBODY
@@ -315,7 +315,7 @@ class LogServer(ClosedOnExit):
     # --- numbers
 
     def _go_on_ticking(self, steps: Steps) -> None:
-        """Gives a slice to what is to be done for transactions now and then."""
+        """Runs the periodic work of transactions for one slice."""
         end_s = clock.monotonic() + SLICE_S
         self._ticking = None
         try:
@@ -324,21 +324,21 @@ class LogServer(ClosedOnExit):
                     self._ticking = steps
                     return
         except OSError as error:
-            logger.error("transactions could not be looked after: %s", error)
+            logger.error("the periodic work of transactions failed: %s", error)
 
     def families(self) -> list[Family]:
-        """The server's numbers by the names of Kafka's broker, for the thread of a scrape: the loop answers.
+        """Returns the server's metrics, computed by the loop, under the names of Kafka's broker. Thread-safe.
 
         Raises:
-            LogError: the server does not run.
+            LogError: the server is not running.
         """
         try:
             return self._questions.ask(NUMBERS_TIMEOUT_S)
         except TimeoutError:
-            raise LogError(f"the server of {self.directory} does not answer: it does not run") from None
+            raise LogError(f"the server of {self.directory} does not answer: check that it is running") from None
 
     def _scrape(self) -> None:
-        """Goes on with the numbers for a scrape. Scrapes that are under way get the same ones."""
+        """Continues the metrics of a scrape. All pending scrapes get the same result."""
         if self._scraped is None:
             self._scraped = self._coordinator.lags()
         end_s = clock.monotonic() + SLICE_S
@@ -356,7 +356,7 @@ class LogServer(ClosedOnExit):
     # --- end
 
     def close(self) -> None:
-        """Closes every connection, the groups and the log. Doing it twice does nothing."""
+        """Closes every connection, the groups and the log. Idempotent."""
         self._dispatcher.close_all()
         if self._ticking is not None:
             self._ticking.close()
@@ -377,7 +377,7 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _events_of(mask: int) -> int:
-    """The events of a selector that epoll's stand for; an error, or the end of a connection, is both of them."""
+    """Convert epoll events to selector events. An error or the end of a connection counts as both."""
     return selectors.EVENT_WRITE * bool(mask & ~EPOLLIN) | selectors.EVENT_READ * bool(mask & ~EPOLLOUT)
 
 
@@ -415,6 +415,6 @@ def _cluster_id(directory: str) -> uuid.UUID:
         return uuid.UUID(bytes=read_directory_id(os.path.join(directory, META_FILE)))
     except FileNotFoundError:
         raise NotALogError(
-            f"{directory} is empty, and a server that only reads makes no log: start its writer first, as a sender "
+            f"{directory} is empty, and a read-only server creates no log: start its writer first, as a sender "
             f"(--sink log:{directory}), or serve it with --writable"
         ) from None

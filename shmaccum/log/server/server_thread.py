@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server in the process of the log's writer, in a thread of its own (docs/decisions/0052).
+"""A server in a thread of the process that writes the log (docs/decisions/0052).
 
 ::
 
-    writer's thread   append to the file ──> tell the server, if a fetch waits for this partition
-    server's thread   accept, read, answer ──> sleep until a client, a told append or a deadline
+    writer's thread   append to the file ──> report the append, if a fetch waits for this partition
+    server's thread   accept, read, answer ──> wait for a client, a reported append or a deadline
 
-Rules: the two threads share the files, a queue of places and a bell, and no lock. The server reads the log as any
-other process would, so the writer never waits for a client. A mistake of the server ends neither the writer nor the
-server: it is logged, and the server goes on after a pause.
+Rules: the threads share the files, a queue of partitions and a wake fd, but no lock. The server reads the log like any
+other process, so the writer never waits for a client. A failure of the server does not affect the writer: it is
+logged, and the server continues after a pause.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 @final
 class ServerThread:
-    """Serves a log beside its writer, from construction to `close`.
+    """Serves a log in the process of its writer, from construction to `close`.
 
     Attributes:
-        port: the port that it listens on.
+        port: the port that the server listens on.
 
     Args:
-        directory: open for writing, by the caller's thread.
-        listen: HOST:PORT; port 0 takes any that is free.
-        options: of the server.
+        directory: the log, open for writing by the caller's thread.
+        listen: HOST:PORT. Port 0 selects a free port.
+        options: the options of the server.
 
     Raises:
-        InvalidArgumentError: the address is none, is taken, or is open to the network without ``insecure``.
+        InvalidArgumentError: the address is invalid, is in use, or needs ``insecure``.
     """
 
     def __init__(self, directory: LogDirectory, listen: str, options: ServerOptions) -> None:
@@ -51,8 +51,8 @@ class ServerThread:
             self._server = LogServer(directory.path, listen, writer=directory, **vars(options))
         except OSError as error:
             raise InvalidArgumentError(
-                f"{directory.path} cannot be served at {listen}: {error.strerror or error}. Name another port, or stop "
-                "the program that has this one"
+                f"{directory.path} cannot be served at {listen}: {error.strerror or error}. Choose another port, or "
+                "stop the program that uses this one"
             ) from error
         self.port = self._server.address.port
         self._is_closed = threading.Event()
@@ -63,34 +63,34 @@ class ServerThread:
             self._server.close()
             raise
         host, port = self._server.address
-        logger.info("serving %s at %s:%d, to read", directory.path, host, port)
+        logger.info("serving %s at %s:%d, read-only", directory.path, host, port)
 
     def _run(self) -> None:
-        """The loop survives a mistake; what would end a thread of Python's does not end this one."""
+        """Runs the loop, and restarts it after any exception, even one that would normally end a thread."""
         while not self._is_closed.is_set():
             try:
                 self._server.run()
-            except BaseException:  # noqa: BLE001, PERF203 - the thread goes on whatever it was
-                log_exception(logger, "the thread that serves a log goes on after an exception")
+            except BaseException:  # noqa: BLE001, PERF203 - the thread continues after any exception
+                log_exception(logger, "the thread that serves a log continues after an exception")
                 self._is_closed.wait(RETRY_S)
 
     @property
     def families(self) -> Callable[[], list[Family]]:
-        """The function that answers a scrape (`LogServer.families`)."""
+        """The function that computes the metrics of a scrape (`LogServer.families`)."""
         return self._server.families
 
     @property
     def problem(self) -> str | None:
-        """The reason why clients are not served, as far as is known: the loop fails, or the thread has ended."""
+        """The reason why clients are not served, if known: the loop fails, or the thread has ended."""
         if not self._thread.is_alive() and not self._is_closed.is_set():
             return "the thread of the server has ended"
         return self._server.problem
 
     def close(self, timeout_s: float = math.inf) -> None:
-        """Ends the thread and every connection. Doing it twice does nothing.
+        """Stops the thread and closes every connection. Idempotent.
 
         Args:
-            timeout_s: the time for the request that is answered; after it the thread is left, with its files.
+            timeout_s: the time to finish the present request. After that, the thread is abandoned with its files.
         """
         if self._is_closed.is_set():
             return
@@ -99,6 +99,8 @@ class ServerThread:
         self._server.stop()
         self._thread.join(None if timeout_s == math.inf else timeout_s)
         if self._thread.is_alive():
-            logger.warning("the server of %s did not end within %g s: its thread is left", self._directory, timeout_s)
+            logger.warning(
+                "the server of %s did not stop within %g s: its thread is abandoned", self._directory, timeout_s
+            )
         else:
             self._server.close()

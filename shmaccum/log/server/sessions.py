@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch sessions (KIP-227): a consumer of many partitions says once which, and then only what changed.
+"""Fetch sessions (KIP-227): a consumer names its partitions once, and then only changes.
 
 ::
 
-    full fetch (epoch 0)  ──> a session: its partitions, in order, with what was answered of each
-    fetch n (epoch n)     ──> changes to them; the answer has the partitions with records, errors or moved ends alone
+    full fetch (epoch 0)  ──> a session: its partitions, in order, with the last response for each
+    fetch n (epoch n)     ──> changes to them; the response has only partitions with records, errors or moved ends
 
-Sessions are a cache: at most `SESSIONS_MAX`, and the one that was not used for longest goes. A client whose session is
-gone is told FETCH_SESSION_ID_NOT_FOUND, and begins with a full fetch.
+Sessions are a cache of at most `SESSIONS_MAX` entries, from which the least recently used is removed. A client whose
+session was removed gets FETCH_SESSION_ID_NOT_FOUND, and starts again with a full fetch.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from shmaccum.log.server.topics import TopicKey
 
 SESSIONS_MAX = 1000
 TOTAL_MAX = 500_000
-"""Partitions of all sessions together; the oldest sessions go first."""
+"""The most partitions of all sessions together. The oldest sessions are removed first."""
 PARTITIONS_MAX = 100_000
-"""Of one session; a client that asks for more gets none."""
+"""The most partitions of one session. A client with more partitions gets no session."""
 FIRST_EPOCH = 1
 EPOCH_MAX = 2**31 - 1
 
 Key = tuple[TopicKey, int]
 Told = tuple[int, int]
-"""End and start offset, as they were answered last."""
+"""The end and start offset in the last response."""
 
 
 @final
@@ -41,7 +41,7 @@ class Session:
 
     Attributes:
         session_id: not 0.
-        wanted: by partition, in the order in which the next fetch looks at them.
+        wanted: the partitions, in the order in which the next fetch checks them.
     """
 
     def __init__(self, session_id: int, wanted: Sequence[Wanted]) -> None:
@@ -51,7 +51,7 @@ class Session:
         self._told: dict[Key, Told] = {}
 
     def change(self, request: FetchRequest) -> None:
-        """Takes over what a fetch says."""
+        """Applies the changes of a fetch."""
         for key in request.forgotten:
             self.wanted.pop(key, None)
             self._told.pop(key, None)
@@ -60,9 +60,9 @@ class Session:
         self.next_epoch = FIRST_EPOCH if self.next_epoch == EPOCH_MAX else self.next_epoch + 1
 
     def news(self, found: Sequence[PartitionRecords]) -> list[PartitionRecords]:
-        """The findings that the client does not know yet.
+        """Returns the results that the client does not know yet.
 
-        A partition that had records goes to the end of the session, so that no partition starves.
+        A partition that had records moves to the end of the session, so that no partition starves.
         """
         news = [one for one in found if self._is_new(one)]
         for one in news:
@@ -86,9 +86,9 @@ class Sessions:
         self._sessions: OrderedDict[int, Session] = OrderedDict()
 
     def goes_on(self, request: FetchRequest) -> list[Wanted] | None:
-        """The partitions of a session with which a request goes on, as it will have them; nothing is changed yet.
+        """Returns the partitions of the session that a request continues, without changing the session.
 
-        None: the request begins or ends a session, or changes the partitions, or is not the next one.
+        Returns None if the request starts or ends a session, changes its partitions, or is not the next one.
         """
         session = self._sessions.get(request.session_id)
         if session is None or request.session_epoch != session.next_epoch or request.forgotten:
@@ -99,7 +99,7 @@ class Sessions:
         return [changed.get(key, one) for key, one in session.wanted.items()]
 
     def of(self, request: FetchRequest) -> Session | BrokerError | None:
-        """The session of a fetch, begun or continued; None: it wants none."""
+        """Returns the session of a fetch, new or continued, or None if it has no session."""
         if request.session_epoch in (0, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self._sessions.pop(request.session_id, None)
@@ -127,7 +127,7 @@ class Sessions:
         return session
 
     def _shed(self) -> None:
-        """Ends the oldest sessions while there are too many of them, or they have too many partitions."""
+        """Removes the oldest sessions while their number or their total of partitions is too large."""
         total = sum(len(session.wanted) for session in self._sessions.values())
         while len(self._sessions) > SESSIONS_MAX or (total > TOTAL_MAX and len(self._sessions) > 1):
             _, oldest = self._sessions.popitem(last=False)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings that clients see and change: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+"""The settings that clients read and change: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
-A topic has settings of its own (`topic_settings`), those of the log's writer where it has none, and a few that are the
-same for every log of this kind. The node has settings that nobody changes.
+A topic has its own settings (`topic_settings`). For other settings, it has the values of the log's writer, and a few
+fixed values that are the same for every log. The settings of the node cannot be changed.
 
-Each setting names its source (KIP-226): the topic, an option of the node, or the default where the option has its
-default value. The synonyms of a setting, of which each has one, come when a client asks for them.
+Each setting has a source (KIP-226): the topic, an option of the node, or the default. Each setting has one synonym,
+which is returned on request.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from shmaccum.log.server.topics import LogTopics
 NODE_ID = 1
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 OF_THE_TOPIC, OF_THE_NODE, DEFAULT = 1, 4, 5
-"""Sources of a setting (KIP-226)."""
+"""The sources of a setting (KIP-226)."""
 ALL_NODES = ""
-"""The name of the settings that all nodes have."""
+"""The resource name for the settings of all nodes."""
 STRING, INT, LONG, LIST, BOOLEAN = 2, 3, 5, 7, 1
 SET, DELETE = 0, 1
-"""Operations of an incremental change (KIP-339)."""
+"""The operations of an incremental change (KIP-339)."""
 FIXED: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
     "min.insync.replicas": "1",
 }
-"""Settings of every topic that are what they are."""
+"""The settings that are fixed for every topic."""
 TYPES: Final[Mapping[str, int]] = {
     "max.message.bytes": INT,
     "segment.bytes": INT,
@@ -61,9 +61,9 @@ class ServerSettings:
 
     Args:
         topics: the topics that the server serves.
-        log: as the writer of this process has it open; None: another process writes.
-        advertised: the listener that clients are told, as in ``PLAINTEXT://127.0.0.1:9092``.
-        is_writable: clients may change the settings of topics.
+        log: the log as opened by the writer of this process. None if another process writes it.
+        advertised: the listener advertised to clients, as in ``PLAINTEXT://127.0.0.1:9092``.
+        is_writable: whether clients may change the settings of topics.
     """
 
     def __init__(self, topics: LogTopics, log: LogDirectory | None, *, advertised: str, is_writable: bool) -> None:
@@ -75,7 +75,7 @@ class ServerSettings:
     # --- describe
 
     def describe(self, call: Call) -> Stepwise[Values]:
-        """DescribeConfigs: of topics and of the node."""
+        """DescribeConfigs of topics and of the node."""
         has_synonyms = bool(call.message.include_synonyms)
         resources = call.message.resources
         results = yield from answer_each(resources, functools.partial(self._described, has_synonyms=has_synonyms))
@@ -99,7 +99,7 @@ class ServerSettings:
         }
 
     def list_resources(self, call: Call) -> Values:
-        """ListConfigResources (KIP-1142). Version 0 asks for resources of client metrics, of which there are none."""
+        """ListConfigResources (KIP-1142). Version 0 lists resources of client metrics, which do not exist here."""
         kinds = set(call.message.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE)) if call.version >= 1 else set()
         found = [(BROKER_RESOURCE, str(NODE_ID))] if BROKER_RESOURCE in kinds else []
         if TOPIC_RESOURCE in kinds:
@@ -109,7 +109,7 @@ class ServerSettings:
 
     def _problem(self, resource: Any) -> tuple[BrokerError, str | None]:
         if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE):
-            return BrokerError.INVALID_REQUEST, "settings are those of topics and of the node"
+            return BrokerError.INVALID_REQUEST, "only topics and the node have settings"
         if resource.resource_type == TOPIC_RESOURCE and not self._topics.partition_count(resource.resource_name):
             return BrokerError.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.resource_name}"
         if resource.resource_type == BROKER_RESOURCE and resource.resource_name not in {str(NODE_ID), ALL_NODES}:
@@ -140,13 +140,13 @@ class ServerSettings:
             return self._log.settings.of(topic)
         try:
             return TopicSettings(os.path.join(self._topics.directory, TOPIC_SETTINGS_FILE)).of(topic)
-        except LogError:  # its writer says so
+        except LogError:  # the writer reports it
             return {}
 
     # --- change
 
     def alter(self, call: Call) -> Stepwise[Values]:
-        """AlterConfigs: a topic gets the settings that are named, and no others."""
+        """AlterConfigs: replaces the settings of a topic by those in the request."""
 
         def wanted(resource: Any) -> dict[str, str]:
             return {one.name: one.value or "" for one in resource.configs}
@@ -154,13 +154,13 @@ class ServerSettings:
         return self._alter(call, wanted)
 
     def alter_incrementally(self, call: Call) -> Stepwise[Values]:
-        """IncrementalAlterConfigs (KIP-339): the settings that are named are set, or deleted."""
+        """IncrementalAlterConfigs (KIP-339): sets or deletes single settings."""
 
         def wanted(resource: Any) -> dict[str, str]:
             settings = dict(self._own(resource.resource_name))
             for one in resource.configs:
                 if one.config_operation not in (SET, DELETE):
-                    raise InvalidArgumentError(f"{one.name} is no list: it can be set or deleted")
+                    raise InvalidArgumentError(f"{one.name} is not a list: set or delete it")
                 settings.pop(one.name, None)
                 if one.config_operation == SET:
                     settings[one.name] = one.value or ""
@@ -182,7 +182,7 @@ class ServerSettings:
         if error is BrokerError.NONE and resource.resource_type == BROKER_RESOURCE:
             error, sentence = (
                 BrokerError.INVALID_REQUEST,
-                "settings of the node are options of its command: start it anew",
+                "settings of the node are options of its command: restart the server with other options",
             )
         if error is BrokerError.NONE:
             error, sentence = self._try_alter(resource, wanted, is_trial=is_trial)
@@ -209,25 +209,27 @@ class ServerSettings:
 
 
 def changeable(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings without those that say what holds for every topic here.
+    """Return the settings without fixed ones.
 
     Raises:
-        InvalidArgumentError: one of them cannot be had here.
+        InvalidArgumentError: a setting differs from its fixed value, or is not supported.
     """
     for name, value in settings.items():
         if name in FIXED and value != FIXED[name]:
-            raise InvalidArgumentError(f"{name} is {FIXED[name]} for every topic here, and not {value}")
+            raise InvalidArgumentError(
+                f"{name} is fixed to {FIXED[name]} for every topic and cannot be {value}: omit it"
+            )
     return checked({name: value for name, value in settings.items() if name not in FIXED})
 
 
 def _values(options: object) -> dict[str, str]:
-    """The options of a writer as settings of topics; max.message.bytes is there where clients write."""
+    """Return the options of a writer as settings of topics. Only a writable server has max.message.bytes."""
     known = {name: getattr(options, field) for name, field in SETTINGS.items() if hasattr(options, field)}
     return {name: str(value) for name, value in known.items()}
 
 
 DEFAULTS: Final[Mapping[str, str]] = _values(ServerOptions())
-"""The value of each setting of a topic where nobody chose one."""
+"""The default of each setting of a topic."""
 
 
 def _setting(name: str, value: str, source: int, *, is_fixed: bool) -> Values:

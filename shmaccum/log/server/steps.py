@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long requests, in steps: the loop answers other clients between two steps.
+"""Long requests as generators: the loop serves other clients between two steps.
 
-A client chooses how many topics, partitions or groups a request names. So the handler of such a request is a generator,
-which yields after each element. The server runs it for a few milliseconds at a time, one request after another. A
-handler that yields a function gets its result back: the server calls it in a thread, because it takes long.
+A client chooses how many topics, partitions or groups a request names. So the handler of such a request is a generator
+that yields after each element. The server runs it for a few milliseconds at a time, in turn with other requests. If a
+handler yields a function, the server calls it in a thread and sends its result back.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 Element = TypeVar("Element")
 Answer = TypeVar("Answer")
 Stepwise = Generator["Callable[[], Any] | None", Any, Answer]
-"""A part of a handler that answers in steps, and its result."""
+"""The generator of a handler, and the type of its result."""
 Steps = Stepwise[None]
-"""Steps that have no result."""
+"""A generator without a result."""
 
 
 def answer_each(elements: Iterable[Element], answer: Callable[[Element], Answer]) -> Stepwise[list[Answer]]:
-    """The answers for all elements, each a step."""
+    """Answer each element in a step, and return the answers."""
     answers = []
     for element in elements:
         answers.append(answer(element))
@@ -29,7 +29,7 @@ def answer_each(elements: Iterable[Element], answer: Callable[[Element], Answer]
 
 
 def take_all(steps: Stepwise[Answer]) -> Answer:
-    """The result of steps that are taken at once, in the caller's thread."""
+    """Run all steps in the calling thread, and return their result."""
     found: Any = None
     while True:
         try:

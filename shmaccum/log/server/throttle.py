@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A filter for the log of a server: hostile clients cannot fill a disk with warnings."""
+"""A rate limit for warnings that clients cause, so that they cannot fill a disk with log messages."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import final
 from shmaccum.common.clock import monotonic
 
 WARNINGS_MAX = 20
-"""Warnings of one second."""
+"""The most warnings per second."""
 
 
 @final
 class WarningThrottle(logging.Filter):
-    """Lets the first warnings of each second pass; the next one tells how many were left out.
+    """Passes the first warnings of each second. The next warning reports how many were dropped.
 
     Args:
-        clock_s: a clock that goes on evenly, in seconds.
+        clock_s: a monotonic clock in seconds.
     """
 
     def __init__(self, clock_s: Callable[[], float] = monotonic) -> None:
@@ -28,13 +28,13 @@ class WarningThrottle(logging.Filter):
         self._count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """True when the record is to be logged."""
+        """Returns whether the record is logged."""
         if record.levelno != logging.WARNING:
             return True
         now_s = self._clock_s()
         if now_s - self._began_s >= 1.0:
             if self._count > WARNINGS_MAX:
-                record.msg = f"{record.getMessage()} ({self._count - WARNINGS_MAX} warnings before it were left out)"
+                record.msg = f"{record.getMessage()} ({self._count - WARNINGS_MAX} earlier warnings were dropped)"
                 record.args = ()
             self._began_s, self._count = now_s, 0
         self._count += 1
@@ -45,7 +45,7 @@ _THROTTLE = WarningThrottle()
 
 
 def throttled_logger(name: str) -> logging.Logger:
-    """The logger of a module. All these loggers together let the warnings of one throttle pass."""
+    """Return the logger of a module. All these loggers share one throttle."""
     logger = logging.getLogger(name)
     logger.addFilter(_THROTTLE)
     return logger

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The certificate of a server, and the authority of its clients: PEM files that are read again when they change."""
+"""The certificate of a server and the CA of its clients: PEM files that are reloaded when they change."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from shmaccum.log.server.file_stamp import Stamp, stamp
 
 @final
 class TlsFiles:
-    """The certificate of a server, and the authority of its clients, from PEM files.
+    """The certificate of a server and the CA of its clients, from PEM files.
 
-    New files are taken over by connections that begin after `refresh`; a certificate can be exchanged while the server
-    runs.
+    After `refresh`, new connections use the new files, so a certificate can be replaced while the server runs.
 
     Args:
-        options: those whose names begin with ``ssl``.
+        options: the options whose names start with ``ssl``.
 
     Raises:
-        InvalidArgumentError: a file is missing, is no PEM file, or its key is open to other users.
+        InvalidArgumentError: a file is missing or not a PEM file, or others can read the key.
     """
 
     def __init__(self, options: ServerOptions) -> None:
@@ -36,10 +35,10 @@ class TlsFiles:
         return [stamp(path) for path in (options.ssl_certfile, options.ssl_keyfile, options.ssl_cafile)]
 
     def refresh(self) -> bool:
-        """Reads the files again when one of them changed; True when they are new.
+        """Reads the files again if one has changed, and returns whether it had.
 
         Raises:
-            InvalidArgumentError: the new files cannot be used; the former ones go on.
+            InvalidArgumentError: the new files are invalid; the previous ones stay in effect.
         """
         stamps = self._current_stamps()
         if stamps == self._stamps:
@@ -51,7 +50,7 @@ class TlsFiles:
     def _read(self) -> ssl.SSLContext:
         options = self._options
         assert options.ssl_certfile is not None
-        # Without a password OpenSSL would ask at the terminal.
+        # Without a password argument, OpenSSL would prompt at the terminal.
         password = "" if options.ssl_password is None else options.ssl_password.reveal()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -64,8 +63,8 @@ class TlsFiles:
         except OSError as error:
             raise InvalidArgumentError(
                 f"the certificate {options.ssl_certfile} and the key {options.ssl_keyfile or 'in it'} cannot be used: "
-                f"{error.strerror or error}. ssl_certfile and ssl_keyfile name PEM files that belong together, and "
-                "ssl_password opens the key"
+                f"{error.strerror or error}. Set ssl_certfile and ssl_keyfile to matching PEM files, and "
+                "ssl_password to the password of the key"
             ) from None
         if options.ssl_cafile is not None:
             self._demand_certificates(context, options.ssl_cafile)
@@ -77,6 +76,6 @@ class TlsFiles:
             context.load_verify_locations(authority)
         except OSError as error:
             raise InvalidArgumentError(
-                f"the authority {authority} cannot be used: {error.strerror or error}. ssl_cafile names a PEM file"
+                f"the authority {authority} cannot be used: {error.strerror or error}. Set ssl_cafile to a PEM file"
             ) from None
         context.verify_mode = ssl.CERT_REQUIRED

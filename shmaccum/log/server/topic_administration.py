@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of an administrator on the topics of a log: to make, grow and delete them.
+"""Administration of the topics of a log: create, grow and delete them.
 
-A log that nobody writes is changed in its directory. A log that a server writes is changed by a request to that server,
-whose address the lock file of the log tells. A log that a sender writes is left alone.
+A log that no process writes is changed in its directory. A log that a server writes is changed by a request to that
+server, whose address is in the lock file of the log. A log that a sender writes is not changed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ def create_topic(
     topic_settings: Mapping[str, str],
     settings: ClientSettings = PLAIN_CONNECTION,
 ) -> None:
-    """Makes a topic with settings of its own. The directory becomes a log when it is new or empty.
+    """Create a topic with its own settings. If the directory is new or empty, it becomes a log.
 
     Raises:
-        InvalidArgumentError: the topic is there, or cannot be had.
-        LogBusyError: a process writes the log that takes no requests.
+        InvalidArgumentError: the topic exists or is invalid.
+        LogBusyError: a process that is not a server writes the log.
     """
 
     def change(log: LogDirectory) -> None:
         if log.partition_count(topic):
-            raise InvalidArgumentError(f"{log.path} has the topic {topic}: shmaccum topics partitions gives it more")
+            raise InvalidArgumentError(
+                f"{log.path} already has the topic {topic}: to add partitions, use shmaccum topics partitions"
+            )
         log.create_topic(topic, count)
         log.change_settings(topic, topic_settings)
 
@@ -58,11 +60,11 @@ def create_topic(
 
 
 def delete_topic(directory: str, topic: str, settings: ClientSettings = PLAIN_CONNECTION) -> None:
-    """Deletes a topic with all its records.
+    """Delete a topic and all its records.
 
     Raises:
-        InvalidArgumentError: the server refuses.
-        LogBusyError: a process writes the log that takes no requests.
+        InvalidArgumentError: the server rejects the request.
+        LogBusyError: a process that is not a server writes the log.
     """
 
     def ask(server: ClientConnection) -> Any:
@@ -72,11 +74,11 @@ def delete_topic(directory: str, topic: str, settings: ClientSettings = PLAIN_CO
 
 
 def grow_topic(directory: str, topic: str, count: int, settings: ClientSettings = PLAIN_CONNECTION) -> None:
-    """Gives a topic more partitions, so that it has this number of them.
+    """Increase the number of partitions of a topic to `count`.
 
     Raises:
-        InvalidArgumentError: the server refuses.
-        LogBusyError: a process writes the log that takes no requests.
+        InvalidArgumentError: the server rejects the request.
+        LogBusyError: a process that is not a server writes the log.
     """
 
     def ask(server: ClientConnection) -> Any:
@@ -94,11 +96,11 @@ def _change(
     ask: Callable[[ClientConnection], Any],
     settings: ClientSettings,
 ) -> None:
-    """Changes the log itself, or asks the server that writes it.
+    """Change the log itself, or send a request to the server that writes it.
 
     Args:
-        change: the change of a log that nobody writes.
-        ask: the request; its answer has an error and a sentence.
+        change: changes a log that no process writes.
+        ask: sends the request, and returns a response with an error code and message.
         settings: TLS and login for the server.
     """
     try:

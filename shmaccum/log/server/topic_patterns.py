@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regular expressions by which members of KIP-848 subscribe to topics, matched by RE2, as Kafka matches them.
+"""Topic subscriptions of KIP-848 members by regular expression, matched by RE2 as in Kafka.
 
 A pattern comes from a client, and all clients of a server share one thread. So the cost of a pattern is bounded:
 
-* RE2 takes time in proportion to the length of a name and to the size of the compiled pattern, for every pattern.
-* A pattern has at most `PATTERN_SIZE_MAX` characters, and `PROGRAM_MEMORY_MAX` bytes when it is compiled.
-* A pattern that needs more than `MATCHING_CPU_S` for the topics of the log is refused.
-* The topics that a pattern matches are kept until topics come or go. A heartbeat looks for those of one pattern.
+* For every pattern, RE2 takes time proportional to the length of a name and the size of the compiled pattern.
+* A pattern has at most `PATTERN_SIZE_MAX` characters, and `PROGRAM_MEMORY_MAX` bytes when compiled.
+* A pattern that needs more than `MATCHING_CPU_S` for all topics is rejected.
+* The matches of a pattern are cached until topics are created or deleted. A heartbeat has at most one pattern.
 
-The engine is the package google-re2, which ``shmaccum[serve]`` brings. A server without it refuses patterns.
+The engine is the package google-re2 of ``shmaccum[serve]``. A server without it rejects patterns.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from shmaccum.exceptions import InvalidArgumentError, PackageMissingError
 
 PATTERN_SIZE_MAX = 2048
 PROGRAM_MEMORY_MAX = 64 << 10
-"""Bytes: enough for a choice of about a hundred names of topics."""
+"""Enough for an alternation of about a hundred topic names."""
 MATCHING_CPU_S = 0.1
-"""A usual pattern needs 5 µs for a name, the worst one 2 ms for the longest name."""
+"""A typical pattern needs 5 µs for a name, the worst one 2 ms for the longest name."""
 NAMES_PER_LOOK = 50
-"""Names between two looks at the clock of the CPU."""
+"""The number of names between two reads of the CPU clock."""
 COMPILED_KEPT, FOUND_KEPT = 128, 1024
-"""How many compiled patterns are kept, and of how many patterns the topics."""
+"""The most compiled patterns, and the most patterns with matches, in the cache."""
 SHOWN_SIZE_MAX = 100
 
 
 @functools.lru_cache(COMPILED_KEPT)
 def compiled(pattern: str) -> Any:
-    """The pattern, ready to be matched.
+    """Compile a pattern.
 
     Raises:
-        InvalidArgumentError: the pattern is no regular expression of RE2 or is too large, or there is no engine.
+        InvalidArgumentError: the pattern is invalid for RE2 or too large, or the engine is missing.
     """
     if len(pattern) > PATTERN_SIZE_MAX:
-        raise InvalidArgumentError(f"a pattern has at most {PATTERN_SIZE_MAX} characters, and this one {len(pattern)}")
+        raise InvalidArgumentError(f"a pattern has {len(pattern)} characters, more than {PATTERN_SIZE_MAX}")
     engine = _engine()
     options = engine.Options()
     options.max_mem = PROGRAM_MEMORY_MAX
@@ -51,7 +51,7 @@ def compiled(pattern: str) -> Any:
         return engine.compile(pattern, options=options)
     except (engine.error, UnicodeError) as error:
         reason = error.args[0].decode() if isinstance(error, engine.error) else str(error)
-        raise InvalidArgumentError(f"{_shown(pattern)} is no pattern of RE2: {reason[:SHOWN_SIZE_MAX]}") from None
+        raise InvalidArgumentError(f"{_shown(pattern)} is not a valid RE2 pattern: {reason[:SHOWN_SIZE_MAX]}") from None
 
 
 def _engine() -> Any:
@@ -59,7 +59,7 @@ def _engine() -> Any:
         return importlib.import_module("re2")
     except ImportError:
         raise PackageMissingError(
-            f"this server lacks the engine for regular expressions (google-re2): {install('serve')} where it runs, or "
+            f"this server lacks the engine for regular expressions (google-re2): {install('serve')} on its host, or "
             "subscribe to names"
         ) from None
 
@@ -70,21 +70,21 @@ def _shown(pattern: str) -> str:
 
 @final
 class TopicPatterns:
-    """The topics that patterns match. Each pattern is resolved once while the topics stay what they are."""
+    """The topics that match patterns. While the list of topics is unchanged, each pattern is resolved once."""
 
     def __init__(self) -> None:
         self._names: Collection[str] = ()
         self._found: dict[str, frozenset[str]] = {}
 
     def matching(self, pattern: str, names: Collection[str]) -> frozenset[str]:
-        """The names that a pattern matches as a whole.
+        """Returns the names that match a pattern completely.
 
         Args:
             pattern: a regular expression of RE2.
-            names: of every topic; the same object as before while no topic came or went.
+            names: all topics. The same object means that no topic was created or deleted.
 
         Raises:
-            InvalidArgumentError: as `compiled`, or the pattern takes too long.
+            InvalidArgumentError: as `compiled`, or matching takes too long.
         """
         if names is not self._names:
             self._names, self._found = names, {}
@@ -104,6 +104,6 @@ def _matched(pattern: str, names: Collection[str]) -> frozenset[str]:
             found.add(name)
         if number % NAMES_PER_LOOK == 0 and time.thread_time() > end_s:
             raise InvalidArgumentError(
-                f"{_shown(pattern)} takes too long for {len(names)} topics: repeat less in it, or subscribe to names"
+                f"{_shown(pattern)} takes too long for {len(names)} topics: simplify it, or subscribe to names"
             )
     return frozenset(found)

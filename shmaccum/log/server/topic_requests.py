@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests that change the topics of a log: to create, grow and delete them, and to delete records.
+"""The requests that change the topics of a log: create, grow and delete topics, and delete records.
 
-Only a server that writes the log answers them.
+Only a writable server supports them.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from shmaccum.log.server.steps import Steps, Stepwise, answer_each
 from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
 
 PARTITION_COUNT_MAX = 1000
-"""Partitions of one topic: each is a folder, and one request could ask for billions."""
+"""The most partitions of one topic. Each is a folder, and a request could name billions."""
 BROKER_CHOOSES = -1
-"""A partition count, or a number of replicas, that is left to the server."""
+"""A number of partitions or replicas that the server chooses."""
 ALL_RECORDS = -1
 REQUEST_PARTITION_COUNT_MAX = 10_000
-"""Partitions that one request may create (QuorumController.MAX_RECORDS_PER_USER_OP)."""
+"""The most partitions that one request may create (QuorumController.MAX_RECORDS_PER_USER_OP)."""
 TOO_MANY: Final = (
     BrokerError.POLICY_VIOLATION,
-    f"a request creates {REQUEST_PARTITION_COUNT_MAX} partitions at most: send several requests",
+    f"a request may create at most {REQUEST_PARTITION_COUNT_MAX} partitions: send several requests",
 )
 CREATED_NOT: Final[Values] = {"topic_id": NO_TOPIC_ID, "num_partitions": -1, "replication_factor": -1, "configs": []}
 
 
 @final
 class TopicRequests:
-    """The topics of a log directory that this server writes.
+    """The topics of a log that this server writes.
 
     Args:
-        directory: open for writing.
+        directory: the log, open for writing.
         topics: the topics that the server serves.
     """
 
@@ -49,16 +49,16 @@ class TopicRequests:
         self._topics = topics
 
     def create_topic(self, name: str, partition_count: int | None) -> Steps:
-        """Makes a topic unless it is there; each partition is a step.
+        """Creates a topic unless it exists. Each partition is a step.
 
         Raises:
-            InvalidArgumentError: it cannot be a topic.
-            LogError, OSError: it could not be made.
+            InvalidArgumentError: the name is not valid.
+            LogError, OSError: the topic could not be created.
         """
         count = yield from self._directory.create_topic_in_steps(name, partition_count)
         for partition in range(count):
-            if self._directory.partition_count(name) > partition:  # another client may be deleting it
-                self._directory.partition(name, partition)  # makes its files
+            if self._directory.partition_count(name) > partition:  # another client may delete it meanwhile
+                self._directory.partition(name, partition)  # creates its files
             yield None
         self._topics.look()
 
@@ -92,10 +92,10 @@ class TopicRequests:
 
     def _creation_problem(self, topic: Any) -> tuple[BrokerError, str | None]:
         if self._directory.partition_count(topic.name):
-            return BrokerError.TOPIC_ALREADY_EXISTS, f"the topic {topic.name} exists"
+            return BrokerError.TOPIC_ALREADY_EXISTS, f"the topic {topic.name} already exists"
         if topic.assignments:
             if topic.num_partitions != BROKER_CHOOSES or topic.replication_factor != BROKER_CHOOSES:
-                return BrokerError.INVALID_REQUEST, "replicas are assigned: leave both numbers at -1"
+                return BrokerError.INVALID_REQUEST, "with assigned replicas, both numbers must be -1"
             if (sentence := _assignment_problem(topic.assignments)) is not None:
                 return BrokerError.INVALID_REPLICA_ASSIGNMENT, sentence
         elif topic.replication_factor not in (1, BROKER_CHOOSES):
@@ -123,7 +123,7 @@ class TopicRequests:
         return BrokerError.NONE, None
 
     def create_partitions(self, call: Call) -> Stepwise[Values]:
-        """CreatePartitions: a topic gets more of them."""
+        """CreatePartitions: adds partitions to topics."""
         is_trial = bool(call.message.validate_only)
         topics, again = once_and_again(call.message.topics, lambda topic: str(topic.name))
         grown = []
@@ -142,7 +142,7 @@ class TopicRequests:
         elif topic.count <= known:
             error, sentence = (
                 BrokerError.INVALID_PARTITIONS,
-                f"the topic has {format_count(known, 'partition')} already",
+                f"the topic already has {format_count(known, 'partition')}",
             )
         elif topic.count > PARTITION_COUNT_MAX:
             error, sentence = BrokerError.INVALID_PARTITIONS, f"a topic has at most {PARTITION_COUNT_MAX} partitions"
@@ -155,7 +155,7 @@ class TopicRequests:
         return {"name": topic.name, "error_code": error, "error_message": sentence}
 
     def delete_records(self, call: Call) -> Stepwise[Values]:
-        """DeleteRecords: a partition starts at a later offset; -1 deletes all that there is."""
+        """DeleteRecords: moves the start of a partition to an offset. -1 deletes all records."""
         topics = []
         for topic in call.message.topics:
             deleted = yield from answer_each(topic.partitions, functools.partial(self._records_deleted, topic.name))
@@ -177,7 +177,7 @@ class TopicRequests:
         return {"partition_index": number, "low_watermark": start, "error_code": error}
 
     def delete_topics(self, call: Call) -> Stepwise[Values]:
-        """DeleteTopics, by name or (from version 6 on) by id."""
+        """DeleteTopics, by name or, from version 6 on, by id."""
         topics, again = once_and_again(topics_to_delete(call), lambda topic: topic)
         deleted = []
         for name, topic_id in topics:
@@ -202,7 +202,7 @@ class TopicRequests:
 
 
 def _is_within_limit(counts: Iterable[int]) -> bool:
-    """True when one request may create so many partitions. A number that no topic may have creates none."""
+    """Return whether one request may create so many partitions. Invalid counts create none."""
     return sum(count for count in counts if 0 < count <= PARTITION_COUNT_MAX) <= REQUEST_PARTITION_COUNT_MAX
 
 
@@ -211,23 +211,23 @@ def _wanted_settings(topic: Any) -> dict[str, str]:
 
 
 def _assignment_problem(assignments: Sequence[Any]) -> str | None:
-    """The reason why the replicas of a new topic cannot be where a client wants them; None: they can."""
+    """Return the reason why the replica assignment of a new topic is invalid, or None."""
     if sorted(one.partition_index for one in assignments) != list(range(len(assignments))):
-        return "the partitions that replicas are assigned to are not numbered from 0 on, each once"
+        return "the assigned partitions must be numbered from 0, each once"
     return None if all(one.broker_ids == [NODE_ID] for one in assignments) else ONE_REPLICA
 
 
 def _growth_problem(topic: Any, known: int) -> str | None:
-    """The same for the new partitions of a topic."""
+    """Return the reason why the replica assignment of new partitions is invalid, or None."""
     if topic.assignments is None:
         return None
     if len(topic.assignments) != topic.count - known:
-        return f"replicas are assigned to {len(topic.assignments)} partitions, {topic.count - known} are new"
+        return f"replicas are assigned to {len(topic.assignments)} partitions, but {topic.count - known} are new"
     return None if all(one.broker_ids == [NODE_ID] for one in topic.assignments) else ONE_REPLICA
 
 
 def topics_to_delete(call: Call) -> list[tuple[str | None, uuid.UUID]]:
-    """Name and id of each topic that a DeleteTopics names; the name is None where the id alone was given."""
+    """Return name and id of each topic in a DeleteTopics. The name is None if only the id was given."""
     if call.version >= 6:
         return [(topic.name, topic.topic_id) for topic in call.message.topics]
     return [(name, NO_TOPIC_ID) for name in call.message.topic_names]

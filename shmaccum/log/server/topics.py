@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The topics of a served log, by name and by id, and the end of each partition.
 
-The truth is the directory: a sender makes topics while a server reads beside it. So names are looked up there when
-somebody asks for all of them or for one that is not known, and else kept.
+The directory is authoritative, because a sender may create topics while a server reads. So names are read from it when
+all topics or an unknown topic are requested, and cached otherwise.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class LogTopics:
     """The topics of a log directory.
 
     Attributes:
-        directory: path of the log.
-        files: open files of all partitions.
-        heads: the partitions that were asked for, by the name of the topic and by its id.
+        directory: the path of the log.
+        files: the open files of all partitions.
+        heads: the partitions that were requested, by topic name and by topic id.
     """
 
     def __init__(self, directory: str) -> None:
@@ -46,10 +46,10 @@ class LogTopics:
         self.retain()
 
     def look(self) -> None:
-        """Reads the directory again, unless nothing was made or deleted in it since."""
+        """Reads the directory again, unless it is unchanged."""
         places = partitions_of(self.directory)
         for head in set(self.heads.values()):
-            if not head.has_its_name():  # it was deleted and created again, or replaced
+            if not head.has_its_name():  # it was deleted, recreated or replaced
                 self._forget(head.place.topic)
                 self._places = []
         if places == self._places:
@@ -63,7 +63,7 @@ class LogTopics:
         self._counts = counts
 
     def _forget(self, topic: str) -> None:
-        """A topic was deleted: one of the same name that comes later is another."""
+        """Drops a deleted topic. A later topic of the same name is a different one."""
         topic_id = self._ids.pop(topic, None)
         if topic_id is not None:
             self._names.pop(topic_id.bytes, None)
@@ -71,28 +71,28 @@ class LogTopics:
             self.files.forget(self.heads.pop(key).folder)
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted here."""
+        """Drops a topic that this server deleted."""
         self._counts.pop(topic, None)
         self._places = []
         self._forget(topic)
 
     def names(self) -> list[str]:
-        """Every topic, in order."""
+        """Returns the names of all topics, sorted."""
         self.look()
         return sorted(self._counts)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; 0: there is no such topic."""
+        """Returns the number of partitions of a topic, or 0 if it does not exist."""
         if topic not in self._counts:
             self.look()
         return self._counts.get(topic, 0)
 
     def total_count(self) -> int:
-        """The number of partitions of all topics, when the directory was read last."""
+        """Returns the number of partitions of all topics at the last read of the directory."""
         return sum(self._counts.values())
 
     def topic_id(self, topic: str) -> uuid.UUID:
-        """The id of a topic; zero where none of its folders has it."""
+        """Returns the id of a topic, or zero if none of its folders has it."""
         found = self._ids.get(topic)
         if found is None:
             written = topic_id_in(self.directory, topic, self.partition_count(topic))
@@ -103,11 +103,11 @@ class LogTopics:
         return found
 
     def name_of(self, topic_id: uuid.UUID | None) -> str | None:
-        """The topic that has this id; None stands for the id of zeros in a decoded request."""
+        """Returns the topic that has this id, or None. None stands for the zero id in a decoded request."""
         return None if topic_id is None else self.name_of_key(topic_id.bytes)
 
     def name_of_key(self, topic: TopicKey) -> str | None:
-        """The topic that is meant; None: no topic has this id."""
+        """Returns the name for a key, or None if no topic has this id."""
         if isinstance(topic, str):
             return topic
         if topic not in self._names:
@@ -116,10 +116,10 @@ class LogTopics:
         return self._names.get(topic)
 
     def head(self, topic: TopicKey, partition: int) -> LogHead | None:
-        """One partition; None when there is none.
+        """Returns one partition, or None if it does not exist.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the partition cannot be read.
         """
         return self.heads.get((topic, partition)) or self._new_head(topic, partition)
 
@@ -136,7 +136,7 @@ class LogTopics:
         return head
 
     def leader_epoch(self, place: TopicPartition) -> int:
-        """The latest leader epoch of a partition."""
+        """Returns the latest leader epoch of a partition."""
         head = self.heads.get(place)
         if head is not None:
             return head.epochs.latest
@@ -145,7 +145,7 @@ class LogTopics:
         return self._epochs[place]
 
     def retain(self) -> None:
-        """Looks what was deleted, by retention or on demand; call it now and then.
+        """Applies deletions by retention or by clients. Called periodically.
 
         Raises:
             OSError: the log cannot be read.

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator of transactions: requests of transactional producers in, states and markers out (KIP-98).
+"""The coordinator of transactions: requests of transactional producers, states and markers (KIP-98).
 
 ::
 
-    EndTxn ──> decision in the file ──> answer
+    EndTxn ──> decision in the file ──> response
                       └──> markers in partitions and groups ──> complete in the file
 
-Rules: a step is in the file before it is answered. A batch of a transaction is appended only when its partition was
-added, by the producer that has the id. So a producer that is fenced can begin nothing that nobody would end.
+Rules: a step is written to the file before its response is sent. A batch of a transaction is appended only if the
+producer that has the id has added the partition. So a fenced producer cannot start anything that would never end.
 
-Procedure of a decision: it is written down, then a marker goes into each partition and group where the transaction is
-open, then the id is complete. A marker that cannot be written (disk full) is tried again every `RETRY_MS`; meanwhile
-the producer is told CONCURRENT_TRANSACTIONS, and comes again.
+Procedure of a decision: it is written to the file, then a marker is written to each partition and group with the open
+transaction, then the id is complete. If a marker cannot be written (disk full), it is retried every `RETRY_MS`.
+Meanwhile, the producer gets CONCURRENT_TRANSACTIONS and retries.
 
 ==============================  ========================================================================================
-a death, of the server, after   repair, by the next server that writes the log
+death of the server after       repair by the next server that writes the log
 ==============================  ========================================================================================
-a partition was added           the producer goes on, or its time is over and the transaction is aborted
-the decision                    every marker that is missing is written
-some markers                    the same: a partition that has its marker has no open transaction of this producer
+a partition was added           the producer continues, or the transaction times out and is aborted
+the decision                    every missing marker is written
+some markers                    the same: a partition with its marker has no open transaction of this producer
 all markers                     the id is completed
 ==============================  ========================================================================================
 
-A producer that dies is aborted by its time-out, or by the next one with its id.
+If a producer dies, its transaction is aborted by the time-out, or by the next producer with its id.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ from shmaccum.log.server.transactions_file import TransactionsFile
 logger = logging.getLogger(__name__)
 
 IDS_MAX = 100_000
-"""Transactional ids of a log: each is kept in memory."""
+"""The most transactional ids of a log; each is held in memory."""
 TIMEOUT_MAX_MS = 900_000
-"""The longest time that a producer may ask for a transaction (transaction.max.timeout.ms)."""
+"""The longest timeout that a producer may request (transaction.max.timeout.ms)."""
 EXPIRATION_MS = 7 * 24 * 3_600_000
-"""An id that was not used for so long is forgotten (transactional.id.expiration.ms)."""
+"""The time after which an unused id is removed (transactional.id.expiration.ms)."""
 RETRY_MS = 1000
 EXPIRY_INTERVAL_MS = 3_600_000
 FENCED_VERSION = 2
-"""Of the requests of a transaction: from this version on a fenced producer is told PRODUCER_FENCED."""
+"""From this version of the transaction requests on, a fenced producer gets PRODUCER_FENCED."""
 ABORTABLE_VERSION = 11
-"""Of Produce: from this version on TRANSACTION_ABORTABLE is known."""
+"""From this version of Produce on, TRANSACTION_ABORTABLE exists."""
 
 
 @final
@@ -82,10 +82,10 @@ class TransactionCoordinator:
     """All transactional ids of a log that this server writes.
 
     Args:
-        directory: open for writing.
-        groups: the coordinator of groups, which has the offsets of transactions.
-        is_synced: a step is on disk before it is answered.
-        clock_ms: the wall clock, in milliseconds since 1970: time-outs go on while no server runs.
+        directory: the log, open for writing.
+        groups: the coordinator of groups, which stores the offsets of transactions.
+        is_synced: whether a step is synced to disk before its response is sent.
+        clock_ms: the wall clock in milliseconds since 1970, because time-outs continue while no server runs.
 
     Raises:
         OSError: the file of the ids cannot be read or written.
@@ -104,22 +104,22 @@ class TransactionCoordinator:
         self._clock_ms = clock_ms
         self._file = TransactionsFile(directory.path, is_synced=is_synced)
         self._unfinished = {name: state for name, state in self._file.ids.items() if state.is_unfinished}
-        """Those ids that `tick` has to look at. Most of those that a log knows have nothing open."""
+        """The ids that `tick` examines. Most ids have nothing open."""
         self._retry_ms = 0.0
         self._expire_at_ms = 0.0
         self._deadline_ms: float | None = None
         self._concluding: set[str] = set()
-        """The ids whose markers a request or a tick writes now, in steps."""
+        """The ids whose markers a request or a tick is writing in steps."""
         take_all(self.tick())
 
     def _now_ms(self) -> int:
         return int(self._clock_ms())
 
     def _put(self, state: TransactionalId) -> TransactionalId:
-        """Takes a step.
+        """Writes a step to the file.
 
         Raises:
-            TransactionRefusedError: it could not be written down.
+            TransactionRefusedError: the step could not be written.
         """
         self._deadline_ms = None
         try:
@@ -136,7 +136,7 @@ class TransactionCoordinator:
     # --- producers
 
     def init_producer_id(self, call: Call) -> Stepwise[Values]:
-        """InitProducerId: a producer id and epoch, of its own or of a transactional id."""
+        """InitProducerId: returns a producer id and epoch, idempotent or transactional."""
         message = call.message
         try:
             if message.transactional_id is None:
@@ -171,12 +171,12 @@ class TransactionCoordinator:
 
     def _new_id(self, name: str) -> TransactionalId:
         if len(self._file.ids) >= IDS_MAX:
-            logger.warning("the transactional id %r is refused: %d are known", name, IDS_MAX)
+            logger.warning("the transactional id %r was rejected: %d ids exist", name, IDS_MAX)
             raise TransactionRefusedError(BrokerError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return TransactionalId(name, self._directory.new_producer_id())
 
     def _of(self, name: str, producer_id: int, epoch: int) -> TransactionalId:
-        """The state of an id, for the producer that has it."""
+        """Returns the state of an id, for the producer that has it."""
         if not name:
             raise TransactionRefusedError(BrokerError.INVALID_REQUEST)
         return check_producer(self._file.ids.get(name), ProducerKey(producer_id, epoch))
@@ -184,7 +184,7 @@ class TransactionCoordinator:
     # --- a transaction
 
     def add_partitions(self, call: Call) -> Stepwise[Values]:
-        """AddPartitionsToTxn: all of them, or none where one is unknown."""
+        """AddPartitionsToTxn: adds all partitions, or none if one is unknown."""
         message = call.message
         topics = message.v3_and_below_topics
         places: set[TopicPartition] = set()
@@ -210,7 +210,7 @@ class TransactionCoordinator:
             self._put(grown)
 
     def add_offsets(self, call: Call) -> Values:
-        """AddOffsetsToTxn: the transaction will commit offsets of a group."""
+        """AddOffsetsToTxn: adds a group to the transaction."""
         message = call.message
         if not message.group_id:
             return {"error_code": BrokerError.INVALID_GROUP_ID}
@@ -222,7 +222,7 @@ class TransactionCoordinator:
         return {"error_code": _attempt(call, add)}
 
     def commit_offsets(self, call: Call) -> Stepwise[Values]:
-        """TxnOffsetCommit: offsets that count when the transaction is committed."""
+        """TxnOffsetCommit: stores offsets that take effect if the transaction is committed."""
         message = call.message
         errors: dict[TopicPartition, BrokerError] = {}
         judged = yield from self._groups.judged_offsets(message, has_epochs=call.version >= 2)
@@ -241,13 +241,13 @@ class TransactionCoordinator:
         return {"topics": [partition_errors(topic, errors, rest) for topic in message.topics]}
 
     def problem_of(self, name: str | None, batch: LogBatch, place: TopicPartition, version: int) -> Rejection | None:
-        """The reason why a batch of a transaction may not be appended (KIP-890); None: it may.
+        """Returns the reason why a batch of a transaction may not be appended (KIP-890), or None.
 
         Args:
-            name: the transactional id that the request tells.
+            name: the transactional id in the request.
             batch: the batch.
             place: its partition.
-            version: of Produce.
+            version: the version of Produce.
         """
         try:
             state = self._of(name or "", batch.producer_id, batch.producer_epoch)
@@ -261,12 +261,12 @@ class TransactionCoordinator:
         return Rejection(error, f"{place} was not added to a transaction of {name!r}")
 
     def is_open(self, producer_id: int, place: TopicPartition) -> bool:
-        """True while a producer has an open transaction in a partition."""
+        """Returns whether a producer has an open transaction in a partition."""
         transactions = self._directory.partition(*place).producers.transactions
         return transactions.first_offset_of(producer_id) is not None
 
     def end(self, call: Call) -> Stepwise[Values]:
-        """EndTxn: the decision is on file before the answer goes; the markers are written at once where they can be."""
+        """EndTxn: writes the decision to the file, then the markers. The response follows the decision."""
         message = call.message
         decisions: list[TransactionalId] = []
 
@@ -284,8 +284,8 @@ class TransactionCoordinator:
     # --- markers
 
     def _conclude(self, state: TransactionalId) -> Stepwise[TransactionalId]:
-        """Writes the markers that are missing, each in a step, and completes the id where all are written. No other
-        request changes an id whose markers are being written. Where a client goes meanwhile, `tick` goes on."""
+        """Writes the missing markers, each in a step, and completes the id if all are written. Meanwhile, no other
+        request changes the id. If the client disconnects, `tick` continues."""
         self._concluding.add(state.name)
         try:
             is_marked = yield from answer_each(sorted(state.places), lambda place: self._mark(place, state))
@@ -303,7 +303,7 @@ class TransactionCoordinator:
         return self._groups.end_transaction(group_id, state.producer_id, is_commit=state.is_commit)
 
     def _mark(self, place: TopicPartition, state: TransactionalId) -> bool:
-        """Writes the marker of one partition, if the transaction is open there; False: try again."""
+        """Writes the marker of one partition, if the transaction is open there. Returns False if it must be retried."""
         try:
             log = self._directory.partition(*place)
         except LogPartitionNotFoundError:
@@ -321,7 +321,7 @@ class TransactionCoordinator:
     # --- now and then
 
     def tick(self) -> Steps:
-        """Aborts transactions whose time is over, tries markers again, forgets ids that nobody uses; call it often."""
+        """Aborts transactions that timed out, retries markers, and removes unused ids. Called often."""
         now_ms = self._now_ms()
         if now_ms < self._due_ms():
             return
@@ -332,7 +332,7 @@ class TransactionCoordinator:
             if state.state in PREPARED:
                 yield from self._conclude(state)
             elif state.deadline_ms <= now_ms:
-                logger.info("the transaction of %r is aborted: it took longer than its time-out", state.name)
+                logger.info("the transaction of %r was aborted: it exceeded its time-out", state.name)
                 with contextlib.suppress(TransactionRefusedError):
                     yield from self._conclude(self._put(fenced(state, now_ms)))
         if now_ms >= self._expire_at_ms:
@@ -354,9 +354,9 @@ class TransactionCoordinator:
             try:
                 self._file.forget(idle)
             except OSError as error:
-                logger.warning("idle transactional ids could not be forgotten: %s", error.strerror)
+                logger.warning("unused transactional ids could not be removed: %s", error.strerror)
 
-    # --- looking
+    # --- describe
 
     def list(self, call: Call) -> Values:
         """ListTransactions."""
@@ -401,7 +401,7 @@ class TransactionCoordinator:
         }
 
     def describe_producers(self, call: Call) -> Stepwise[Values]:
-        """DescribeProducers (KIP-664): the producers of partitions, and their open transactions."""
+        """DescribeProducers (KIP-664): returns the producers of partitions, and their open transactions."""
         topics = []
         for topic in call.message.topics:
             places = (TopicPartition(topic.name, number) for number in topic.partition_indexes)
@@ -420,7 +420,7 @@ class TransactionCoordinator:
         return {**answer, "error_code": BrokerError.NONE, "active_producers": producers}
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._file.close()
 
 
@@ -438,7 +438,7 @@ def _active(producer_id: int, state: ProducerState) -> Values:
 
 
 def _attempt(call: Call, step: Callable[[], None]) -> BrokerError:
-    """Takes a step; the error for the client."""
+    """Run a step, and return its error for the client."""
     try:
         step()
     except TransactionRefusedError as refusal:
@@ -447,13 +447,13 @@ def _attempt(call: Call, step: Callable[[], None]) -> BrokerError:
 
 
 def _told(error: BrokerError, *, is_fence_known: bool) -> BrokerError:
-    """The error as the version of the request has it (KIP-588)."""
+    """Return the error as the version of the request represents it (KIP-588)."""
     is_replaced = error is BrokerError.PRODUCER_FENCED and not is_fence_known
     return BrokerError.INVALID_PRODUCER_EPOCH if is_replaced else error
 
 
 def described_transaction(name: str, error: BrokerError) -> Values:
-    """An element of DescribeTransactions that tells nothing but an error."""
+    """Return an element of DescribeTransactions with only an error."""
     return {
         "error_code": error,
         "transactional_id": name,
@@ -467,7 +467,7 @@ def described_transaction(name: str, error: BrokerError) -> Values:
 
 
 def added_values(topic: Any, errors: Mapping[TopicPartition, BrokerError], rest: BrokerError) -> Values:
-    """A topic of AddPartitionsToTxn: the errors of single partitions, and that of all others."""
+    """Return a topic of AddPartitionsToTxn, with `errors` for single partitions and `rest` for all others."""
     results = [
         {
             "partition_index": number,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one transactional id, as Kafka's transaction coordinator has it (KIP-98, KIP-360).
+"""The state of one transactional id, as in Kafka's transaction coordinator (KIP-98, KIP-360).
 
 ::
 
@@ -11,12 +11,12 @@
         │      InitProducerId, time-out: epoch + 1 ─┘                                          │
         └──────────────────────────────────────────────────────────────────────────────────────┘
 
-Rules: an id has one producer id and one epoch at a time. InitProducerId raises the epoch, so a former producer of the
-id is fenced: its requests are refused, and its batches by the markers of the new epoch. PrepareCommit and PrepareAbort
-are the decision, which nothing takes back. An epoch that is used up is followed by another producer id.
+Rules: an id has one producer id and one epoch at a time. InitProducerId increments the epoch, so it fences an earlier
+producer with the id: its requests are rejected, and so are its batches, by the markers of the new epoch. PrepareCommit
+and PrepareAbort are the decision, which is final. After the last epoch, the id gets a new producer id.
 
-Everything here is a value, and every step is a function from a value to the next one. The caller writes the new value
-down before it counts.
+All states here are values, and each step is a function from a value to the next one. The caller writes the new value to
+the file before it takes effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_EPOCH = -1
 
 
 class TransactionState(enum.Enum):
-    """A state, by Kafka's name."""
+    """A state, under Kafka's name."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -48,7 +48,7 @@ PREPARED = {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 
 
 class TransactionRefusedError(Exception):
-    """The request does not fit the state; the error is for the client."""
+    """The request does not fit the state. The error is for the client."""
 
     def __init__(self, error: BrokerError) -> None:
         super().__init__(error.name)
@@ -56,7 +56,7 @@ class TransactionRefusedError(Exception):
 
 
 class ProducerKey(NamedTuple):
-    """The producer that a client says it is."""
+    """The producer id and epoch that a client presents."""
 
     producer_id: int
     epoch: int
@@ -71,15 +71,15 @@ class TransactionalId(NamedTuple):
     name: str
     producer_id: int
     epoch: int = NO_EPOCH
-    """-1: no producer has it yet."""
+    """-1 means that no producer has the id yet."""
     former_epoch: int = NO_EPOCH
-    """The epoch of the producer that asked for the present one; -1: it did not tell."""
+    """The epoch of the producer that requested the present one. -1 means that it named none."""
     former_producer_id: int = NO_PRODUCER_ID
     timeout_ms: int = 0
-    """The longest time that a transaction may be ongoing."""
+    """The longest time of an ongoing transaction."""
     state: TransactionState = TransactionState.EMPTY
     started_ms: int = -1
-    """The time at which the transaction began, by the wall clock; -1: none is ongoing."""
+    """The start of the transaction on the wall clock, or -1 if none is ongoing."""
     updated_ms: int = -1
     places: frozenset[TopicPartition] = frozenset()
     """The partitions of the transaction."""
@@ -88,39 +88,39 @@ class TransactionalId(NamedTuple):
 
     @property
     def deadline_ms(self) -> float:
-        """When an ongoing transaction is to be aborted, by the wall clock."""
+        """The time at which an ongoing transaction is aborted, on the wall clock."""
         return self.started_ms + self.timeout_ms if self.state is TransactionState.ONGOING else float("inf")
 
     @property
     def is_commit(self) -> bool:
-        """True when the decision is to commit."""
+        """True if the decision is to commit."""
         return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
 
     @property
     def is_unfinished(self) -> bool:
-        """True while a transaction is ongoing, or its markers are being written."""
+        """True while a transaction is ongoing or its markers are being written."""
         return self.state is TransactionState.ONGOING or self.state in PREPARED
 
     @property
     def is_used_up(self) -> bool:
-        """True when the next epoch belongs to a new producer id; the last one is kept to fence."""
+        """True if the next epoch belongs to a new producer id. The last epoch is reserved for fencing."""
         return self.epoch >= PRODUCER_EPOCH_MAX - 1
 
 
 def initialized(
     current: TransactionalId, timeout_ms: int, expected: ProducerKey, new_id: Callable[[], int], now_ms: int
 ) -> TransactionalId:
-    """The id for a producer that begins (InitProducerId); nothing is ongoing or prepared.
+    """Return the id for a starting producer (InitProducerId). Nothing may be ongoing or prepared.
 
     Args:
         current: the state.
         timeout_ms: the longest time of a transaction.
-        expected: the producer that the client was until now; `NO_PRODUCER`: it is a new one.
-        new_id: makes a producer id.
-        now_ms: by the wall clock.
+        expected: the producer id and epoch that the client had, or `NO_PRODUCER` for a new producer.
+        new_id: returns a new producer id.
+        now_ms: the time on the wall clock.
 
     Raises:
-        TransactionRefusedError: another producer has the id by now.
+        TransactionRefusedError: another producer has the id now.
     """
     check_expected(current, expected)
     taken = current._replace(timeout_ms=timeout_ms, state=TransactionState.EMPTY, started_ms=-1, updated_ms=now_ms)
@@ -134,15 +134,15 @@ def initialized(
     if current.epoch in (NO_EPOCH, expected.epoch):
         return taken._replace(epoch=current.epoch + 1, former_epoch=current.epoch)
     if expected.epoch == current.former_epoch:
-        return taken  # the answer to the same request was lost
+        return taken  # the response to the same request was lost
     raise TransactionRefusedError(BrokerError.PRODUCER_FENCED)
 
 
 def check_expected(current: TransactionalId, expected: ProducerKey) -> None:
-    """Judges the producer that a client was until now (KIP-360).
+    """Check the producer id and epoch that a client had (KIP-360).
 
     Raises:
-        TransactionRefusedError: another producer has the id by now.
+        TransactionRefusedError: another producer has the id now.
     """
     is_former = expected.producer_id == current.former_producer_id and expected.epoch >= PRODUCER_EPOCH_MAX - 1
     is_known = expected.producer_id in (NO_PRODUCER_ID, current.producer_id) or is_former
@@ -151,10 +151,10 @@ def check_expected(current: TransactionalId, expected: ProducerKey) -> None:
 
 
 def check_producer(current: TransactionalId | None, producer: ProducerKey) -> TransactionalId:
-    """The state, for the producer that has the id.
+    """Return the state, for the producer that has the id.
 
     Raises:
-        TransactionRefusedError: the id or its producer id is another one, or its epoch is.
+        TransactionRefusedError: the id is unknown, or its producer id or epoch differs.
     """
     if current is None or current.producer_id != producer.producer_id:
         raise TransactionRefusedError(BrokerError.INVALID_PRODUCER_ID_MAPPING)
@@ -164,10 +164,10 @@ def check_producer(current: TransactionalId | None, producer: ProducerKey) -> Tr
 
 
 def check_unprepared(current: TransactionalId) -> None:
-    """Refuses what has to wait until the markers of a decision are written.
+    """Reject a request that must wait until the markers of a decision are written.
 
     Raises:
-        TransactionRefusedError: the client asks again after a while.
+        TransactionRefusedError: the client must retry.
     """
     if current.state in PREPARED:
         raise TransactionRefusedError(BrokerError.CONCURRENT_TRANSACTIONS)
@@ -176,10 +176,10 @@ def check_unprepared(current: TransactionalId) -> None:
 def extended(
     current: TransactionalId, now_ms: int, places: Iterable[TopicPartition] = (), groups: Iterable[str] = ()
 ) -> TransactionalId:
-    """The transaction with more partitions or groups; the first ones begin it.
+    """Return the transaction with more partitions or groups. The first ones start it.
 
     Raises:
-        TransactionRefusedError: the last transaction is not complete.
+        TransactionRefusedError: the previous transaction is not complete.
     """
     check_unprepared(current)
     is_ongoing = current.state is TransactionState.ONGOING
@@ -193,10 +193,10 @@ def extended(
 
 
 def decided(current: TransactionalId, now_ms: int, *, is_commit: bool) -> TransactionalId:
-    """The transaction with its decision; a complete one that was decided so is given back as it is.
+    """Return the transaction with its decision. A complete transaction with the same decision is returned unchanged.
 
     Raises:
-        TransactionRefusedError: it was decided otherwise, there is none, or its markers are being written.
+        TransactionRefusedError: it has the other decision, there is none, or its markers are being written.
     """
     wanted = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
     if current.state is TransactionState.ONGOING:
@@ -209,13 +209,13 @@ def decided(current: TransactionalId, now_ms: int, *, is_commit: bool) -> Transa
 
 
 def fenced(current: TransactionalId, now_ms: int) -> TransactionalId:
-    """An ongoing transaction that is aborted because its time is over, or another producer begins."""
+    """Return an ongoing transaction as aborted, because it timed out or another producer starts."""
     epoch = min(current.epoch + 1, PRODUCER_EPOCH_MAX)
     return current._replace(state=TransactionState.PREPARE_ABORT, epoch=epoch, former_epoch=NO_EPOCH, updated_ms=now_ms)
 
 
 def completed(current: TransactionalId, now_ms: int) -> TransactionalId:
-    """A decided transaction whose markers are all written."""
+    """Return a decided transaction as complete, after all markers are written."""
     return current._replace(
         state=_COMPLETE[current.state], started_ms=-1, updated_ms=now_ms, places=frozenset(), groups=frozenset()
     )

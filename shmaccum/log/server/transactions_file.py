@@ -10,18 +10,18 @@
             [[topic, partition]...], [group...]]
            ["forget", name]
 
-Rules: a frame has the whole state of its id and replaces the one before. Only the writer of the log writes the file.
+Rules: a frame has the whole state of its id and replaces earlier frames. Only the writer of the log writes the file.
 
-Procedure: a step of a transaction appends a frame by one write, and counts when that is done. The file is written anew
-beside itself and renamed when most of it is said again later.
+Procedure: a step of a transaction appends a frame with one write, and takes effect when the write is done. When most
+frames are obsolete, a new file is written and renamed over the old one.
 
-Identity: a step counts when the path leads to the file that has its frame. A file that was removed, moved or replaced
-under the server is written anew with all ids, and the log of the server says so.
+Identity: a step takes effect only if the path refers to the file that has its frame. If the file was removed, moved or
+replaced while the server runs, it is written again with all ids, and an error is logged.
 
-Why it is safe: a death in a write leaves a torn frame, which the next writer cuts; its step was answered to nobody.
-A decision (PrepareCommit, PrepareAbort) is in the file before its first marker is in the log. So the next writer finds
-it and goes on: a marker is written where the transaction is still open, and only there. A damaged file is kept aside
-as ``transactional-ids.damaged-TIME``, and goes on with the frames that can be read.
+Why it is safe: a death during a write leaves a torn frame, which the next writer truncates. No response was sent for
+its step. A decision (PrepareCommit, PrepareAbort) is in the file before its first marker is in the log. So the next
+writer finds it and continues: it writes a marker only where the transaction is still open. A damaged file is saved as
+``transactional-ids.damaged-TIME``, and the readable frames stay in effect.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from shmaccum.log.server.transactional_id import TransactionalId, TransactionSta
 logger = logging.getLogger(__name__)
 
 DEAD_SIZE_MIN = 256 << 10
-"""Below this a rewrite is not worth it."""
+"""The size below which the file is not rewritten."""
 ID, FORGET = "id", "forget"
 BODIES = beginnings([(ID, 12), (FORGET, 2)])
 
 
 @final
 class TransactionsFile:
-    """The file, as the writer of the log has it open.
+    """The file, as opened by the writer of the log.
 
     Args:
-        directory: of the log.
-        is_synced: a step comes back when it is on disk.
+        directory: the log.
+        is_synced: whether a step is synced to disk before it returns.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -77,7 +77,7 @@ class TransactionsFile:
 
     @property
     def ids(self) -> Mapping[str, TransactionalId]:
-        """Every id by its name."""
+        """The state of every id, by name."""
         return self._ids
 
     def _content(self) -> bytes:
@@ -95,15 +95,15 @@ class TransactionsFile:
             elif kind == ID:
                 self._ids[name] = _read(name, values)
         except (ValueError, TypeError, OverflowError) as error:
-            logger.error("a frame of %s makes no sense and counts for nothing: %s", self._path, error)
+            logger.error("ignored an invalid frame of %s: %s", self._path, error)
 
     def _keep_aside(self, content: bytes, damages: list[tuple[int, int]]) -> None:
         copy = f"{self._path}.damaged-{time.time_ns()}"
         replace_file_synced(copy, content)
         where = ", ".join(f"{begin} to {end}" for begin, end in damages[:3])
         logger.error(
-            "the transactional ids were damaged: %s, bytes %s. The server goes on with those that could be read; the "
-            "damaged file is kept as %s",
+            "the transactional ids were damaged: %s, bytes %s. The server continues with the readable ids; the "
+            "damaged file was saved as %s",
             self._path,
             where,
             copy,
@@ -123,20 +123,20 @@ class TransactionsFile:
     # --- writing
 
     def put(self, state: TransactionalId) -> None:
-        """Writes the state of an id down.
+        """Writes the state of an id.
 
         Raises:
-            OSError: the former state still counts.
+            OSError: the previous state is still in effect.
         """
         self._append([_body(state)])
         self._ids[state.name] = state
         self._shorten()
 
     def forget(self, names: list[str]) -> None:
-        """Takes ids away.
+        """Removes ids.
 
         Raises:
-            OSError: all are still there.
+            OSError: no id was removed.
         """
         self._append([[FORGET, name] for name in names])
         for name in names:
@@ -149,27 +149,27 @@ class TransactionsFile:
         if not is_file_at(self._path, self._descriptor):
             os.ftruncate(self._descriptor, self._size)
             self._replace()
-            logger.error("%s was removed or replaced under the server. It is written anew", self._path)
+            logger.error("%s was removed or replaced while the server runs; it was written again", self._path)
             append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
         self._size += len(content)
 
     def _shorten(self) -> None:
-        """Writes the file anew when most of it is said again later."""
+        """Rewrites the file if most of its frames are obsolete."""
         if self._size >= DEAD_SIZE_MIN + 400 * len(self._ids):
             self._rewrite()
 
     def _rewrite(self) -> None:
-        """Writes the file anew; where that fails the old one is as good."""
+        """Rewrites the file. If that fails, the old file is still valid."""
         try:
             self._replace()
         except OSError as error:
-            logger.warning("%s could not be written anew: %s", self._path, error.strerror)
+            logger.warning("%s could not be rewritten: %s", self._path, error.strerror)
 
     def _replace(self) -> None:
-        """Puts a new file in the place of the old one.
+        """Replaces the file by a new one.
 
         Raises:
-            OSError: the old one is still in use.
+            OSError: the old file is still in use.
         """
         content = b"".join(pack_frame(_body(one)) for one in self._ids.values())
         replace_file_synced(self._path, content)
@@ -178,7 +178,7 @@ class TransactionsFile:
         os.close(former)
 
     def close(self) -> None:
-        """Lets go of the file. Doing it twice does nothing."""
+        """Closes the file. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -190,10 +190,10 @@ def _body(state: TransactionalId) -> Body:
 
 
 def _read(name: str, values: list[Any]) -> TransactionalId:
-    """The state that a frame tells.
+    """Decode the state in a frame.
 
     Raises:
-        ValueError, TypeError, OverflowError: it tells none.
+        ValueError, TypeError, OverflowError: the frame has no valid state.
     """
     *numbers, state, started_ms, updated_ms, places, groups = values
     producer_id, epoch, former_epoch, former_producer_id, timeout_ms = map(int, numbers)

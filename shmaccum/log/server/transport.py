@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of bytes from and to a client: plain TCP, or TLS on top of it.
+"""The transport of bytes from and to a client: plain TCP, or TLS over TCP.
 
-Both kinds never block: a call that would have to wait raises BlockingIOError. Records go out by ``sendfile``, or with
-TLS by a read of the file and an encrypted copy.
+No call blocks: a call that would have to wait raises BlockingIOError. Plain TCP sends records with ``sendfile``. TLS
+reads them from the file and sends an encrypted copy.
 
-A TLS connection begins with a handshake, which takes several rounds of the loop. A client that speaks no TLS, has no
-valid certificate, or stops in the middle costs its own connection alone.
+A TLS connection starts with a handshake, which takes several rounds of the loop. If a client does not speak TLS, has no
+valid certificate, or stalls, only its own connection is closed.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ from shmaccum.log.files.log_file import FileRange
 from shmaccum.log.server.fetch_frames import Piece
 
 TLS_RECORD_SIZE = 16 << 10
-"""Most bytes that one record of TLS carries, and that one `recv` returns."""
+"""The most bytes of a TLS record, and of one `recv`."""
 TLS_CHUNK_SIZE = 128 << 10
-"""Bytes of a file that are read and encrypted at once."""
+"""The bytes of a file that are read and encrypted at once."""
 
 
 class Transport(Protocol):
-    """One client's socket."""
+    """The socket of one client."""
 
     socket: socket.socket
 
     @property
     def is_open(self) -> bool:
-        """True when requests may come."""
+        """True if the handshake is done."""
 
     @property
     def wants_to_write(self) -> bool:
         """True while the transport itself has bytes to send."""
 
     def shake_hands(self) -> None:
-        """Goes on with the handshake; nothing is to be done once it is over."""
+        """Continues the handshake. Does nothing once it is done."""
 
     def receive(self, size_max: int) -> bytes:
-        """The bytes that are there; none: the client closed the connection."""
+        """Returns the available bytes, or none if the client closed the connection."""
 
     def send(self, pieces: tuple[Piece, ...]) -> int:
-        """Sends pieces of an answer, the first ones or all; answers how many bytes the socket took.
+        """Sends one or more of the pieces, and returns the number of bytes that the socket accepted.
 
         Raises:
-            BlockingIOError: it takes none now.
-            ConnectionError: a file ended too early.
-            OSError: the socket broke.
+            BlockingIOError: the socket accepts no bytes now.
+            ConnectionError: a file was truncated.
+            OSError: the socket failed.
         """
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
 
 
 @final
 class PlainTransport:
-    """Bytes as they are."""
+    """Plain TCP."""
 
     is_open = True
     wants_to_write = False
@@ -70,14 +70,14 @@ class PlainTransport:
         self.socket = accepted
 
     def shake_hands(self) -> None:
-        """Does nothing: plain TCP has no handshake of its own."""
+        """Does nothing: plain TCP has no handshake here."""
 
     def receive(self, size_max: int) -> bytes:
         """See `Transport`."""
         return self.socket.recv(size_max)
 
     def send(self, pieces: tuple[Piece, ...]) -> int:
-        """See `Transport`; the kernel takes the bytes of large ranges from the page cache."""
+        """See `Transport`. The kernel sends large ranges from the page cache."""
         return send_pieces(self.socket.fileno(), pieces)
 
     def close(self) -> None:
@@ -87,11 +87,11 @@ class PlainTransport:
 
 @final
 class TlsTransport:
-    """Bytes within TLS.
+    """TLS over TCP.
 
     Args:
-        accepted: a connected socket that does not block; this object owns it from now on.
-        context: of the server.
+        accepted: a connected, non-blocking socket, which this object then owns.
+        context: the TLS context of the server.
     """
 
     def __init__(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
@@ -99,13 +99,13 @@ class TlsTransport:
         self.socket: socket.socket = self._secure
         self.is_open = False
         self.wants_to_write = False
-        self._unsent = b""  # TLS wants the bytes of a write that would have blocked once more
+        self._unsent = b""  # TLS requires a write that would have blocked to be repeated with the same bytes
 
     def shake_hands(self) -> None:
         """See `Transport`.
 
         Raises:
-            BlockingIOError: the client has to say more.
+            BlockingIOError: the handshake needs more bytes from the client.
             OSError: the handshake failed.
         """
         if not self.is_open:
@@ -114,7 +114,7 @@ class TlsTransport:
             self.is_open = True
 
     def receive(self, size_max: int) -> bytes:
-        """See `Transport`; reads until a record less would fit, or none is there."""
+        """See `Transport`. Reads until less than a whole record would fit, or no bytes are available."""
         self.shake_hands()
         received = bytearray()
         while size_max - len(received) >= TLS_RECORD_SIZE:
@@ -131,7 +131,7 @@ class TlsTransport:
         return bytes(received)
 
     def send(self, pieces: tuple[Piece, ...]) -> int:
-        """See `Transport`; the first piece alone, of a file as much as is read and encrypted at once."""
+        """See `Transport`. Sends only the first piece, at most `TLS_CHUNK_SIZE` of a file."""
         first = pieces[0]
         content = self._read(first) if isinstance(first, FileRange) else first
         self._unsent = content
@@ -159,7 +159,7 @@ class TlsTransport:
             raise BlockingIOError from None
 
     def close(self) -> None:
-        """See `Transport`; says goodbye where the socket takes it."""
+        """See `Transport`. Sends a TLS close notification if the socket accepts it."""
         if self.is_open:
             with contextlib.suppress(OSError, ValueError):
                 self._secure.unwrap()

@@ -9,13 +9,12 @@
     allow alice read group:readers
     allow alice write transactional-id:etl
 
-A line is a login or a right; blank lines and lines that begin with ``#`` count for nothing. A login is the salted
-verifier of RFC 5802, in the spelling of Kafka's ScramCredentialUtils. It holds no password and cannot be turned into
-one. PLAIN is checked against the same verifier. A right names one resource, or with ``*`` at its end all whose names
-begin so.
+A line is a login or a right. Blank lines and lines that start with ``#`` are ignored. A login is the salted verifier of
+RFC 5802, as Kafka's ScramCredentialUtils writes it. The password cannot be computed from it. PLAIN uses the same
+verifier. A right names one resource, or with a final ``*`` all resources whose names have this prefix.
 
-The server looks at the file once a second and reads a changed one. A file that makes no sense is refused at the start;
-later the former content goes on, and the server says so at ERROR.
+The server checks the file once a second, and reads it if it has changed. An invalid file is rejected at the start. A
+running server keeps the previous contents, and logs an error.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ from shmaccum.log.server.file_stamp import stamp
 
 ITERATIONS = 8192
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000
-"""RFC 7677 asks for 4,096 at least. Each login costs the server this many rounds, so a file has a limit."""
+"""RFC 7677 requires at least 4,096. Each login costs the server this many hash rounds, so they are limited."""
 SALT_SIZE = 16
 SALT_SIZE_MAX = 1024
 NAME = re.compile(r"[^\s,=*:]{1,128}")
 KINDS = ("topic", "group", "transactional-id")
 PATTERN = re.compile(rf"({'|'.join(KINDS)}):(\S{{0,249}})")
 DECISIONS_MAX = 10_000
-"""Decisions about rights that are kept for each user: names come from clients."""
+"""The most cached decisions per user, because clients choose the names."""
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""Mechanism -> name of its hash."""
+"""The hash of each mechanism."""
 
 
 class Right(enum.Enum):
-    """A kind of access. Each of them lets a principal see that the resource is there."""
+    """A kind of access. Each right also lets the principal see that the resource exists."""
 
     READ = "read"
     WRITE = "write"
@@ -69,31 +68,31 @@ class Grant(NamedTuple):
     kind: str
     """One of `KINDS`."""
     pattern: str
-    """A name, or the beginning of names with ``*`` behind it."""
+    """A name, or a prefix of names followed by ``*``."""
 
     def __str__(self) -> str:
         return f"{self.right.value} {self.kind}:{self.pattern}"
 
     def covers(self, name: str) -> bool:
-        """True when the resource of this name is meant."""
+        """Returns whether the pattern matches the name."""
         return name.startswith(self.pattern[:-1]) if self.pattern.endswith("*") else name == self.pattern
 
 
 def parse_grant(right: str, resource: str) -> Grant:
-    """A right as the file spells it: ``read topic:flights*``.
+    """Parse a right as written in the file: ``read topic:flights*``.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the text is not a right.
     """
     known = {each.value: each for each in Right}
     found = PATTERN.fullmatch(resource)
     if right not in known or found is None or not found[2] or "*" in found[2][:-1]:
         raise InvalidArgumentError(
-            f"'{right} {resource}' is no right: write read, write or admin, and topic:NAME, group:NAME or "
+            f"'{right} {resource}' is not a right: write read, write or admin, and topic:NAME, group:NAME or "
             "transactional-id:NAME, or the same with PREFIX* in place of a name"
         )
     if found[1] == "group" and known[right] is Right.WRITE:
-        raise InvalidArgumentError(f"'{right} {resource}' is no right: a group is read (its members) or administered")
+        raise InvalidArgumentError(f"'{right} {resource}' is not a right: write read or admin for a group")
     return Grant(known[right], found[1], found[2])
 
 
@@ -101,7 +100,7 @@ def parse_grant(right: str, resource: str) -> Grant:
 
 
 class Verifier(NamedTuple):
-    """The server's side of a password (RFC 5802): enough to check it, too little to log in with it elsewhere."""
+    """The server's form of a password (RFC 5802), with which it can be checked but not used to log in elsewhere."""
 
     salt: bytes
     iterations: int
@@ -110,7 +109,7 @@ class Verifier(NamedTuple):
 
     @classmethod
     def of(cls, password: str, mechanism: str, *, salt: bytes = b"", iterations: int = ITERATIONS) -> Verifier:
-        """The verifier of a password; a random salt unless one is given."""
+        """Returns the verifier of a password, with a random salt by default."""
         salt = salt or secrets.token_bytes(SALT_SIZE)
         salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", HASHES[mechanism])
@@ -118,7 +117,7 @@ class Verifier(NamedTuple):
         return cls(salt, iterations, stored_key, hmac.digest(salted, b"Server Key", HASHES[mechanism]))
 
     def matches(self, password: str, mechanism: str) -> bool:
-        """True for the right password; takes the same time for a wrong one."""
+        """Returns whether the password is right, in constant time."""
         offered = Verifier.of(password, mechanism, salt=self.salt, iterations=self.iterations)
         return hmac.compare_digest(offered.stored_key, self.stored_key)
 
@@ -128,10 +127,10 @@ class Verifier(NamedTuple):
 
 
 def parse_verifier(text: str, mechanism: str) -> Verifier:
-    """A verifier as the file spells it.
+    """Parse a verifier as written in the file.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: the text is not a verifier.
     """
     pairs = dict(pair.partition("=")[::2] for pair in text.split(","))
     try:
@@ -144,7 +143,7 @@ def parse_verifier(text: str, mechanism: str) -> Verifier:
     if len(stored) != size or len(server) != size or not 0 < len(salt) <= SALT_SIZE_MAX:
         raise InvalidArgumentError(f"a key of {mechanism} has {size} bytes, and a salt 1 to {SALT_SIZE_MAX}")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise InvalidArgumentError(f"iterations is {iterations}, it must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        raise InvalidArgumentError(f"iterations is {iterations}, but must be {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     return Verifier(salt, iterations, stored, server)
 
 
@@ -162,7 +161,7 @@ class User:
     _decisions: dict[tuple[Right, str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def may(self, right: Right, kind: str, name: str) -> bool:
-        """True when the user has this right on the resource. Decisions are kept, for each fetch needs one."""
+        """Returns whether the user has this right on the resource. Decisions are cached, since each fetch needs one."""
         asked = right, kind, name
         decision = self._decisions.get(asked)
         if decision is None:
@@ -173,45 +172,47 @@ class User:
         return decision
 
     def sees(self, kind: str, name: str) -> bool:
-        """True when the user has any right on the resource."""
+        """Returns whether the user has any right on the resource."""
         return any(each.kind == kind and each.covers(name) for each in self.grants)
 
     def has_login_of(self, other: User) -> bool:
-        """True when neither the name nor a password differs."""
+        """Returns whether name and passwords are equal."""
         return self.name == other.name and self.verifiers == other.verifiers
 
     def has(self, right: Right, kind: str) -> bool:
-        """True when the user has this right on some resource of the kind."""
+        """Returns whether the user has this right on any resource of the kind."""
         return any(each.right is right and each.kind == kind for each in self.grants)
 
     @property
     def is_administrator(self) -> bool:
-        """True when the user administers every topic, and so the server."""
+        """Whether the user administers every topic, and therefore the server."""
         return Grant(Right.ADMIN, "topic", "*") in self.grants
 
 
 ANYBODY = User("ANONYMOUS", grants=tuple(Grant(right, kind, "*") for right in Right for kind in KINDS))
-"""The principal of a server without a users file."""
+"""The principal of a server without a users file, with all rights."""
 NOBODY = User("NOBODY")
-"""The principal of a client that has still to log in: it has no rights."""
+"""The principal of a client that has not logged in, without rights."""
 
 
 def check_name(name: str) -> str:
-    """The name itself, when it can be a user's.
+    """Return the name if it is valid for a user.
 
     Raises:
-        InvalidArgumentError: it cannot.
+        InvalidArgumentError: the name is not valid.
     """
     if not NAME.fullmatch(name) or not name.isprintable() or name.startswith("#"):
-        raise InvalidArgumentError(f"{name!r} is no name of a user: 1 to 128 characters without blanks and , = * :")
+        raise InvalidArgumentError(
+            f"{name!r} is not a valid user name: use 1 to 128 characters except blanks and , = * :"
+        )
     return name
 
 
 def parse_users(text: str) -> dict[str, User]:
-    """The users of a file by name.
+    """Parse the users of a file, by name.
 
     Raises:
-        InvalidArgumentError: a line makes no sense; the sentence has its number.
+        InvalidArgumentError: a line is invalid; the message has its number.
     """
     users: dict[str, User] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -227,24 +228,24 @@ def parse_users(text: str) -> dict[str, User]:
 
 
 def _with_line(users: Mapping[str, User], words: list[str]) -> User:
-    """The user of a line, with what the line adds."""
+    """Return the user of a line, with the addition of the line."""
     if len(words) != 4 or words[0] not in {"user", "allow"}:
         raise InvalidArgumentError("write 'user NAME MECHANISM VERIFIER' or 'allow NAME RIGHT KIND:PATTERN'")
     keyword, name, first, second = words
     if keyword == "allow":
         if name not in users:
-            raise InvalidArgumentError(f"there is no user {name} above this line")
+            raise InvalidArgumentError(f"there is no user {name} above this line: add one with `shmaccum users add`")
         user = users[name]
         return User(name, user.verifiers, (*user.grants, parse_grant(first, second)))
     user = users.get(name) or User(check_name(name))
     if first not in HASHES or first in user.verifiers:
-        raise InvalidArgumentError(f"{first} is given twice, or is none of {', '.join(HASHES)}")
+        raise InvalidArgumentError(f"{first} is given twice, or is not one of {', '.join(HASHES)}")
     return User(name, {**user.verifiers, first: parse_verifier(second, first)}, user.grants)
 
 
 def format_users(users: Iterable[User]) -> str:
-    """The text of a file."""
-    lines = ["# Users of `shmaccum serve`: logins and rights. `shmaccum users --help` tells how to change them."]
+    """Return the text of a users file."""
+    lines = ["# Users of `shmaccum serve`: logins and rights. To change them, see `shmaccum users --help`."]
     for user in users:
         lines += [f"user {user.name} {mechanism} {verifier}" for mechanism, verifier in user.verifiers.items()]
         lines += [f"allow {user.name} {grant}" for grant in user.grants]
@@ -252,10 +253,10 @@ def format_users(users: Iterable[User]) -> str:
 
 
 def read_users(path: str) -> dict[str, User]:
-    """The users of a file that no other user of the host can read.
+    """Read the users of a file, which only its owner may read.
 
     Raises:
-        InvalidArgumentError: the file is missing, open to others, too large, or makes no sense.
+        InvalidArgumentError: the file is missing, readable by others, too large or invalid.
     """
     text = read_secret(path, "users file")
     try:
@@ -266,13 +267,13 @@ def read_users(path: str) -> dict[str, User]:
 
 @contextlib.contextmanager
 def changed_users(path: str) -> Iterator[dict[str, User]]:
-    """The users of a file, to be changed; the file is replaced at the end, all or nothing. A missing file is made.
+    """Yield the users of a file to change. The file is replaced atomically at the end, and created if missing.
 
-    A second process that changes the file meanwhile waits. Owner, group and mode stay; a new file is its owner's alone.
+    Another process that changes the file waits. Owner, group and mode are preserved. A new file is private.
 
     Raises:
-        InvalidArgumentError: the file cannot be used.
-        OSError: it cannot be written; the former content is still there.
+        InvalidArgumentError: the file is invalid.
+        OSError: the file cannot be written; the previous contents remain.
     """
     path = os.path.abspath(path)
     with _locked(os.path.dirname(path)):
@@ -291,7 +292,7 @@ def changed_users(path: str) -> Iterator[dict[str, User]]:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Keeps other processes that change a users file away, by a lock on its folder, which the kernel frees."""
+    """Lock out other processes that change a users file, by a flock on its folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -302,10 +303,10 @@ def _locked(folder: str) -> Iterator[None]:
 
 @final
 class UsersFile:
-    """The users that a server knows, as the file has them now.
+    """The users of a server, from the present contents of the file.
 
     Raises:
-        InvalidArgumentError: the file cannot be used.
+        InvalidArgumentError: the file is invalid.
     """
 
     def __init__(self, path: str) -> None:
@@ -314,10 +315,10 @@ class UsersFile:
         self._users = read_users(path)
 
     def refresh(self) -> bool:
-        """Reads the file again when it changed; True when the users are new.
+        """Reads the file again if it has changed, and returns whether it had.
 
         Raises:
-            InvalidArgumentError: the new file cannot be used; the former users go on.
+            InvalidArgumentError: the new file is invalid; the previous users stay in effect.
         """
         found = stamp(self.path)
         if found == self._stamp:
@@ -327,15 +328,17 @@ class UsersFile:
         return True
 
     def get(self, name: str) -> User | None:
-        """The user of this name."""
+        """Returns the user of this name, or None."""
         return self._users.get(name)
 
     def verifier(self, name: str, mechanism: str) -> Verifier:
-        """The verifier of a user.
+        """Returns the verifier of a user.
 
-        A name that is no user's gets one that no password fits. It is the same each time and looks like any other, so
-        neither an answer nor its time tells which names are users, where all logins have one number of iterations. It
-        stays the same when the server starts again, for it is made of the first login in the file.
+        For an unknown name, returns a decoy that no password matches. The decoy is the same each time and looks like
+        any
+        other verifier. So if all logins have the same number of iterations, neither responses nor timing reveal which
+        users
+        exist. The decoy is derived from the first login in the file, so a restart of the server does not change it.
         """
         salt = hmac.digest(self._pepper, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
         size = hashlib.new(HASHES[mechanism]).digest_size
@@ -345,7 +348,7 @@ class UsersFile:
 
     @property
     def _pepper(self) -> bytes:
-        """A secret that lasts as long as the first login in the file; without a login there is nothing to hide."""
+        """A secret derived from the first login in the file. Without a login, there is nothing to hide."""
         logins = (verifier for user in self._users.values() for verifier in user.verifiers.values())
         return next((verifier.server_key for verifier in logins), b"")
 

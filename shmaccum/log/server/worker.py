@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computations that take milliseconds, in a thread of their own, so that the loop answers other clients meanwhile.
+"""Computations that take milliseconds, in a thread, so that the loop can serve other clients.
 
 ::
 
-    loop    request ──> ask ─┐                                   ┌──> conclude: the request is answered
-    thread                   └──> compute, one at a time ──> bell ─┘
+    loop    request ──> ask ─┐                                      ┌──> conclude: the request is answered
+    thread                   └──> compute, one at a time ──> wake fd ─┘
 
-Passwords are hashed so, and produced batches are decompressed. Rules: the thread computes and touches nothing that the
-loop changes. The loop alone changes the server's state and sends answers. A client has one request under way, so at
-most one computation of each connection waits.
+The thread hashes passwords and decompresses produced batches. Rules: the thread only computes, and accesses nothing
+that the loop changes. Only the loop changes the server's state and sends responses. A client has at most one request
+in progress, so at most one computation of each connection waits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeVar, final
 
 T = TypeVar("T")
 Proof = Callable[[], bool]
-"""Computes for milliseconds whether a password is right."""
+"""Computes whether a password is right, which takes milliseconds."""
 
 
 @final
@@ -28,8 +28,8 @@ class Worker:
     """The thread, which starts with the first computation.
 
     Args:
-        ring: wakes the server's loop, from any thread.
-        name: of the thread.
+        ring: wakes the server's loop; thread-safe.
+        name: the name of the thread.
     """
 
     def __init__(self, ring: Callable[[], None], name: str) -> None:
@@ -38,10 +38,10 @@ class Worker:
         self._computed: deque[Callable[[], None]] = deque()
 
     def ask(self, compute: Callable[[], T], conclude: Callable[[T], None]) -> None:
-        """Has a function called in the thread; `conclude` gets its result in the loop."""
+        """Calls a function in the thread, then passes its result to `conclude` in the loop."""
         try:
             computed = self._thread.submit(compute)
-        except RuntimeError:  # the system has no thread now, so the loop computes this one
+        except RuntimeError:  # no thread can be started now, so the loop computes
             conclude(compute())
             return
 
@@ -52,10 +52,10 @@ class Worker:
         computed.add_done_callback(note)
 
     def conclude(self) -> None:
-        """Hands the results over that are there; the loop calls this."""
+        """Passes on the available results. Called by the loop."""
         while self._computed:
             self._computed.popleft()()
 
     def close(self) -> None:
-        """Ends the thread after the present computation. Doing it twice does nothing."""
+        """Ends the thread after the present computation. Idempotent."""
         self._thread.shutdown(cancel_futures=True)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schemas of requests and answers that kafka-python lacks, in the form of Kafka's own (KIP-848)."""
+"""The schemas of requests and responses that kafka-python lacks, in the form of Kafka's own (KIP-848)."""

@@ -177,7 +177,7 @@ def test_a_reader_follows_a_link_to_a_regular_file(written: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "is empty, and a server that only reads makes no log: start its writer first"),
+        (None, "is empty, and a read-only server creates no log: start its writer first"),
         (b"", "meta.properties has no directory.id .* restore the file from"),
         (b"directory.id=nonsense\n", "meta.properties has no directory.id .* restore the file from"),
     ],

@@ -267,7 +267,7 @@ def test_a_request_without_a_rule_needs_an_administrator(server: LogServer) -> N
         if is_enough:
             assert server._dispatcher._result_of(call, row) == {"error_code": 0}
         else:
-            with pytest.raises(messages.BadFrameError, match="is no administrator"):
+            with pytest.raises(messages.BadFrameError, match="is not an administrator"):
                 server._dispatcher._result_of(call, row)
 
 

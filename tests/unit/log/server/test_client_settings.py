@@ -68,7 +68,7 @@ def test_tls_demands_a_certificate_of_the_authority_and_the_name_of_the_host(tmp
         ({"sasl.mechanism": "GSSAPI"}, "write one of PLAIN, SCRAM-SHA-256"),
         ({"sasl.jaas.config": "required username=alice;"}, "must name PlainLoginModule"),
         ({"sasl.jaas.config": JAAS.replace("password", "secret")}, "must name PlainLoginModule"),
-        ({"ssl.cipher.suites": "x"}, "ssl.cipher.suites is not known here"),
+        ({"ssl.cipher.suites": "x"}, "ssl.cipher.suites is not supported"),
         ({"security.protocol": "SASL_SSL", "ssl.truststore.location": "a.jks"}, "ssl.truststore.type must be PEM"),
         (
             {

@@ -237,7 +237,7 @@ def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], obje
     tell()
 
 
-@pytest.mark.parametrize("is_rewritten", [False, True], ids=["appended", "written anew"])
+@pytest.mark.parametrize("is_rewritten", [False, True], ids=["appended", "written again"])
 def test_a_server_killed_in_a_commit_leaves_the_old_offsets_or_the_new_ones(
     log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_rewritten: bool
 ) -> None:

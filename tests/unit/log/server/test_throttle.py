@@ -29,7 +29,7 @@ def test_a_flood_of_warnings_is_counted(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.messages == [
         *(f"client {number}" for number in range(WARNINGS_MAX)),
         "an error always passes",
-        "client 7 (300 warnings before it were left out)",
+        "client 7 (300 earlier warnings were dropped)",
         "client 8",
         *(f"again {number}" for number in range(WARNINGS_MAX - 2)),
     ]
