@@ -7,17 +7,17 @@
         .option("topic", "flights").save()
     spark.read.format("shmaccum").option("path", "/data/log").option("subscribe", "flights").load()
 
-All Python workers of a node append into one arena, and one sender delivers. Spark finds the data source by itself where
-the package is installed (`discovery`); elsewhere `register` tells it. ``docs/how-to/spark.rst`` is the manual.
+All Python workers of a node append to one arena, and one sender delivers. Spark finds the data source automatically if
+the package is installed (`discovery`); otherwise, call `register`. ``docs/how-to/spark.rst`` is the manual.
 
-`data_source` is what Spark sees. The sink: `settings` (options, checked once, on the driver) ← `node` (the arena and
-the producer of this process) ← `node_sender` ← `task_writer` (one task) ← `writers` (Spark's interfaces); exactly
-once: `staged_task` (one task) ← `exactly_once`, and into Kafka by `kafka_commit` ← `kafka_session` (a sink without an
-arena). The source: `positions` (which offsets) ← `planning` (which ranges) ← `record_batches` (bytes to Arrow) ←
-`readers`; `arena_batches` reads waiting records of an arena, and `group_offsets` begins where a group stands. `columns`
-has the schemas of both.
+`data_source` is the entry point for Spark. The sink: `settings` (options, checked once, on the driver) ← `node` (the
+arena and the producer of this process) ← `node_sender` ← `task_writer` (one task) ← `writers` (Spark's interfaces).
+Exactly once: `staged_task` (one task) ← `exactly_once`, and for Kafka `kafka_commit` ← `kafka_session` (a sink without
+an arena). The source: `positions` (offsets) ← `planning` (ranges) ← `record_batches` (bytes to Arrow) ← `readers`;
+`arena_batches` reads waiting records of an arena, and `group_offsets` starts at the offsets of a group. `columns` has
+the schemas of both.
 
-Importing this package needs no pyspark; using it does.
+Importing this package does not need pyspark; using it does.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ __all__ = ["arrow_appender", "register"]
 
 
 def register(spark: Any) -> None:
-    """Makes ``format("shmaccum")`` known to a session that has not found it by itself.
+    """Register ``format("shmaccum")`` in a session that has not found it automatically.
 
-    So it is with editable installs, and with another package ``pyspark_*`` that cannot be imported. The package must be
-    installed for the Python of every executor all the same.
+    This is needed for editable installs, and if another package ``pyspark_*`` cannot be imported. The package must
+    still
+    be installed for the Python of every executor.
 
     Args:
         spark: the SparkSession.
@@ -47,6 +48,6 @@ def register(spark: Any) -> None:
 
     try:
         spark.dataSource.register(ShmaccumDataSource)
-    except AnalysisException as error:  # Spark 4.0 minds when it has found it by itself
+    except AnalysisException as error:  # Spark 4.0 raises if it has found the source automatically
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

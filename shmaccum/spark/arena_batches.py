@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source over an arena itself: waiting records are read where they lie, to find out what happened to them.
+"""The source over an arena: reads waiting records in place, for diagnosis.
 
-The arena is mapped without write permission; nobody's lock is taken and nothing is changed. It may be alive, left by a
-host that crashed, or damaged: its bytes are believed as far as their checksums go.
+The arena is mapped read-only; no lock is taken, and nothing is changed. It may be in use, left by a host that crashed,
+or damaged: its bytes are trusted only if their checksums match.
 
-A record that waits has no offset yet. Here it gets the one it would have in a log that has nothing else: counted from 0
-in each partition, oldest batch first.
+A waiting record has no offset yet. Here it gets the offset that it would have in an empty log: counted from 0 in each
+partition, oldest batch first.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from shmaccum.spark.record_batches import ColumnBuilder, runs
 logger = logging.getLogger(__name__)
 
 ANY_MODE = 0o777
-"""A reader takes no part in the arena, so the arena may belong to any user."""
+"""A reader changes nothing, so an arena of any user is accepted."""
 NOBODY = ("?", -1)
-"""The place of a batch that names a partition there is not."""
+"""The place of a batch whose partition does not exist."""
 SIZE_PER_TASK = 32 << 20
 NOT_OF_ARENAS = (
     *("starting_timestamp", "starting_offsets_by_timestamp", "starting_offsets", "max_offsets_per_trigger"),
     *("ending_timestamp", "ending_offsets_by_timestamp", "ending_offsets"),
 )
-PUT_UP = "say includeBatches=true to see it, or failOnDataLoss=false to read the others"
+PUT_UP = "set includeBatches=true to see it, or failOnDataLoss=false to read the others"
 
 
 class WaitingBatch(NamedTuple):
-    """A batch as it lay in the arena when the read was planned."""
+    """A batch at the time when the read was planned."""
 
     slot_index: int
     seq: int
     record_count: int
-    """The number of its records then; a batch that is being filled may have more now."""
+    """The number of its records at that time; an open batch may have more now."""
     base_offset: int
     size: int
 
 
 @dataclass(frozen=True)
 class ArenaRange(InputPartition):
-    """The batches of the arena that one task reads."""
+    """The batches that one task reads."""
 
     batches: tuple[WaitingBatch, ...]
 
@@ -71,17 +71,17 @@ class ArenaReader(DataSourceReader):
     """The reader of a batch query (``spark.read``) over an arena.
 
     Raises:
-        InvalidArgumentError: an option is one of logs.
+        InvalidArgumentError: an option is only for logs.
     """
 
     def __init__(self, options: SparkSourceOptions) -> None:
         for name in NOT_OF_ARENAS:
             if getattr(options, name) is not None:
-                raise InvalidArgumentError(f"{name} has no meaning for an arena: leave it out")
+                raise InvalidArgumentError(f"{name} does not apply to an arena: omit it")
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """The batches of each task; those of a partition stay in order.
+        """Returns the batches of each task. Batches of a partition stay in order.
 
         Raises:
             ArenaError: the arena cannot be opened.
@@ -91,10 +91,10 @@ class ArenaReader(DataSourceReader):
         return [ArenaRange(tuple(part)) for part in _cut(waiting, self._options.min_partitions or 1)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of these batches, as far as they still are in the arena.
+        """Yields the records of these batches that are still in the arena.
 
         Raises:
-            CorruptArenaError: a batch is damaged, and neither includeBatches nor failOnDataLoss=false was given.
+            CorruptArenaError: a batch is damaged, and neither includeBatches nor failOnDataLoss=false is set.
         """
         if isinstance(partition, ArenaRange):
             with _opened(self._options) as arena:
@@ -115,7 +115,7 @@ def _opened(options: SparkSourceOptions) -> Arena:
 
 
 def waiting_batches(arena: Arena, options: SparkSourceOptions) -> list[WaitingBatch]:
-    """The waiting batches of the wanted partitions, by partition, oldest first. No bytes of records are read."""
+    """Return the waiting batches of the requested partitions, by partition, oldest first, without their records."""
     slots = arena.slot_table().copy()
     states = tables.slot_state(slots["word"])
     is_waiting = np.isin(states, [SLOT_STATES.index(state) for state in WAITING_STATES])
@@ -139,12 +139,12 @@ def waiting_batches(arena: Arena, options: SparkSourceOptions) -> list[WaitingBa
 
 
 def _cut(batches: Sequence[WaitingBatch], min_count: int) -> Iterator[list[WaitingBatch]]:
-    """Parts of about the same size, in order: at least so many, as far as there are batches."""
+    """Yield at least `min_count` parts of similar size, in order, or one per batch if there are fewer batches."""
     size_max = max(min(SIZE_PER_TASK, -(-sum(batch.size for batch in batches) // min_count)), 1)
     part: list[WaitingBatch] = []
     size = part_count = 0
     for index, batch in enumerate(batches):
-        is_needed = len(batches) - index <= min_count - part_count - 1  # each batch left is a part of its own
+        is_needed = len(batches) - index <= min_count - part_count - 1  # each remaining batch becomes a part
         if part and (is_needed or size + batch.size > size_max):
             yield part
             part, size, part_count = [], 0, part_count + 1
@@ -158,14 +158,14 @@ def _cut(batches: Sequence[WaitingBatch], min_count: int) -> Iterator[list[Waiti
 
 
 class ArenaBatch:
-    """One batch as it was found, for `decode_columns`.
+    """One batch in the form for `decode_columns`.
 
     Attributes:
-        facts: of its slot.
-        planned: the batch as it was when the read was planned.
+        facts: the facts of its slot.
+        planned: the batch at the time when the read was planned.
         segment: the arena.
         position: the slot.
-        size: in bytes.
+        size: the size in bytes.
     """
 
     is_control = False
@@ -185,14 +185,14 @@ class ArenaBatch:
 
     @property
     def place(self) -> TopicPartition | None:
-        """The topic-partition of the batch; None when those bytes are damaged."""
+        """The topic-partition of the batch, or None if it is damaged."""
         facts = self.facts
         if facts.topic is None or facts.partition is None or LEGAL_TOPIC.fullmatch(facts.topic) is None:
             return None
         return TopicPartition(facts.topic, facts.partition)
 
     def decodable(self) -> Decodable:
-        """The bytes and numbers from which the native core decodes the records."""
+        """Returns the bytes and numbers that the native core needs to decode the records."""
         facts = self.facts
         return Decodable(
             facts.data[HEADER_SIZE:],
@@ -204,23 +204,23 @@ class ArenaBatch:
 
     @cached_property
     def columns_problem(self) -> str | None:
-        """The reason why the batch cannot be read; None when it can."""
+        """The reason why the batch cannot be decoded, or None."""
         if self.place is None:
             return "it belongs to no partition"
         try:
             found = _decoded([self], has_headers=False)
         except (CorruptLogError, InvalidArgumentError) as error:
             return error.problem if isinstance(error, CorruptLogError) else str(error)
-        return None if found.row_count == self.record_count else "it has fewer records than it says"
+        return None if found.row_count == self.record_count else "it has fewer records than its header claims"
 
     @property
     def problem(self) -> str | None:
-        """The reason why the batch is not sound; None when it is."""
+        """The reason why the batch is not sound, or None."""
         return self.columns_problem or (None if self.facts.is_checksum_right else "its checksum is wrong")
 
     @property
     def told(self) -> str:
-        """The sentence that names the batch and its damage."""
+        """A sentence with the batch and its damage."""
         facts = self.facts
         return (
             f"the batch in slot {facts.slot_index} of {self.segment} ({facts.topic}-{facts.partition}, "
@@ -228,9 +228,9 @@ class ArenaBatch:
         )
 
     def cells(self, *, is_readable: bool) -> dict[str, Any]:
-        """The cells of the batch in the columns of batches, by name."""
+        """Returns the cells of the batch columns by name."""
         facts = self.facts
-        seq = min(self.planned.seq, LONG_MAX)  # the number of a damaged batch may be anything
+        seq = min(self.planned.seq, LONG_MAX)  # the number of a damaged batch may have any value
         values = (facts.state, seq, facts.slot_index, facts.is_checksum_right, is_readable)
         return {field.name: value for field, value in zip(BATCH_COLUMNS, values, strict=True)}
 
@@ -242,7 +242,7 @@ def _decoded(batches: Sequence[ArenaBatch], *, has_headers: bool) -> RecordColum
 
 
 class _Task:
-    """Reads batches of an arena that is open."""
+    """Reads batches of an open arena."""
 
     def __init__(self, arena: Arena, options: SparkSourceOptions) -> None:
         self._inspector = Inspector(arena)
@@ -251,7 +251,7 @@ class _Task:
         self._builder = ColumnBuilder(schema)
 
     def read(self, planned: Sequence[WaitingBatch]) -> Iterator[Any]:
-        """Record batches of Arrow: one for each run of readable batches of a partition, or unreadable batch."""
+        """Yields Arrow record batches: one for each run of readable batches of a partition or unreadable batch."""
         found = (batch for batch in map(self._found, planned) if batch is not None)
         for place, of_place in groupby(found, key=lambda batch: batch.place if batch.columns_problem is None else None):
             if place is None:
@@ -260,7 +260,7 @@ class _Task:
                 yield from (self._readable(run, place) for run in runs(of_place))
 
     def _found(self, planned: WaitingBatch) -> ArenaBatch | None:
-        """The batch as it is now; None when it was delivered meanwhile, or is damaged and passed over."""
+        """Returns the batch, or None if it was delivered meanwhile, or is damaged and skipped."""
         options = self._options
         facts = self._inspector.slot(planned.slot_index)
         if facts.seq != planned.seq or facts.state not in WAITING_STATES:
@@ -270,7 +270,7 @@ class _Task:
             return batch
         if options.fail_on_data_loss:
             raise CorruptArenaError(f"{batch.told}; {PUT_UP}")
-        logger.warning("passed over: %s", batch.told)
+        logger.warning("skipped: %s", batch.told)
         return None
 
     def _readable(self, run: list[ArenaBatch], place: TopicPartition) -> Any:
@@ -278,7 +278,7 @@ class _Task:
         return self._builder.build(columns, place, self._batch_columns(run))
 
     def _unreadable(self, batch: ArenaBatch) -> Any:
-        """One row: its value is the bytes of the batch, and its place is given as far as it is known."""
+        """Returns one row, whose value is the bytes of the batch, with its place as far as it is known."""
         place = batch.place
         cells = {
             "value": batch.facts.data,
@@ -291,7 +291,7 @@ class _Task:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _batch_columns(self, run: list[ArenaBatch]) -> dict[str, Any]:
-        """The columns of batches: the cell of each batch, repeated for each of its rows."""
+        """Returns the batch columns, with the cells of each batch repeated for each of its rows."""
         if not self._options.include_batches:
             return {}
         of_batches = [batch.cells(is_readable=True) for batch in run]

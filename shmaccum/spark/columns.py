@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of Spark's Kafka connector: those a sink takes (KafkaWriter), and those a source gives.
+"""The columns of Spark's Kafka connector: the input of a sink (KafkaWriter), and the output of a source.
 
-Unlike Spark's sink, this one keeps a column ``timestamp`` as the records' time, so that what was read from one log and
-written to another keeps its time. The column has to be an instant: a time without a zone (TIMESTAMP_NTZ, DATE) means
-another instant in each session's time zone, which the writer does not know. So it is refused, and Spark casts it.
+Unlike Spark's sink, this one uses a column ``timestamp`` as the records' time, so that a copy from one log to another
+preserves times. The column must have a time zone. A time without one (TIMESTAMP_NTZ, DATE) is a different instant in
+each session, whose time zone the writer does not know. So it is rejected, and must be cast in Spark.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ BATCH_COLUMNS = (
     StructField("isChecksumRight", BooleanType()),
     StructField("isReadable", BooleanType()),
 )
-"""The columns about each record's batch, which the source over an arena has."""
+"""The columns with facts about each record's batch, for a source over an arena."""
 
 
 def source_schema(*, has_headers: bool, has_batches: bool = False) -> StructType:
-    """The columns of the source: Spark's in its order, then ours."""
+    """Return the columns of the source: Spark's in its order, then ours."""
     headers = [StructField("headers", HEADERS_TYPE)] if has_headers else []
     return StructType([*SOURCE_COLUMNS, *headers, *(BATCH_COLUMNS if has_batches else ())])
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """Spark's schema as Arrow's, with times in UTC; how that is said changed with Spark 4.2."""
+    """Convert Spark's schema to Arrow's, with times in UTC. Spark 4.2 changed how the time zone is passed."""
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
@@ -72,7 +72,7 @@ def _is_bytes(kind: DataType) -> bool:
 
 
 def _is_headers(kind: DataType) -> bool:
-    """An array of structs of a key, which is text, and a value, which is bytes or text."""
+    """Return whether the type is an array of structs of a text key and a text or binary value."""
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     fields = {field.name: field.dataType for field in kind.elementType.fields}
@@ -87,15 +87,15 @@ SINK_COLUMNS: Mapping[str, tuple[str, Callable[[DataType], bool]]] = {
     "timestamp": ("timestamp", lambda kind: isinstance(kind, TimestampType)),
     "headers": ("array<struct<key: string, value: binary>>", _is_headers),
 }
-"""The types that each column may have, in words and as a test."""
+"""The types that each column may have, as text and as a test."""
 
 
 def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """The columns of a frame that become records; others are left out, as Spark's own sink does.
+    """Return the columns of a frame that become records. As in Spark's own sink, others are ignored.
 
     Args:
-        schema: of the frame.
-        topic: the option, which makes the column needless.
+        schema: the schema of the frame.
+        topic: the option `topic`, with which the column is ignored.
 
     Raises:
         InvalidArgumentError: a column is missing or of a wrong type.
@@ -106,18 +106,18 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
         raise InvalidArgumentError(f"the frame has no column 'value', which a record needs; {_instead(types)}")
     if topic is None and "topic" not in types:
         raise InvalidArgumentError(
-            f"no topic is named: say .option('topic', NAME), or add a column 'topic'; {_instead(types)}"
+            f"no topic is set: set .option('topic', NAME), or add a column 'topic'; {_instead(types)}"
         )
     for name in wanted:
         words, is_right = SINK_COLUMNS[name]
         if not is_right(types[name]):
             raise InvalidArgumentError(
-                f"the column {name!r} is {types[name].simpleString()}, it must be {words}: cast it to "
-                f"{words.partition(' or ')[0]}, or leave it out"
+                f"the column {name!r} is {types[name].simpleString()} but must be {words}: cast it to "
+                f"{words.partition(' or ')[0]}, or drop it"
             )
     return tuple(name for name in types if name in wanted)
 
 
 def _instead(types: Mapping[str, DataType]) -> str:
-    """The clause that names the frame's columns. Their case counts, also where Spark would ignore it."""
+    """Return a clause with the frame's columns. Their names are case-sensitive, even if Spark ignores case."""
     return f"its columns are {', '.join(types) or 'none'}"

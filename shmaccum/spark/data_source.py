@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``format("shmaccum")``: Spark asks this class for schemas, readers and writers, on the driver's host."""
+"""``format("shmaccum")``: the class that gives Spark schemas, readers and writers, on the driver."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
 
 
 class ShmaccumDataSource(DataSource):
-    """Sink into the arena of each node, and source over segment logs."""
+    """A sink into the arena of each node, and a source over segment logs."""
 
     @classmethod
     def name(cls) -> str:
-        """The name that a user gives to ``format(...)``."""
+        """The name for ``format(...)``."""
         return "shmaccum"
 
     # --- source
 
     def schema(self) -> StructType:
-        """The schema of the source; headers are a column only when they are asked for.
+        """Returns the schema of the source. Headers are included only on request.
 
         Raises:
-            InvalidArgumentError: options are wrong.
+            InvalidArgumentError: an option is wrong.
         """
         options = source_options(dict(self.options))
         return source_schema(has_headers=options.include_headers, has_batches=options.include_batches)
 
     def reader(self, schema: StructType) -> BatchReader | ArenaReader:
-        """The reader of a batch query, over a log or an arena.
+        """Returns the reader of a batch query, over a log or an arena.
 
         Raises:
-            InvalidArgumentError: options are wrong, or the user gave a schema.
+            InvalidArgumentError: an option is wrong, or the user set a schema.
         """
         self._check_schema(schema)
         options = source_options(dict(self.options))
         return BatchReader(options) if options.arena is None else ArenaReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """The reader of a streaming query.
+        """Returns the reader of a streaming query.
 
         Raises:
             InvalidArgumentError: as `reader`.
@@ -61,19 +61,19 @@ class ShmaccumDataSource(DataSource):
     def _check_schema(self, schema: StructType) -> None:
         own = self.schema()
         if schema != own:
-            raise InvalidArgumentError(f"the source has a schema of its own, {own.simpleString()}: leave .schema() out")
+            raise InvalidArgumentError(f"the source has a fixed schema, {own.simpleString()}: omit .schema()")
 
     # --- sink
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | ExactlyOnceBatchWriter:
-        """The writer of a batch job.
+        """Returns the writer of a batch job.
 
         Raises:
-            InvalidArgumentError: options or columns are wrong, or the mode is "overwrite".
+            InvalidArgumentError: an option or column is wrong, or the mode is "overwrite".
         """
         if overwrite:
             raise InvalidArgumentError(
-                'records that were sent cannot be overwritten: say .mode("append"), or send to another topic'
+                'sent records cannot be overwritten: use .mode("append"), or send to another topic'
             )
         plan = SinkPlan.of(sink_settings(dict(self.options)), schema)
         return ExactlyOnceBatchWriter(plan) if plan.settings.is_exactly_once else BatchWriter(plan)
@@ -83,10 +83,11 @@ class ShmaccumDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002
     ) -> StreamWriter | ExactlyOnceStreamWriter:
-        """The writer of one micro-batch. In the output mode "complete" each appends the whole result, as in Spark.
+        """Returns the writer of a micro-batch. As in Spark, each one appends the whole result in output mode
+        "complete".
 
         Raises:
-            InvalidArgumentError: options or columns are wrong.
+            InvalidArgumentError: an option or column is wrong.
         """
         plan = SinkPlan.of(sink_settings(dict(self.options)), schema)
         return ExactlyOnceStreamWriter(plan) if plan.settings.is_exactly_once else StreamWriter(plan)

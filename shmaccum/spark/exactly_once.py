@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sink with ``deliveryGuarantee=exactly_once``, as Spark calls it: tasks stage, the commit decides.
+"""The sink with ``deliveryGuarantee=exactly_once``: tasks stage records, and the commit decides.
 
-The staging lies in the log directory itself, or, for a cluster of Kafka, in ``stagingPath``. `kafka_commit` applies it
-there.
+Records are staged in the log directory itself or, for a Kafka cluster, in ``stagingPath``. `kafka_commit` applies them
+to Kafka.
 
-A transaction (`shmaccum.log.files.transactions`) has a name that stays when Spark starts anew. The name of a
-micro-batch is the query's id, which is in its checkpoint, and the batch id. The name of a batch job is a uuid that is
-made when the job is planned, or comes from the user's options. Spark runs a micro-batch again with the same id until
-its commit came back; the second commit changes nothing, and the records that its tasks staged are deleted.
+A transaction (`shmaccum.log.files.transactions`) has a name that survives a restart of Spark. For a micro-batch, it is
+the query's id, which is in its checkpoint, with the batch id. For a batch job, it is a uuid that is created when the
+job is planned, or it comes from the user's options. Spark runs a micro-batch again with the same id until its commit
+has returned. The second commit changes nothing, and the records that its tasks staged are deleted.
 
-Only Spark knows which attempt won: it hands one message for each partition to the commit. An attempt never learns that
-it lost. It may be running still when the transaction is over, and finds its folder deleted.
+Only Spark knows which attempt won: it passes one message for each partition to the commit. An attempt is not told that
+it lost. It may still be running when the transaction is over, and then finds its folder deleted.
 
-A commit runs in a process of its own on the driver's host and knows no more than the messages, which tell the rest.
+A commit runs in its own process on the driver, and has only the messages and what they contain.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from shmaccum.spark.writers import SinkPlan, StreamWriterBase
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Local properties that Spark gives the tasks of a micro-batch."""
+"""Local properties that Spark sets for the tasks of a micro-batch."""
 
 
 @dataclass(frozen=True)
 class StagedCommit(WriterCommitMessage):
-    """The message of a task to the driver: its attempt, its transaction, and the records that it has staged.
+    """A message from a task to the driver: its attempt, its transaction, and its staged records.
 
     Attributes:
-        winner: the staged attempt; None when it had no rows, or the transaction was over when it began.
+        winner: the staged attempt. None if it had no rows, or if the transaction was over when it began.
     """
 
     partition_id: int
@@ -58,7 +58,7 @@ class StagedCommit(WriterCommitMessage):
 
 
 def _stage(plan: SinkPlan, transaction: TransactionId, batches: Iterator[Any]) -> StagedCommit:
-    """A task stages its rows. It stages nothing when the transaction is over and Spark, unaware, runs it again."""
+    """Stage the rows of a task. If the transaction is already over and Spark runs it again, stage nothing."""
     context = TaskContext.get()
     assert context is not None, "a sink writes in tasks"
     attempt_id = context.taskAttemptId()
@@ -72,7 +72,7 @@ def _stage(plan: SinkPlan, transaction: TransactionId, batches: Iterator[Any]) -
 
 
 def _conclude(settings: SinkSettings, transaction: TransactionId, messages: Sequence[StagedCommit | None]) -> None:
-    """The commit: the attempts of Spark's messages are the winners, in the order of their partitions."""
+    """Commit: the attempts in Spark's messages are the winners, in the order of their partitions."""
     told = sorted((message for message in messages if message is not None), key=lambda each: each.partition_id)
     winners = [message.winner for message in told if message.winner is not None]
     remove_arenas(settings.directory, transaction)
@@ -93,14 +93,14 @@ def _abort(settings: SinkSettings, transaction: TransactionId) -> None:
 
 
 def kafka_commit() -> ModuleType:
-    """The module that commits to Kafka. It needs kafka-python, and a query that writes a log does without."""
+    """Import the module that commits to Kafka. It needs kafka-python, which a query that writes a log does not."""
     from shmaccum.spark import kafka_commit as module
 
     return module
 
 
 class ExactlyOnceBatchWriter(DataSourceArrowWriter):
-    """The writer of a batch job. Spark pickles it to the tasks and the commit, so they know the same transaction."""
+    """The writer of a batch job. Spark pickles it for the tasks and the commit, so all have the same transaction."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self.plan = plan
@@ -111,16 +111,16 @@ class ExactlyOnceBatchWriter(DataSourceArrowWriter):
         return _stage(self.plan, self.transaction, iterator)
 
     def commit(self, messages: Sequence[StagedCommit | None]) -> None:
-        """Brings the staged records into the log."""
+        """Applies the staged records to the log."""
         _conclude(self.plan.settings, self.transaction, messages)
 
     def abort(self, messages: Sequence[StagedCommit | None]) -> None:  # noqa: ARG002
-        """Deletes the staged records, unless a commit has decided. Spark also calls this after a commit that failed."""
+        """Deletes the staged records, unless the commit was decided. Spark also calls this after a failed commit."""
         _abort(self.plan.settings, self.transaction)
 
 
 class ExactlyOnceStreamWriter(StreamWriterBase):
-    """The writer of a query; Spark makes one for each micro-batch, and another one to commit it."""
+    """The writer of a query. Spark creates one for each micro-batch, and another one to commit it."""
 
     def __init__(self, plan: SinkPlan) -> None:
         if plan.settings.transaction is not None:
@@ -134,14 +134,14 @@ class ExactlyOnceStreamWriter(StreamWriterBase):
         return _stage(self.plan, _transaction_of_task(), iterator)
 
     def commit(self, messages: Sequence[StagedCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Brings the staged records into the log, unless an earlier commit did."""
+        """Applies the staged records to the log, unless an earlier commit did."""
         if (transaction := _transaction_of(messages, batchId)) is not None:
             _conclude(self.plan.settings, transaction, messages)
 
     def abort(self, messages: Sequence[StagedCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Deletes the staged records, unless a commit has decided.
+        """Deletes the staged records, unless the commit was decided.
 
-        Where no task has ended, no message names the query: then the next commit of that query deletes them.
+        If no task has ended, no message names the query. Then the next commit of that query deletes the records.
         """
         if (transaction := _transaction_of(messages, batchId)) is not None:
             _abort(self.plan.settings, transaction)
@@ -153,13 +153,13 @@ def _transaction_of_task() -> TransactionId:
     query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if query_id is None or batch_id is None:
         raise InvalidArgumentError(
-            f"Spark has not told this task its query and batch ({QUERY_ID}, {BATCH_ID}): exactly_once needs them; use "
-            "foreachBatch with transactionSeries and transactionNumber"
+            f"Spark has not set the query and batch of this task ({QUERY_ID}, {BATCH_ID}), which exactly_once needs: "
+            "use foreachBatch with transactionSeries and transactionNumber"
         )
     return TransactionId(query_id, int(batch_id))
 
 
 def _transaction_of(messages: Sequence[StagedCommit | None], batch_id: int) -> TransactionId | None:
-    """The transaction that the messages name; None when no task has ended."""
+    """Return the transaction in the messages, or None if no task has ended."""
     known = next((message.transaction for message in messages if message is not None), None)
     return None if known is None else known._replace(number=batch_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The offsets of a consumer group as the start of a stream, and the progress of a stream as offsets of a group.
 
-Spark's checkpoint stays the truth of a query. The group begins a query that has no checkpoint, and shows its lag to the
-tools that know groups. The driver is no member: each commit opens the group, and is refused while it has members.
+Spark's checkpoint stays authoritative. The group only sets the start of a query without a checkpoint, and shows its lag
+in group tools. The driver is not a member: each commit opens the group, and fails while the group has members.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMIT_TIMEOUT_S = 5.0
 
 @contextlib.contextmanager
 def _opened(reader: LogReader, group_id: str) -> Iterator[Membership]:
-    """The group, without a member of this process."""
+    """Open the group without joining it."""
     group = Membership(reader.path, group_id, count_of=lambda _topic: 0, assignors=Assignors({}))
     try:
         yield group
@@ -34,12 +34,12 @@ def _opened(reader: LogReader, group_id: str) -> Iterator[Membership]:
 
 
 def read_committed(reader: LogReader, group_id: str) -> Positions:
-    """The committed offsets of a group.
+    """Return the committed offsets of a group.
 
     Raises:
         GroupModeError: a server coordinates the group, so the stream could not commit.
         LogForbiddenError: the user may not write the files of the group.
-        CorruptLogError: the file of the offsets makes no sense.
+        CorruptLogError: the offsets file is invalid.
     """
     with _opened(reader, group_id) as group:
         found = {place: group.committed(place) for place in reader.topic_partitions()}
@@ -47,7 +47,7 @@ def read_committed(reader: LogReader, group_id: str) -> Positions:
 
 
 def commit(reader: LogReader, group_id: str, positions: Positions) -> None:
-    """Commits positions for a group. While a stopped process holds the files, a warning is logged instead.
+    """Commit positions for a group. If a stopped process holds its files, log a warning instead.
 
     Raises:
         ConsumerStateError: the group has members.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decided transaction goes into Kafka as one transaction of Kafka, by the process that commits for Spark.
+"""Applies a decided transaction to Kafka as one Kafka transaction, in the process that commits for Spark.
 
 ::
 
@@ -10,21 +10,21 @@
                     SERIES.over
 
 Rules
-    The transactional id is the series: the id of a query. A commit that begins fences the former one, and the broker
-    aborts what that one had open. So one commit of a series is at work.
-    The group's offset is the number after the last transaction that Kafka has, and 0 before the first one. It is part
-    of the transaction of the records: both count, or neither.
-    `applying` is written when the group has an offset, and before the first record. So a commit that finds `applying`
-    and no offset knows that the broker has forgotten the group, and guesses nothing.
+    The transactional id is the series: the id of a query. A commit that starts fences an earlier one, and the broker
+    aborts the earlier one's open transaction. So only one commit of a series is active.
+    The group's offset is one past the last transaction that Kafka has, or 0 before the first one. It is part of the
+    transaction with the records: both are committed, or neither.
+    `applying` is written after the group has an offset, and before the first record. So if a commit finds `applying`
+    but no offset, the broker has lost the group, and the commit raises an error.
 
 Deaths
     ==================================  ==========================================================================
-    a death of the commit               the next commit of the same number
+    death of the commit                 the next commit of the same number
     ==================================  ==========================================================================
     before the decision                 decides
     after the decision                  fences, reads an offset below the number, and applies
     in the transaction of the records   the same: the broker aborts the open transaction for the new commit
-    while the transaction is ended      waits for the end of it, then reads the offset, which says how it ended
+    while the transaction is ended      waits for its end, then reads the offset, which shows the outcome
     before `over` is written            reads an offset above the number, and writes `over`
     ==================================  ==========================================================================
 
@@ -57,14 +57,14 @@ NOTHING = 0
 
 
 def conclude(settings: SinkSettings, transaction: TransactionId, winners: Sequence[Winner]) -> None:
-    """Decides for these winners, and comes back when Kafka has committed their records.
+    """Decide for these winners, and return when Kafka has committed their records.
 
-    Idempotent, as `shmaccum.log.files.transactions.conclude`.
+    Idempotent, like `shmaccum.log.files.transactions.conclude`.
 
     Raises:
-        TransactionOverError: it was aborted.
-        TransactionNotAppliedError: the staging of a winner is missing, or Kafka did not commit it; the message says
-            whether the same again will do.
+        TransactionOverError: the transaction was aborted.
+        TransactionNotAppliedError: the staging of a winner is missing, or Kafka did not commit it; the message tells
+            whether to retry.
     """
     files = TransactionFiles(settings.directory)
     transactions.decide(files, transaction, Decision(tuple(winners)))
@@ -74,7 +74,7 @@ def conclude(settings: SinkSettings, transaction: TransactionId, winners: Sequen
 
 
 def abort(settings: SinkSettings, transaction: TransactionId) -> None:
-    """Gives a transaction up, unless it was decided, and deletes its staging."""
+    """Abort a transaction, unless it was decided, and delete its staging."""
     files = TransactionFiles(settings.directory)
     if not transactions.abandon(files, transaction):
         return
@@ -85,7 +85,7 @@ def abort(settings: SinkSettings, transaction: TransactionId) -> None:
 
 def _apply(settings: SinkSettings, files: TransactionFiles, transaction: TransactionId) -> None:
     decision = files.decision(transaction)
-    if decision is None:  # another commit has just concluded it
+    if decision is None:  # another commit has concluded it meanwhile
         return
     if decision.winners:
         place = split_url(settings.sink or "")[1]
@@ -98,7 +98,7 @@ def _apply(settings: SinkSettings, files: TransactionFiles, transaction: Transac
 
 @final
 class _KafkaCommit:
-    """One commit, over an open session."""
+    """One commit in an open session."""
 
     def __init__(
         self, settings: SinkSettings, files: TransactionFiles, transaction: TransactionId, session: KafkaSession
@@ -113,7 +113,7 @@ class _KafkaCommit:
         self._number = transaction.number or 0
 
     def run(self, decision: Decision) -> None:
-        """Applies the decision, unless Kafka has it already.
+        """Applies the decision, unless Kafka already has it.
 
         Raises:
             TransactionNotAppliedError: see `conclude`.
@@ -131,7 +131,7 @@ class _KafkaCommit:
         self._write(staged, places)
 
     def _next_number(self) -> int | None:
-        """The number that the group's offset says; None: the broker knows no offset of it."""
+        """Returns the number in the group's offset, or None if the broker has no offset of the group."""
         asked = self._session.sink.group_offsets(self._member.group)
         found: list[Mapping[TopicPartition, OffsetToCommit]] = []
 
@@ -145,11 +145,11 @@ class _KafkaCommit:
         return max((offset.offset for offset in found[0].values()), default=None)
 
     def _begin(self, next_number: int | None, place: TopicPartition) -> None:
-        """Sees to it that a successor can tell whether this transaction is applied."""
+        """Makes sure that a successor can determine whether this transaction is applied."""
         if next_number is None:
             if self._files.has_begun(self._transaction):
                 raise TransactionNotAppliedError(self._forgotten(place))
-            self._protocol.begin()  # a transaction of an offset alone
+            self._protocol.begin()  # a transaction with only an offset
             self._end(place, NOTHING)
             self._wait(lambda: self._protocol.is_ready, "the producer's epoch")
         self._files.take(self._transaction)
@@ -157,14 +157,14 @@ class _KafkaCommit:
     def _forgotten(self, place: TopicPartition) -> str:
         applying = self._files.begun_path(self._transaction)
         return (
-            f"{self._session.sink.name} has forgotten the group {self._member.group}, so it is unknown whether it has "
+            f"{self._session.sink.name} has lost the group {self._member.group}, so it is unknown whether it has "
             f"transaction {self._transaction}: look for its records in {place.topic}. If they are missing, rename "
-            f"{applying} to end in .decided, and start the query again; if they are there, delete {applying} and "
-            "start the query with a new checkpoint, behind these records"
+            f"{applying} to end in .decided, and start the query again. If they exist, delete {applying} and "
+            "start the query with a new checkpoint, after these records"
         )
 
     def _write(self, staged: Staged, places: Sequence[TopicPartition]) -> None:
-        """The transaction with the records."""
+        """Writes the transaction with the records."""
         self._protocol.begin()
         try:
             batches = {place: self._batches_of(staged, place) for place in places}
@@ -177,13 +177,14 @@ class _KafkaCommit:
         self._end(places[0], self._number + 1)
 
     def _give_up(self) -> None:
-        """Aborts, so that readers wait no longer; a broker that does not hear of it aborts when the time is over."""
+        """Aborts, so that readers do not wait. If the abort does not reach the broker, the transaction times out
+        there."""
         with contextlib.suppress(TransactionNotAppliedError, InvalidArgumentError):
             self._protocol.abort()
             self._session.wait(lambda: self._protocol.outcome is not None, "the abort", self._patience_s)
 
     def _batches_of(self, staged: Staged, place: TopicPartition) -> Callable[[int], Iterator[WireBatch]]:
-        """A function from the number of a partition to its batches, with sequences from 0 on."""
+        """Returns a function that yields the batches of a partition, given its index, with sequences from 0."""
 
         def batches(index: int) -> Iterator[WireBatch]:
             sequence = 0
@@ -195,7 +196,7 @@ class _KafkaCommit:
         return batches
 
     def _end(self, place: TopicPartition, next_number: int) -> None:
-        """Ends the open transaction, with the offset."""
+        """Commits the open transaction with the offset."""
         self._protocol.add_offsets(self._member, {place: OffsetToCommit(next_number, str(self._transaction))})
         self._protocol.commit()
         self._wait(lambda: self._protocol.outcome is not None, "the end of the transaction")
@@ -211,8 +212,8 @@ class _KafkaCommit:
         failure = self._protocol.failure
         why = "it was aborted" if failure is None else failure.message
         fate = (
-            "may be seen or not; the same commit again finds out"
+            "may or may not be committed; retry the commit to find out"
             if self._protocol.outcome is TransactionOutcome.UNKNOWN
-            else "is not seen; the same commit again tries it anew"
+            else "is not committed; retry the commit"
         )
         return TransactionNotAppliedError(f"transaction {self._transaction} {fate}: {why}")

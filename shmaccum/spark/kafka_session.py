@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Kafka sink without an arena, for as long as a commit or a task needs it.
+"""A Kafka sink without an arena, for the duration of a commit or a task.
 
 ::
 
     session ── poll ──> sink ── requests ──> brokers
        │ wait(condition)  ^
-       └── deliver ───────┘ batches of staged logs, a lane for each partition
+       └── deliver ───────┘ batches of staged logs, a stream for each partition
 
-A lane has at most as many batches in flight as the broker remembers of a producer. The lanes of a broker go in step, so
-that each request has a batch of every lane. A batch that is to come again comes when nothing of its lane is in flight,
-and all batches behind it come after it. The broker drops those that it has.
+A partition stream has at most as many batches in flight as the broker remembers of a producer. The streams of a broker
+advance together, so that each request has a batch of every stream. A batch that must be sent again is sent when none of
+its stream is in flight, followed by all later batches. The broker drops duplicates.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.5
 RETRY_PAUSE_S = 0.1
-"""The pause of a lane whose batch was not taken."""
+"""The pause of a partition stream after a failed batch."""
 
 
 class _StagedBatch:
-    """The part of a batch of an arena that a sink looks at."""
+    """The attributes of an arena's batch that a sink uses."""
 
     is_ended = False
 
@@ -50,14 +50,14 @@ class _StagedBatch:
 def wire_of(
     batch: LogBatch, place: TopicPartition, index: int, producer: TransactionalProducer, base_sequence: int
 ) -> WireBatch:
-    """A staged batch with another header; the records stay where they are.
+    """Return a staged batch with another header, without copying the records.
 
     Args:
-        batch: of a staged log.
+        batch: a batch of a staged log.
         place: its partition.
-        index: the number by which the sink knows the partition.
-        producer: the names in the header.
-        base_sequence: of its first record.
+        index: the sink's index of the partition.
+        producer: the producer in the header.
+        base_sequence: the sequence of its first record.
     """
     records = batch.view[HEADER_SIZE:]
     stamped = batch.header._replace(
@@ -86,12 +86,12 @@ def wire_of(
 
 @dataclass
 class PartitionBatches:
-    """The batches of one partition on their way.
+    """The stream of batches of one partition.
 
     Attributes:
-        index: the number by which the sink knows the partition.
-        batches: those that were not read yet.
-        resumes_at_s: the time before which nothing goes.
+        index: the sink's index of the partition.
+        batches: the batches that were not read yet.
+        resumes_at_s: the time until which the stream pauses.
     """
 
     index: int
@@ -106,19 +106,19 @@ class PartitionBatches:
 
     @property
     def is_done(self) -> bool:
-        """True when the broker has every batch."""
+        """True if the broker has every batch."""
         self._read(1)
         return not self._unsent and not self._sent
 
     def may_go(self, now_s: float) -> bool:
-        """True when a batch goes as soon as there is room for it."""
+        """Returns whether a batch may be sent when in-flight capacity is available."""
         if self._has_failed or now_s < self.resumes_at_s:
             return False
         self._read(1)
         return bool(self._unsent)
 
     def room(self, in_flight_max: int) -> int:
-        """The number of further batches that may be in flight. A broker that does not know the producer gets one."""
+        """Returns how many more batches may be in flight. A broker that does not know the producer yet gets one."""
         self._read(in_flight_max)
         limit = in_flight_max if self._is_known else 1
         return max(min(limit - len(self._sent), len(self._unsent)), 0)
@@ -128,14 +128,14 @@ class PartitionBatches:
             self._unsent.append(batch)
 
     def take(self) -> WireBatch:
-        """The next batch, which is in flight from now on."""
+        """Returns the next batch, which is then in flight."""
         batch = self._unsent.popleft()
         self._sent.append(batch)
         self._in_flight.add(batch)
         return batch
 
     def settle(self, ack: Ack, now_s: float) -> None:
-        """Takes an ack, which says DELIVERED or RETRY."""
+        """Handles an ack with the verdict DELIVERED or RETRY."""
         self._in_flight.discard(ack.wire)
         if ack.verdict is Verdict.DELIVERED:
             self._is_known = True
@@ -153,15 +153,15 @@ class PartitionBatches:
 
 
 def in_step(lanes: Iterable[PartitionBatches], leader_of: Callable[[int], int | None], in_flight_max: int) -> list[int]:
-    """The lanes whose batches go now, by index: of each lane of a leader one, then of each the next one.
+    """Return the indexes of the streams to send from: one batch of each stream of a leader, then the next of each.
 
-    They go as far as the slowest of them may, so each request has a batch of every lane, as a sink wants it. Lanes that
-    went on with each ack would fall apart into requests of a single batch, and a broker has work for each request.
+    The streams of a leader advance as far as the slowest one may, so each request has a batch of every stream. If each
+    stream advanced with its own acks, requests would shrink to single batches, and each request costs the broker work.
 
     Args:
-        lanes: those that may go.
-        leader_of: from the number of a lane to its broker; None: nobody knows it.
-        in_flight_max: of a lane.
+        lanes: the streams that may send.
+        leader_of: returns the broker of a stream's index, or None if it is unknown.
+        in_flight_max: the most batches in flight per stream.
     """
     by_leader: dict[int | None, list[PartitionBatches]] = {}
     for lane in lanes:
@@ -171,7 +171,7 @@ def in_step(lanes: Iterable[PartitionBatches], leader_of: Callable[[int], int | 
 
 
 class _Host:
-    """The session as its sink sees it (`sinks.sink.SinkHost`)."""
+    """The session as its sink's context (`sinks.sink.SinkHost`)."""
 
     def __init__(self, name: str, options: SenderOptions, wake: Callable[[], object]) -> None:
         self.arena_name = name
@@ -183,28 +183,28 @@ class _Host:
 
     @property
     def durability(self) -> str:
-        """The staged records stay until their transaction is over in Kafka."""
+        """The durability: staged records remain until their transaction is over in Kafka."""
         return "process"
 
     @property
     def sync_interval_ms(self) -> None:
-        """Nothing is forced to disk by a clock."""
+        """Always None, because nothing is forced to disk at intervals."""
         return None
 
     @property
     def permissions(self) -> tuple[int, int, int]:
-        """There is no arena; nobody but this process's user is let in."""
+        """The permissions without an arena: only this process's user has access."""
         return os.geteuid(), os.getegid(), 0o600
 
     @property
     def transactions(self) -> None:
-        """There is no arena, so it has none."""
+        """Always None, because only an arena has transactions."""
         return None
 
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         return self.places[partition_index]
 
-    def partition_count(self, topic: str) -> int:  # noqa: ARG002 - records have their partition already
+    def partition_count(self, topic: str) -> int:  # noqa: ARG002 - records already have their partition
         return 0
 
     def report(self, sentence: str) -> None:
@@ -213,13 +213,13 @@ class _Host:
             logger.warning("%s", sentence)
 
     def show_life(self) -> None:
-        """Nobody replaces a session that shows no life."""
+        """Does nothing: no other process replaces a session."""
 
     def end_backoff(self, partition_index: int) -> None:
-        """A lane waits for a moment only."""
+        """Does nothing: a partition stream pauses only briefly."""
 
     def set_available(self, partition_index: int, is_available: bool) -> None:
-        """A record of a staged log has its partition already."""
+        """Does nothing: records of a staged log already have their partition."""
 
     def wake(self) -> None:
         self._wake()
@@ -227,11 +227,11 @@ class _Host:
 
 @final
 class KafkaSession:
-    """An open sink, from `__enter__` to `__exit__`. One thread uses it at a time.
+    """An open sink, from `__enter__` to `__exit__`. Not thread-safe.
 
     Args:
-        place: the brokers to begin with.
-        name: of the client, for the brokers' logs.
+        place: the bootstrap brokers.
+        name: the client name for the brokers' logs.
         sink_options: those of `KafkaSinkOptions`.
         sender_options: those of `SenderOptions`.
 
@@ -268,31 +268,31 @@ class KafkaSession:
             os.write(self._rope, b"!")
 
     def poll(self, timeout_s: float = POLL_S) -> list[Ack]:
-        """One round of the sink."""
+        """Runs one round of the sink."""
         acks = list(each_ack(self.sink.poll(timeout_s, self._bell)))
         with contextlib.suppress(BlockingIOError):
             os.read(self._bell, 4096)
         return acks
 
     def wait(self, is_over: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Polls until something is true.
+        """Polls until a condition is true.
 
         Raises:
-            TransactionNotAppliedError: it did not become true in time.
+            TransactionNotAppliedError: it was not true in time.
         """
         deadline_s = clock.monotonic() + timeout_s
         while not is_over():
             if clock.monotonic() >= deadline_s:
-                why = self.sink.peer.outage or "the brokers take longer"
+                why = self.sink.peer.outage or "the brokers are slow"
                 raise TransactionNotAppliedError(f"{self.sink.name}: {what} took more than {timeout_s:g} s: {why}")
             self.poll(min(POLL_S, max(deadline_s - clock.monotonic(), 0)))
 
     def partition_count(self, topic: str, timeout_s: float) -> int:
-        """How many partitions a topic has.
+        """Returns the number of partitions of a topic.
 
         Raises:
-            UnknownTopicError: there is none of that name, and there will be none.
-            TransactionNotAppliedError: no broker told it in time.
+            UnknownTopicError: the topic does not exist and will not be created.
+            TransactionNotAppliedError: no broker answered in time.
         """
         self.wait(lambda: self.sink.partition_count(topic) is not None, f"the metadata of {topic}", timeout_s)
         count = self.sink.partition_count(topic)
@@ -305,15 +305,15 @@ class KafkaSession:
         failure: Callable[[], TransactionFailure | None],
         timeout_s: float,
     ) -> None:
-        """Delivers all batches; each partition in order.
+        """Delivers all batches, in order within each partition.
 
         Args:
-            batches: of each partition a function from its number to its batches.
-            failure: says why nothing more can be delivered.
-            timeout_s: the time for all of them.
+            batches: for each partition, a function that yields its batches, given its index.
+            failure: returns the reason why delivery must stop, or None.
+            timeout_s: the time limit for all batches.
 
         Raises:
-            TransactionNotAppliedError: a batch was refused, or the time is over.
+            TransactionNotAppliedError: a batch was rejected, or the time limit has passed.
         """
         self._host.places = list(batches)
         lanes = [PartitionBatches(index, batches[place](index)) for index, place in enumerate(self._host.places)]
@@ -323,7 +323,7 @@ class KafkaSession:
                 raise TransactionNotAppliedError(f"{self.sink.name}: {failed.message}")
             now_s = clock.monotonic()
             if now_s >= deadline_s:
-                raise TransactionNotAppliedError(f"{self.sink.name} did not take all records in {timeout_s:g} s")
+                raise TransactionNotAppliedError(f"{self.sink.name} did not accept all records within {timeout_s:g} s")
             self._send(lanes, now_s)
             pause_s = min([POLL_S, *(lane.resumes_at_s - now_s for lane in lanes if lane.resumes_at_s > now_s)])
             for ack in self.poll(pause_s):

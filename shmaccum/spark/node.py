@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena that all Python workers of a node share, and the producer by which this process appends to it.
+"""The arena that all Python workers of a node share, and the producer with which this process appends to it.
 
-Spark keeps a worker for many tasks, of many queries, and ends it with ``os._exit`` or a kill, never with an exit
-handler: nothing may be left to do at the end. So the producer is made once per process and kept, and each task waits
-for its own records before it returns.
+Spark reuses a worker for many tasks of many queries, and ends it with ``os._exit`` or a kill, without exit handlers. So
+no cleanup may be needed at exit: the producer is created once per process and reused, and each task waits for its own
+records before it returns.
 
-Options are the same for all nodes. Where nodes see the same folders (several on one machine, a shared file system) each
-still needs an arena and a log of its own: ``{node}`` in a name stands for the node's (docs/decisions/0029).
+All nodes have the same options. If nodes share folders (several nodes on one machine, a shared file system), each still
+needs its own arena and log: ``{node}`` in a name is replaced by the node's name (docs/decisions/0029).
 """
 
 from __future__ import annotations
@@ -31,23 +31,25 @@ NODE = "{node}"
 NODE_VARIABLE = "SHMACCUM_NODE"
 
 _producers: dict[tuple[int, str, str], Producer] = {}
-"""The producers by process, arena and options. A worker may be forked from a process that had a producer already."""
+"""The producers by process, arena and options. A worker may be forked from a process that already had a producer."""
 
 
 def node_name() -> str:
-    """The name of this node: the environment variable SHMACCUM_NODE, or else the host name.
+    """Return the name of this node: the environment variable SHMACCUM_NODE or, by default, the host name.
 
     Raises:
-        InvalidArgumentError: the variable cannot be a part of a path.
+        InvalidArgumentError: the name is not valid as part of a path.
     """
     name = os.environ.get(NODE_VARIABLE) or socket.gethostname()
     if "/" in name or name in {".", ".."}:
-        raise InvalidArgumentError(f"{NODE_VARIABLE} is {name!r}, it must be a part of a path: no slash, not . or ..")
+        raise InvalidArgumentError(
+            f"{NODE_VARIABLE} is {name!r} but must be valid in a path: use no slash, and not . or .."
+        )
     return name
 
 
 def on_this_node(text: str) -> str:
-    """A name or path with the node's name for ``{node}``.
+    """Replace ``{node}`` in a name or path by the node's name.
 
     Raises:
         InvalidArgumentError: as `node_name`.
@@ -58,19 +60,19 @@ def on_this_node(text: str) -> str:
 def node_producer(
     arena: str, producer_options: Mapping[str, Any], arena_options: Mapping[str, Any] | None = None
 ) -> Producer:
-    """The producer of this process for an arena; made, and the arena created, when there is none yet.
+    """Return this process's producer for an arena. If there is none, create it, and the arena if necessary.
 
-    An arena that was removed and created again is another one: it gets a producer of its own.
+    An arena that was removed and created again gets a new producer.
 
     Args:
-        arena: name or path, in which ``{node}`` is the node's name.
+        arena: name or path, in which ``{node}`` is replaced by the node's name.
         producer_options: those of `ProducerOptions`.
-        arena_options: those of `ArenaOptions`, for an arena that is created.
+        arena_options: those of `ArenaOptions`, for a new arena.
 
     Raises:
         ArenaError: as `Arena.attach`.
         InvalidArgumentError: an option is wrong.
-        MemoryError: the arena does not fit into what this process may map.
+        MemoryError: the arena exceeds the memory that this process may map.
     """
     arena = on_this_node(arena)
     place = (os.getpid(), arena, repr(sorted(producer_options.items())))
@@ -86,7 +88,7 @@ def node_producer(
         _producers[place] = producer
         sizes = {name: getattr(options, name) for name in SIZES if name in given}
         for difference in producer.arena.size_differences(sizes):
-            logger.warning("%s exists already and is left as it is: %s", producer.arena.name, difference)
+            logger.warning("%s already exists and was not changed: %s", producer.arena.name, difference)
     return producer
 
 
@@ -102,9 +104,9 @@ def _open(name: str, options: ArenaOptions) -> Arena:
 def _too_small(name: str, options: ArenaOptions) -> str:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
-        return f"there is no memory for the arena {name!r} of {format_size(options.buffer_memory)}: make it smaller"
+        return f"not enough memory for the arena {name!r} of {format_size(options.buffer_memory)}: make it smaller"
     return (
-        f"the arena {name!r} does not fit beside everything else into the {format_size(limit)} that this Python worker "
-        "may map: raise spark.executor.pyspark.memory, which is divided among the cores of an executor, or make the "
+        f"the arena {name!r} does not fit into the {format_size(limit)} that this Python worker may map: raise "
+        "spark.executor.pyspark.memory, which is divided among the cores of an executor, or make the "
         "arena smaller (bufferMemory)"
     )

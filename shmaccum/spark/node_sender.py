@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node has a sender while a task writes.
+"""Makes sure that a node has a sender while a task writes.
 
-With ``sender=auto`` the node's keeper (`shmaccum.supervisor`) starts a sender where there is none, and again when it
-dies. All tasks of a node keep one, and exactly one of them starts it. With ``sender=external`` nothing is started: a
-task that waits for records fails when there was no sender for ``max_block_ms``.
+With ``sender=auto``, the node's supervisor (`shmaccum.supervisor`) starts a sender if there is none, and restarts it
+if it dies. All tasks of a node request a sender, and exactly one of them starts it. With ``sender=external``, no sender
+is started: if there was none for ``max_block_ms``, a task that waits for records fails.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from shmaccum.supervisor import Recipe, SenderKeeper
 
 @final
 class NodeSender:
-    """Keeps the sender of a node's arena from `__enter__` to `__exit__`.
+    """Supervises the sender of a node's arena from `__enter__` to `__exit__`.
 
     Args:
         arena: attached.
-        settings: of the write.
+        settings: the settings of the write.
 
     Raises:
         SenderNotStartedError: `__enter__`: there is no sender, and none could be started.
-        OtherSinkError: `__enter__`: there is one, and it delivers to another sink.
+        OtherSinkError: `__enter__`: the present sender delivers to another sink.
     """
 
     def __init__(self, arena: Arena, settings: SinkSettings) -> None:
@@ -50,12 +50,12 @@ class NodeSender:
             keeper.leave(self._arena)
 
     def check(self) -> None:
-        """Checks that somebody sends; a task that waits calls it again and again.
+        """Checks that a sender is running. Called repeatedly by a waiting task.
 
         Raises:
             SenderNotStartedError: no sender runs, and none could be started; or, with ``sender=external``, none ran for
                 ``max_block_ms``.
-            OtherSinkError: somebody has started one that delivers to another sink.
+            OtherSinkError: another process has started a sender with another sink.
         """
         if self._keeper is not None and self._keeper.failure is not None:
             raise self._keeper.failure
@@ -69,7 +69,7 @@ class NodeSender:
         now_s = clock.monotonic()
         self._absent_since_s = now_s if self._absent_since_s is None else self._absent_since_s
         if now_s - self._absent_since_s >= self._settings.max_block_ms / 1000:
-            why = "sender=external starts none" if self._keeper is None else "the last one was stopped in order"
+            why = "with sender=external, none is started" if self._keeper is None else "the last one was stopped"
             raise SenderNotStartedError(
                 f"the arena {self._arena.name!r} has no sender, and {why}: run shmaccum sender {self._arena.name} "
                 "--sink ... on every node; the records are still in the arena"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From positions to ranges of offsets, one for each task (KafkaOffsetRangeCalculator, KafkaMicroBatchStream)."""
+"""Conversion of positions to offset ranges, one for each task (KafkaOffsetRangeCalculator, KafkaMicroBatchStream)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class LogRange(InputPartition):
 
 
 def plan_ranges(starts: Positions, ends: Positions, min_count: int | None = None) -> list[InputPartition]:
-    """A range for each partition that has records, or several where more tasks are wanted.
+    """Return one or more ranges for each partition with records.
 
     Args:
-        starts, ends: by partition; ends has no others.
-        min_count: how many ranges there are at least, as far as there are records.
+        starts, ends: by partition; `ends` has no other partitions.
+        min_count: the least number of ranges, if there are enough records.
     """
     ranges = [LogRange(place, starts[place], end) for place, end in sorted(ends.items()) if starts[place] < end]
     if min_count is None or len(ranges) >= min_count:
@@ -44,10 +44,11 @@ def _cut(whole: LogRange, count: int) -> Iterator[LogRange]:
 
 
 def limit_positions(starts: Positions, ends: Positions, record_count_max: int) -> Positions:
-    """The ends of a micro-batch of at most so many records, of which each partition with records gets some.
+    """Return the ends of a micro-batch of at most `record_count_max` records, spread over the partitions.
 
-    If that is less than one record for each of them, they take turns: the sum of all positions, which grows by the
-    records of each micro-batch, says which partition is the first.
+    If there are more partitions with records than that, they take turns: the sum of all positions, which grows with
+    each
+    micro-batch, determines which partition is first.
     """
     sizes = {place: max(end - starts[place], 0) for place, end in ends.items()}
     with_records = {place: size for place, size in sizes.items() if size}
@@ -64,13 +65,13 @@ def limit_positions(starts: Positions, ends: Positions, record_count_max: int) -
 
 
 def shares(sizes: Mapping[TopicPartition, int], total: int) -> dict[TopicPartition, int]:
-    """Divides a number among partitions by their sizes: each gets one at least, and its size at most.
+    """Divide a number among partitions by their sizes. Each gets at least one and at most its size.
 
-    The shares make up the whole number, unless the sizes do not.
+    The shares add up to the number, or to the sum of the sizes if that is less.
 
     Args:
-        sizes: by partition, none of them 0.
-        total: at least as many as there are partitions.
+        sizes: by partition, all above 0.
+        total: at least the number of partitions.
     """
     given: dict[TopicPartition, int] = {}
     large, left = dict(sizes), min(total, sum(sizes.values()))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partitions a read has, and at which offsets it begins and ends, by the rules of Spark's Kafka connector.
+"""The partitions of a read, and its start and end offsets, by the rules of Spark's Kafka connector.
 
-Positions are written as Spark's Kafka source writes them, in options as in checkpoints: ``{"flights": {"0": 4711}}``.
-A checkpoint has the ids of the topics, too: ``{"flights": {"0": 4711}, "topic ids": {"flights": "0a1b..."}}``. A topic
-that was deleted and created again has another id, and no position of the former topic says anything about it.
+Positions have the form of Spark's Kafka source, in options and checkpoints: ``{"flights": {"0": 4711}}``. A checkpoint
+also has topic ids: ``{"flights": {"0": 4711}, "topic ids": {"flights": "0a1b..."}}``. A topic that was deleted and
+created again has another id, and positions of the former topic do not apply to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shmaccum.log.files.topic_ids import TopicIds
 
 Positions: TypeAlias = dict[TopicPartition, int]
 Offsets: TypeAlias = dict[str, dict[str, int]]
-"""Positions as JSON has them."""
+"""Positions as in JSON."""
 
 TOPIC_IDS = "topic ids"
 """No topic has this name, because of the space."""
@@ -31,10 +31,10 @@ NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class StreamOffsets(dict[str, Any]):
-    """Positions as Spark keeps them in a checkpoint. The JSON has the ids of the topics as one more item.
+    """Positions for a Spark checkpoint. The JSON has the topic ids as an additional item.
 
     Attributes:
-        topic_ids: the id of each topic that has one, in hexadecimal digits.
+        topic_ids: the id of each topic that has one, in hexadecimal.
     """
 
     def __init__(self, offsets: Offsets, topic_ids: Mapping[str, str]) -> None:
@@ -42,16 +42,16 @@ class StreamOffsets(dict[str, Any]):
         self.topic_ids = topic_ids
 
     def items(self) -> Any:
-        """The items of the JSON."""
+        """Returns the items of the JSON."""
         return [*super().items(), *([(TOPIC_IDS, dict(self.topic_ids))] if self.topic_ids else [])]
 
 
 def to_json(positions: Positions, topic_ids: Mapping[str, str] | None = None) -> Offsets:
-    """Positions as Spark keeps them in a checkpoint.
+    """Convert positions to the form of a checkpoint.
 
     Args:
-        positions: of any partitions.
-        topic_ids: the ids of topics, of which those of the positions are kept.
+        positions: the positions of any partitions.
+        topic_ids: the topic ids. Only those of topics in `positions` are included.
     """
     offsets: Offsets = {}
     for place, offset in sorted(positions.items()):
@@ -61,20 +61,20 @@ def to_json(positions: Positions, topic_ids: Mapping[str, str] | None = None) ->
 
 
 def topic_ids_in(offsets: Mapping[str, Any]) -> Mapping[str, str]:
-    """The ids of topics in a checkpoint; those of a former version have none."""
+    """Return the topic ids in a checkpoint. A checkpoint of an earlier version has none."""
     found: Mapping[str, str] = offsets.topic_ids if isinstance(offsets, StreamOffsets) else offsets.get(TOPIC_IDS, {})
     return found
 
 
 def topic_ids_of(reader: LogReader) -> dict[str, str]:
-    """The ids of the topics of a log. They are read before positions: then no position goes with a later id."""
+    """Return the topic ids of a log. Call this before reading positions, so that no position gets a later id."""
     ids = TopicIds(reader.path)
     found = {topic: ids.of(topic) for topic in reader.topics()}
     return {topic: topic_id.hex() for topic, topic_id in found.items() if topic_id is not None}
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Positions:
-    """Positions from a checkpoint."""
+    """Convert positions from a checkpoint."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, found in offsets.items()
@@ -84,10 +84,10 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Positions:
 
 
 def open_reader(options: SparkSourceOptions) -> LogReader:
-    """The log directory of a read.
+    """Open the log directory of a read.
 
     Raises:
-        NotALogError: there is none.
+        NotALogError: the directory has no log.
     """
     assert options.path is not None
     return LogReader(options.path, on_corrupt="raise" if options.fail_on_data_loss else "skip")
@@ -97,16 +97,16 @@ def open_reader(options: SparkSourceOptions) -> LogReader:
 
 
 def chosen_partitions(reader: LogReader, options: SparkSourceOptions, *, must_exist: bool) -> list[TopicPartition]:
-    """The partitions of the log that ``assign``, ``subscribe`` or ``subscribePattern`` name.
+    """Return the partitions of the log that ``assign``, ``subscribe`` or ``subscribePattern`` select.
 
     Args:
-        reader: of the log directory.
-        options: of the read.
-        must_exist: a topic or partition that is named and not there is an error; a stream waits for it.
+        reader: a reader of the log directory.
+        options: the options of the read.
+        must_exist: whether a missing topic or partition is an error. A stream waits for it instead.
 
     Raises:
         LogPartitionNotFoundError: see `must_exist`.
-        InvalidArgumentError: the option cannot be read.
+        InvalidArgumentError: the option is invalid.
     """
     present = reader.topic_partitions()
     if must_exist and (missing := _missing(present, options)):
@@ -115,7 +115,7 @@ def chosen_partitions(reader: LogReader, options: SparkSourceOptions, *, must_ex
 
 
 def awaited(reader: LogReader, options: SparkSourceOptions) -> str:
-    """A sentence on what a stream names and the log does not have yet; empty: the log has all of it."""
+    """Return a sentence on what a stream selects but the log lacks, or an empty string."""
     present = reader.topic_partitions()
     if missing := _missing(present, options):
         return f"{reader.path} has no {', '.join(missing)} yet: the stream waits for it; {_known(reader)}"
@@ -132,10 +132,10 @@ def _known(reader: LogReader) -> str:
 
 
 def partition_test(options: SparkSourceOptions) -> Callable[[TopicPartition], bool]:
-    """Is a partition among those the options name? Where they name none, each is.
+    """Return a test for the selected partitions. If no option selects partitions, all pass.
 
     Raises:
-        InvalidArgumentError: the option cannot be read.
+        InvalidArgumentError: the option is invalid.
     """
     if options.assign is not None:
         return _assigned(options.assign).__contains__
@@ -147,7 +147,7 @@ def partition_test(options: SparkSourceOptions) -> Callable[[TopicPartition], bo
 
 
 def _missing(present: Sequence[TopicPartition], options: SparkSourceOptions) -> list[str]:
-    """The topics or partitions that an option names and the log does not have."""
+    """Return the selected topics or partitions that the log lacks."""
     if options.assign is not None:
         return sorted(str(place) for place in _assigned(options.assign) - set(present))
     if options.subscribe is not None:
@@ -163,7 +163,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise InvalidArgumentError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        raise InvalidArgumentError(f"subscribePattern {text!r} is not a regular expression: {error}") from None
 
 
 def _assigned(text: str) -> set[TopicPartition]:
@@ -173,22 +173,22 @@ def _assigned(text: str) -> set[TopicPartition]:
             TopicPartition(topic, int(partition)) for topic, partitions in found.items() for partition in partitions
         }
     except (TypeError, ValueError):
-        raise InvalidArgumentError(f'assign is {text}, it must look like {{"flights": [0, 1]}}') from None
+        raise InvalidArgumentError(f'assign is {text} but must look like {{"flights": [0, 1]}}') from None
 
 
 def _loaded(name: str, text: str) -> dict[str, Any]:
-    """An object of JSON."""
+    """Parse a JSON object."""
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise InvalidArgumentError(f"{name} is no JSON: {error}") from None
+        raise InvalidArgumentError(f"{name} is not JSON: {error}: write a JSON object with topics as names") from None
     if not isinstance(found, dict):
-        raise InvalidArgumentError(f"{name} is {text}, it must be a JSON object with topics as names")
+        raise InvalidArgumentError(f"{name} is {text} but must be a JSON object with topics as names")
     return found
 
 
 def _numbers(name: str, text: str) -> Positions:
-    """A number for each partition that is named."""
+    """Parse a number for each partition."""
     found = _loaded(name, text)
     try:
         return {
@@ -198,7 +198,7 @@ def _numbers(name: str, text: str) -> Positions:
             for partition, number in numbers.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise InvalidArgumentError(f'{name} is {text}, it must look like {{"flights": {{"0": 4711}}}}') from None
+        raise InvalidArgumentError(f'{name} is {text} but must look like {{"flights": {{"0": 4711}}}}') from None
 
 
 # --- where to begin and to end
@@ -207,16 +207,16 @@ def _numbers(name: str, text: str) -> Positions:
 def starting_positions(
     reader: LogReader, places: Sequence[TopicPartition], options: SparkSourceOptions, *, default: str
 ) -> Positions:
-    """Where a read begins, by the first given of ``startingTimestamp``, ``...ByTimestamp`` and ``startingOffsets``.
+    """Return the start of a read, from ``startingTimestamp``, ``...ByTimestamp`` or ``startingOffsets``, in this order.
 
     Args:
-        reader, places, options: of the read.
+        reader, places, options: those of the read.
         default: "earliest" or "latest".
 
     Raises:
-        InvalidArgumentError: an option cannot be read, or does not name just these partitions.
-        OffsetOutOfRangeError: an offset is not there (any more), or no record is as young as asked for, unless that is
-            to be put up with.
+        InvalidArgumentError: an option is invalid, or does not name exactly these partitions.
+        OffsetOutOfRangeError: an offset does not exist (any more), or no record is as late as requested, unless the
+            options accept that.
     """
     strategy = options.starting_offsets_by_timestamp_strategy
     by_timestamp = options.starting_offsets_by_timestamp
@@ -228,7 +228,7 @@ def starting_positions(
 
 
 def ending_positions(reader: LogReader, places: Sequence[TopicPartition], options: SparkSourceOptions) -> Positions:
-    """Where a batch ends, by the options that begin with ``ending``.
+    """Return the end of a batch, from the options whose names start with ``ending``.
 
     Raises:
         InvalidArgumentError, OffsetOutOfRangeError: as `starting_positions`.
@@ -238,27 +238,29 @@ def ending_positions(reader: LogReader, places: Sequence[TopicPartition], option
         return _by_time(reader, times, lambda place, _: reader.partition(*place).log_end_offset)
     offsets = _named(places, "endingOffsets", options.ending_offsets or "latest")
     if EARLIEST in offsets.values():
-        raise InvalidArgumentError("endingOffsets cannot be earliest (-2): a read would have nothing")
+        raise InvalidArgumentError(
+            "endingOffsets cannot be earliest (-2), because the read would be empty: use latest, or offsets"
+        )
     return present_positions(reader, offsets, is_strict=options.fail_on_data_loss)
 
 
 def latest_positions(reader: LogReader, places: Sequence[TopicPartition]) -> Positions:
-    """The log end offset of each."""
+    """Return the log end offset of each partition."""
     return {place: reader.partition(*place).log_end_offset for place in places}
 
 
 def _exactly(places: Sequence[TopicPartition], name: str, found: Positions) -> Positions:
-    """The given positions, when they name just the partitions that are read; else an error."""
+    """Return the positions if they name exactly the partitions of the read, or raise an error."""
     wanted = set(places)
     differing = [f"lacks {place}" for place in sorted(wanted - set(found))]
     differing += [f"names {place}, which is not read" for place in sorted(set(found) - wanted)]
     if differing:
-        raise InvalidArgumentError(f"{name} must name every partition that is read and no other: it {differing[0]}")
+        raise InvalidArgumentError(f"{name} must name exactly the partitions of the read: it {differing[0]}")
     return found
 
 
 def _named(places: Sequence[TopicPartition], name: str, text: str) -> Positions:
-    """Offsets from an option: a word for all, or JSON."""
+    """Parse offsets from an option: a word for all partitions, or JSON."""
     word = text.strip().lower()
     if word in NAMES:
         return dict.fromkeys(places, NAMES[word])
@@ -266,7 +268,7 @@ def _named(places: Sequence[TopicPartition], name: str, text: str) -> Positions:
 
 
 def _times(places: Sequence[TopicPartition], of_all_ms: int | None, name: str, text: str | None) -> Positions | None:
-    """Times from two options, of which the first wins."""
+    """Parse times from two options, of which the first takes precedence."""
     if of_all_ms is not None:
         return dict.fromkeys(places, of_all_ms)
     return None if text is None else _exactly(places, name, _numbers(name, text))
@@ -283,29 +285,29 @@ def _by_time(reader: LogReader, times_ms: Positions, otherwise: Callable[[TopicP
 def _too_late(reader: LogReader, place: TopicPartition, time_ms: int, strategy: str) -> int:
     if strategy == "error":
         raise OffsetOutOfRangeError(
-            f"no record of {place} has the time {time_ms} or a later one: choose an earlier one, or say "
+            f"no record of {place} has the time {time_ms} or a later one: choose an earlier time, or set "
             "startingOffsetsByTimestampStrategy=latest"
         )
     return reader.partition(*place).log_end_offset
 
 
 def present_positions(reader: LogReader, offsets: Positions, *, is_strict: bool) -> Positions:
-    """Offsets that are there; without `is_strict` the nearest ones.
+    """Return offsets that exist; without `is_strict`, the nearest ones.
 
     Raises:
-        OffsetOutOfRangeError: one is not there.
+        OffsetOutOfRangeError: an offset does not exist.
     """
     return {place: _resolved(reader.partition(*place), offset, is_strict) for place, offset in offsets.items()}
 
 
 def _resolved(partition: PartitionReader, offset: int, is_strict: bool) -> int:
-    """An offset that is there; the nearest one, if losses are to be put up with."""
+    """Return an offset that exists; without `is_strict`, the nearest one."""
     start, end = partition.log_start_offset, partition.log_end_offset
     if offset in {EARLIEST, LATEST}:
         return start if offset == EARLIEST else end
     if is_strict and not start <= offset <= end:
         raise OffsetOutOfRangeError(
-            f"offset {offset} of {partition.place} is not there: the log has {start} to {end}; say "
-            "failOnDataLoss=false to read what is there"
+            f"offset {offset} of {partition.place} does not exist: the log has {start} to {end}; set "
+            "failOnDataLoss=false to read the available records"
         )
     return min(max(offset, start), end)

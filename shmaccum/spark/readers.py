@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source, as Spark calls it, over the log directory that a sink ``log:DIR`` writes, or that of a Kafka broker.
+"""The source for Spark, over the log directory of a sink ``log:DIR`` or of a Kafka broker.
 
-Spark reads what it planned: offsets are chosen on the driver, and each task opens the log itself, so every node must
-see the directory under the same path.
+Offsets are planned on the driver, and each task opens the log itself. So every node must have the directory under the
+same path.
 
-A query reads the partitions that its options name, and no others. Its checkpoint keeps the position of every partition
-that it has ever read. So a topic that it no longer names is not read, and goes on from there once it is named again.
+A query reads only the partitions that its options select. Its checkpoint keeps the position of every partition that it
+has ever read. So a topic that is no longer selected is not read, and continues from its position when it is selected
+again.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from shmaccum.spark.record_batches import record_batches
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # before 4.2 Spark knows no limits
+except ImportError:  # Spark before 4.2 has no limits
     HAS_READ_LIMITS = False
     SupportsTriggerAvailableNow = object
 else:
@@ -60,7 +61,7 @@ ONLY_OF_STREAMS = ("max_offsets_per_trigger", "group_id")
 
 
 def read_range(options: SparkSourceOptions, wanted: InputPartition) -> Iterator[Any]:
-    """The records of a task. Where a read has no records, Spark asks for a partition of its own making."""
+    """Return the records of a task. If a read has no records, Spark passes its own input partition."""
     if not isinstance(wanted, LogRange):
         return iter(())
     return record_batches(
@@ -71,24 +72,26 @@ def read_range(options: SparkSourceOptions, wanted: InputPartition) -> Iterator[
 def _refuse(options: SparkSourceOptions, names: tuple[str, ...], where: str) -> None:
     for name in names:
         if getattr(options, name) is not None:
-            raise InvalidArgumentError(f"{name} has no meaning for {where}: leave it out")
+            raise InvalidArgumentError(f"{name} does not apply to {where}: omit it")
 
 
 class BatchReader(DataSourceReader):
     """The reader of a batch query (``spark.read``) over a log.
 
     Raises:
-        InvalidArgumentError: an option is one of streams.
+        InvalidArgumentError: an option is only for streams.
     """
 
     def __init__(self, options: SparkSourceOptions) -> None:
         _refuse(options, ONLY_OF_STREAMS, "a batch")
         if (options.starting_offsets or "").strip().lower() == "latest":
-            raise InvalidArgumentError("startingOffsets cannot be latest: a batch would have nothing")
+            raise InvalidArgumentError(
+                "startingOffsets cannot be latest, because the batch would be empty: use earliest, or offsets"
+            )
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """A range of offsets for each task.
+        """Returns a range of offsets for each task.
 
         Raises:
             LogError: as `starting_positions`, `ending_positions` and `chosen_partitions`.
@@ -100,42 +103,42 @@ class BatchReader(DataSourceReader):
         return plan_ranges(starts, ending_positions(reader, places, options), options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of one range."""
+        """Returns the records of one range."""
         return read_range(self._options, partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a streaming query (``spark.readStream``); its driver's half lives as long as the query.
+    """The reader of a streaming query (``spark.readStream``). The driver's instance lives as long as the query.
 
     Raises:
-        InvalidArgumentError: an option is one of batches, or this Spark is too old for it.
+        InvalidArgumentError: an option is only for batches, or this Spark version does not support it.
     """
 
     def __init__(self, options: SparkSourceOptions) -> None:
         _refuse(options, ONLY_OF_BATCHES, "a stream")
         if options.max_offsets_per_trigger is not None and not HAS_READ_LIMITS:
-            raise InvalidArgumentError("maxOffsetsPerTrigger needs Spark 4.2 or newer: leave it out")
+            raise InvalidArgumentError("maxOffsetsPerTrigger needs Spark 4.2 or newer: omit it")
         self._options = options
         self._last: Positions | None = None
         """The end of a query with the trigger ``availableNow``."""
         self._known: Positions = {}
-        """The newest position of each partition; before Spark 4.2 `latestOffset` is not told the start."""
+        """The latest position of each partition. Before Spark 4.2, `latestOffset` does not get the start."""
         self._told: set[str] = set()
 
-    # --- the driver's half
+    # --- on the driver
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        """The positions at which a query without a checkpoint begins."""
+        """Returns the start of a query without a checkpoint."""
         reader = open_reader(self._options)
         topic_ids, places = topic_ids_of(reader), self._places(reader)
         starts = starting_positions(reader, places, self._options, default="latest")
         return to_json({**starts, **self._committed(reader, places)}, topic_ids)
 
     def _committed(self, reader: LogReader, places: Sequence[TopicPartition]) -> Positions:
-        """The offsets that the group has committed for these partitions.
+        """Returns the committed offsets of the group for these partitions.
 
         Raises:
-            OffsetOutOfRangeError: one is not there (any more), unless that is to be put up with.
+            OffsetOutOfRangeError: an offset does not exist (any more), unless failOnDataLoss is false.
         """
         if self._options.group_id is None:
             return {}
@@ -144,19 +147,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return present_positions(reader, wanted, is_strict=self._options.fail_on_data_loss)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        """The limit of a micro-batch."""
+        """Returns the limit of a micro-batch."""
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fixes the end of this run of the query: later records belong to the next run."""
+        """Fixes the end of this run of the query. Later records belong to the next run."""
         self._last = self._latest(open_reader(self._options))
 
     def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:  # noqa: N802 - Spark's name
-        """The positions at which the next micro-batch ends.
+        """Returns the end of the next micro-batch.
 
         Raises:
-            OffsetOutOfRangeError: a partition has lost records that were read already.
+            OffsetOutOfRangeError: a partition lost records that were already read.
         """
         reader = open_reader(self._options)
         topic_ids = topic_ids_of(reader)
@@ -170,9 +173,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(ends, topic_ids)
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802 - Spark's name
-        """The end of the log, which the progress of a query shows as ``latestOffset`` since Spark 4.2.
+        """Returns the end of the log, which a query's progress shows as ``latestOffset`` since Spark 4.2.
 
-        None while the log cannot be read: the next micro-batch raises the reason.
+        Returns None if the log cannot be read. The next micro-batch then raises the error.
         """
         try:
             ends = self._latest(open_reader(self._options)) if self._last is None else self._last
@@ -181,11 +184,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(ends) or None
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """A range of offsets for each task of a micro-batch.
+        """Returns a range of offsets for each task of a micro-batch.
 
         Raises:
             OffsetOutOfRangeError, LogPartitionNotFoundError: as `latestOffset`.
-            InvalidArgumentError: the micro-batch was planned with records of partitions that the query does not name.
+            InvalidArgumentError: the micro-batch was planned with partitions that the query no longer selects.
         """
         ends = from_json(end)
         reader = open_reader(self._options)
@@ -198,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_ranges(starts, wanted, self._options.min_partitions)
 
     def _without_unnamed(self, starts: Positions, ends: Positions) -> Positions:
-        """The ends of the partitions that the query names."""
+        """Returns the ends of the partitions that the query selects."""
         is_named = partition_test(self._options)
         unnamed = [place for place, end in sorted(ends.items()) if not is_named(place) and starts[place] < end]
         if unnamed:
@@ -206,14 +209,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             told = f"this micro-batch was planned with the offsets {starts[place]} to {ends[place]} of {place}"
             if self._options.fail_on_data_loss:
                 raise InvalidArgumentError(
-                    f"{told}, which the query does not name any more: name it until the micro-batch is written, or say "
-                    "failOnDataLoss=false to leave these records out"
+                    f"{told}, which the query no longer selects: select it until the micro-batch is written, or set "
+                    "failOnDataLoss=false to skip these records"
                 )
-            self._warn(f"{told}, which the query does not name any more: these records are left out")
+            self._warn(f"{told}, which the query no longer selects: these records are skipped")
         return {place: end for place, end in ends.items() if is_named(place)}
 
     def commit(self, end: Offsets) -> None:
-        """Tells the group how far the query is, if it has one; the query itself goes on from its checkpoint.
+        """Commits the progress of the query for its group, if it has one. The query continues from its checkpoint.
 
         Raises:
             ConsumerStateError: the group has members.
@@ -230,7 +233,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest_positions(reader, self._places(reader))
 
     def _places(self, reader: LogReader) -> list[TopicPartition]:
-        """The partitions that the query names and the log has. A warning names what it waits for, once."""
+        """Returns the selected partitions that exist. Logs a warning once if the query waits for others."""
         if sentence := awaited(reader, self._options):
             self._warn(sentence)
         return chosen_partitions(reader, self._options, must_exist=False)
@@ -241,13 +244,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("%s", sentence)
 
     def _starts(self, reader: LogReader, start: Offsets, ends: Positions, topic_ids: Mapping[str, str]) -> Positions:
-        """The position at which each partition goes on; a new partition begins at its start.
+        """Returns the position from which each partition continues. A new partition starts at its first offset.
 
         Args:
-            reader: of the log.
-            start: the position in the checkpoint.
+            reader: a reader of the log.
+            start: the positions in the checkpoint.
             ends: the end of the micro-batch.
-            topic_ids: of the topics that the ends are of.
+            topic_ids: the ids of the topics in `ends`.
         """
         starts = from_json(start)
         for place in ends.keys() - starts.keys():
@@ -267,40 +270,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _former(
         positions: Positions, former_ids: Mapping[str, str], topic_ids: Mapping[str, str]
     ) -> list[TopicPartition]:
-        """The partitions whose topic was deleted and created again since the ids were read."""
+        """Returns the partitions whose topic was deleted and created again since the ids were read."""
         known = former_ids.keys() & topic_ids.keys()
         former = {topic for topic in known if former_ids[topic] != topic_ids[topic]}
         return [place for place in positions if place.topic in former]
 
     def _tell_former(self, place: TopicPartition, offset: int) -> None:
-        sentence = f"{place} was read up to offset {offset}, and its topic was deleted and created again since"
+        sentence = f"{place} was read up to offset {offset}, and its topic has been deleted and created again"
         if self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(f"{sentence}; {PUT_UP}")
-        self._warn(f"{sentence}: the query goes on with the records of the new topic")
+        self._warn(f"{sentence}: the query continues with the records of the new topic")
 
     def _leave_lost(self, reader: LogReader, starts: Positions, ends: Positions, topic_ids: Mapping[str, str]) -> None:
-        """Positions behind the end of a log: no record that is written from now on may be passed over.
+        """Moves positions beyond the end of a log back, so that no new record is skipped.
 
-        A position of a former version, which has no id, is taken for one of a former topic.
+        A position without a topic id, of an earlier version, is assumed to belong to a former topic.
         """
         for place in [place for place, start in starts.items() if ends.get(place, start) < start]:
             offset = ends[place] if place.topic in topic_ids else _start_of(reader, place)
             self._warn(
-                f"{place} was read up to offset {starts[place]} and ends at {ends[place]} now: the query goes on at "
+                f"{place} was read up to offset {starts[place]} and now ends at {ends[place]}: the query continues at "
                 f"offset {offset}"
             )
             starts[place] = offset
 
     @staticmethod
     def _check_loss(reader: LogReader, starts: Positions, ends: Positions) -> None:
-        """A micro-batch may have been planned without a partition that is there: its position is kept."""
+        """Checks for lost records. A micro-batch may have been planned without an existing partition, which is no
+        loss."""
         present = set(reader.topic_partitions())
         for place, start in sorted(starts.items()):
             if place not in present:
-                raise LogPartitionNotFoundError(f"{place} was read up to offset {start} and is gone; {PUT_UP}")
+                raise LogPartitionNotFoundError(
+                    f"{place} was read up to offset {start} and does not exist any more; {PUT_UP}"
+                )
             if ends.get(place, start) < start:
                 raise OffsetOutOfRangeError(
-                    f"{place} was read up to offset {start} and ends at {ends[place]} now; {PUT_UP}"
+                    f"{place} was read up to offset {start} and now ends at {ends[place]}; {PUT_UP}"
                 )
 
     def _tell_unnamed(self, starts: Positions) -> None:
@@ -308,21 +314,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unnamed = sorted({place.topic for place in starts if not is_named(place)})
         if unnamed:
             self._warn(
-                f"the checkpoint has positions of {', '.join(unnamed)}, which the query does not name any more: they "
-                "are kept, and nothing is read there"
+                f"the checkpoint has positions of {', '.join(unnamed)}, which the query no longer selects: they "
+                "remain, and these topics are not read"
             )
 
-    # --- a task's half
+    # --- in a task
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of one range."""
+        """Returns the records of one range."""
         return read_range(self._options, partition)
 
 
 def _start_of(reader: LogReader, place: TopicPartition) -> int:
-    """The log start offset of a partition; 0 where it is not there."""
+    """Return the log start offset of a partition, or 0 if it does not exist."""
     is_there = place in reader.topic_partitions()
     return reader.partition(*place).log_start_offset if is_there else 0
 
 
-PUT_UP = "say failOnDataLoss=false to read what is there"
+PUT_UP = "set failOnDataLoss=false to read the available records"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the batches of a log to record batches of Arrow with Spark's schema; nothing in Python runs per record."""
+"""Conversion of log batches to Arrow record batches with Spark's schema, without Python code per record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Sized(Protocol):
-    """A batch, as far as runs are made of it."""
+    """The attributes of a batch that runs need."""
 
     @property
     def record_count(self) -> int: ...
@@ -40,21 +40,21 @@ ROWS_PER_RECORD_BATCH = 10_000
 """Spark's own spark.sql.execution.arrow.maxRecordsPerBatch."""
 SIZE_PER_RECORD_BATCH = 16 << 20
 BLOCK_SIZE = 512 << 10
-"""The bytes of a log that are read at once and become a record batch: they and the columns stay in a core's cache."""
+"""The bytes of a log that are read at once into a record batch. They and the columns fit in a core's cache."""
 
 
 def record_batches(reader: LogReader, wanted: LogRange, *, has_headers: bool, is_strict: bool) -> Iterator[Any]:
-    """The records of a range as `pyarrow.RecordBatch`, in the order of their offsets.
+    """Yield the records of a range as `pyarrow.RecordBatch`, in offset order.
 
     Args:
-        reader: of the log directory.
-        wanted: which records.
-        has_headers: with the column ``headers``.
-        is_strict: raise for records that are damaged or no longer there, instead of passing over them with a warning.
+        reader: a reader of the log directory.
+        wanted: the range.
+        has_headers: whether to include the column ``headers``.
+        is_strict: whether damaged or missing records raise an error. If not, they are skipped with a warning.
 
     Raises:
         OffsetOutOfRangeError, CorruptLogError: see `is_strict`.
-        CodecMissingError: a batch is compressed in a way nothing here can read.
+        CodecMissingError: the codec of a compressed batch is not installed.
     """
     partition = reader.partition(*wanted.place)
     start = wanted.start if is_strict else max(wanted.start, partition.log_start_offset)
@@ -70,13 +70,13 @@ def record_batches(reader: LogReader, wanted: LogRange, *, has_headers: bool, is
                     yield from _built(builder, run, is_strict)
         if is_strict and cursor.offset < wanted.end:
             raise OffsetOutOfRangeError(
-                f"{partition.place} ends at offset {cursor.offset}, and {wanted.end} was there when the read was "
-                "planned; say failOnDataLoss=false to read what is there"
+                f"{partition.place} ends at offset {cursor.offset}, but {wanted.end} existed when the read was "
+                "planned; set failOnDataLoss=false to read the available records"
             )
 
 
 def _parts(cursor: Cursor, wanted: LogRange, has_headers: bool) -> Iterator[Any]:
-    """The range in the order of its offsets: the plain batches of each block as columns, all others as they are."""
+    """Yield the range in offset order: the plain batches of each block as columns, and other batches unchanged."""
     offsets = BaseOffsetRange(wanted.start, wanted.end - 1)
     for batch in cursor.poll():
         if batch.base_offset >= wanted.end:
@@ -88,20 +88,20 @@ def _parts(cursor: Cursor, wanted: LogRange, has_headers: bool) -> Iterator[Any]
 
 
 def _built(builder: _Builder, run: list[LogBatch], is_strict: bool) -> list[Any]:
-    """A run as a record batch; where one of its batches cannot be read, the others, each as its own."""
+    """Return a run as a record batch. If one of its batches cannot be decoded, return one for each of the others."""
     try:
         return [builder.build(run)]
     except CorruptLogError as error:
         if is_strict:
             raise
         if len(run) == 1:
-            logger.warning("passed over: %s", error)
+            logger.warning("skipped: %s", error)
             return []
     return [built for batch in run for built in _built(builder, [batch], is_strict)]
 
 
 def runs(batches: Iterable[SizedType]) -> Iterator[list[SizedType]]:
-    """The batches in runs, each of the size of one record batch of Arrow."""
+    """Yield the batches in runs of the size of one Arrow record batch."""
     run: list[SizedType] = []
     row_count = size = 0
     for batch in batches:
@@ -116,7 +116,7 @@ def runs(batches: Iterable[SizedType]) -> Iterator[list[SizedType]]:
 
 
 class _Builder:
-    """Puts the records of a range together."""
+    """Builds the record batches of a range."""
 
     def __init__(self, wanted: LogRange, has_headers: bool) -> None:
         self._wanted = wanted
@@ -132,10 +132,10 @@ class _Builder:
 
 
 class ColumnBuilder:
-    """Makes record batches of Arrow.
+    """Makes Arrow record batches.
 
     Args:
-        schema: Spark's.
+        schema: Spark's schema.
     """
 
     def __init__(self, schema: StructType) -> None:
@@ -143,10 +143,10 @@ class ColumnBuilder:
         self._repeated: tuple[TopicPartition, Any, Any] | None = None
 
     def build(self, columns: RecordColumns, place: TopicPartition, others: Mapping[str, Any] | None = None) -> Any:
-        """Records of one partition.
+        """Returns the record batch of one partition's records.
 
         Args:
-            columns: of the records.
+            columns: the columns of the records.
             place: the topic-partition of the records.
             others: the arrays of further columns.
         """
@@ -167,7 +167,7 @@ class ColumnBuilder:
             yield "headers", self._headers_array(count, columns.headers)
 
     def _places(self, place: TopicPartition, count: int) -> tuple[Any, Any]:
-        """The columns of topic and partition: one value in all rows, mostly parts of those of a larger record batch."""
+        """Returns the columns topic and partition, usually as slices of the arrays of a larger record batch."""
         if self._repeated is None or self._repeated[0] != place or len(self._repeated[1]) < count:
             topics = pa.repeat(pa.scalar(place.topic, pa.string()), count)
             partitions = pa.repeat(pa.scalar(place.partition, pa.int32()), count)
@@ -196,7 +196,7 @@ def _bytes_array(kind: Any, column: BytesColumn) -> Any:
 
 
 def _text_array(column: BytesColumn) -> Any:
-    """The column as text. Bytes that are no UTF-8, which other producers may have written, are replaced as in Java."""
+    """Return the column as text. As in Java, bytes from other producers that are not UTF-8 are replaced."""
     array = _bytes_array(pa.string(), column)
     try:
         array.validate(full=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``.option(...)``, checked once, on the driver, and then sent to every task.
+"""The options of ``.option(...)``, checked once on the driver, then sent to every task.
 
-Spark folds the case of names, and its users write ``bufferMemory``: here case, dots and underscores do not count. The
-prefix ``kafka.`` of Spark's Kafka connector may stand before the options of Kafka's producer. Each of those options
-goes to its owner here: the arena, the producer, the sender, or the sink.
+Spark ignores the case of names, and its users write ``bufferMemory``: here case, dots and underscores are ignored. As
+in Spark's Kafka connector, options of Kafka's producer may have the prefix ``kafka.``. Each option is passed to its
+owner: the arena, the producer, the sender or the sink.
 """
 
 from __future__ import annotations
@@ -32,56 +32,56 @@ CHECKPOINT = "checkpointlocation"
 OF_SPARK = {CHECKPOINT, "queryname"}
 """Options that Spark itself adds."""
 OF_A_TABLE = {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
-"""Properties that Spark adds to the options of a table of its catalog (TableCatalog.PROP_...)."""
+"""Properties that Spark adds to the options of a catalog table (TableCatalog.PROP_...)."""
 TABLE_OPTION_PREFIX = "option."
-"""Spark gives each option of such a table a second time, behind this prefix."""
+"""Spark adds each option of such a table a second time with this prefix."""
 KAFKA_PREFIX = "kafka."
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
-BYTES_ALREADY = "keys and values are the bytes of the columns: cast or encode them there"
-TRANSACTIONS = "a commit of Spark is a transaction by .option('deliveryGuarantee', 'exactly_once')"
+BYTES_ALREADY = "keys and values are the bytes of the columns: cast or encode the columns"
+TRANSACTIONS = "to commit in transactions, set .option('deliveryGuarantee', 'exactly_once')"
 REFUSED: Mapping[str, str] = {
     "keyserializer": BYTES_ALREADY,
     "valueserializer": BYTES_ALREADY,
     "keydeserializer": "a sink reads nothing",
     "valuedeserializer": "a sink reads nothing",
-    "interceptors": "rows are appended without an object for each that an interceptor could see",
-    "interceptorclasses": "rows are appended without an object for each that an interceptor could see",
+    "interceptors": "rows are appended in bulk, without record objects for an interceptor",
+    "interceptorclasses": "rows are appended in bulk, without record objects for an interceptor",
     "groupid": "a sink has no consumer group",
     "autooffsetreset": "a sink reads nothing",
     "enableautocommit": "a sink reads nothing",
-    "path": "the sink is named by .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT')",
-    "includeheaders": "a column headers is always taken",
+    "path": "set the sink with .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT')",
+    "includeheaders": "a column headers is always used",
     "transactionalid": TRANSACTIONS,
-    "transactiontimeoutms": f"{TRANSACTIONS}, and its time-out is commitTimeoutMs",
+    "transactiontimeoutms": f"{TRANSACTIONS}, and the time-out with commitTimeoutMs",
 }
-AT_EACH_TRIGGER = "a query takes at each trigger what there is: choose the trigger's interval, or maxOffsetsPerTrigger"
-NO_CONSUMER = "files are read, and no consumer of Kafka: leave it out"
+AT_EACH_TRIGGER = "each trigger reads all available records: set the trigger's interval, or maxOffsetsPerTrigger"
+NO_CONSUMER = "the source reads files without a Kafka consumer: omit it"
 REFUSED_BY_THE_SOURCE: Mapping[str, str] = {
-    "kafkabootstrapservers": "it reads log directories and arenas, of brokers reads Spark's own format('kafka')",
+    "kafkabootstrapservers": "the source reads logs and arenas: to read from brokers, use Spark's format('kafka')",
     "minoffsetspertrigger": AT_EACH_TRIGGER,
     "maxtriggerdelay": AT_EACH_TRIGGER,
-    "maxrecordsperpartition": "minPartitions says how finely a read is cut",
+    "maxrecordsperpartition": "use minPartitions instead",
     "groupidprefix": NO_CONSUMER,
     "kafkaconsumerpolltimeoutms": NO_CONSUMER,
     "fetchoffsetnumretries": NO_CONSUMER,
     "fetchoffsetretryintervalms": NO_CONSUMER,
 }
-"""Options of Spark's source for Kafka. All others that begin with ``kafka.`` belong to a consumer."""
+"""Options of Spark's Kafka source. All others with the prefix ``kafka.`` are for a consumer."""
 IDLE_EXIT_DEFAULT = "60s"
 EXACTLY_ONCE = "exactly_once"
 STAGING_SUFFIX = "-staging"
-"""Tasks stage for Kafka beside the checkpoint of their query, unless they are told where."""
+"""By default, tasks stage for Kafka in a folder next to the checkpoint of their query."""
 STAGING_MEMORY_DEFAULT = "8MiB"
-"""The size of the arena that one task has for itself."""
+"""The size of the arena of each task."""
 STAGING_WAITER_COUNT = 8
-"""One thread of the task waits for buffers. Each waiter has a semaphore to make and to remove."""
-OF_THEIR_OWN = "and tasks run in folders of their own: write the whole path"
+"""Only one thread of the task waits for buffers, and each waiter costs the creation of a semaphore."""
+OF_THEIR_OWN = "and each task has its own working directory: use an absolute path"
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 
 
 def spelled(given: Mapping[str, Any], tables: Iterable[type[Options]]) -> dict[str, Any]:
-    """The same options by the names of the tables; an unknown name stays as it is, for the error message."""
+    """Return the options under the names of the tables. An unknown name is not changed, for the error message."""
     known = {folded(spelling): name for table in tables for spelling, name in table.spellings().items()}
     return {known.get(folded(name), name): value for name, value in given.items()}
 
@@ -91,17 +91,17 @@ def spelled(given: Mapping[str, Any], tables: Iterable[type[Options]]) -> dict[s
 
 @dataclass(frozen=True)
 class SinkSettings:
-    """The facts that a task needs to write; plain data, because Spark pickles them.
+    """The settings that a task needs to write. Plain data, because Spark pickles them.
 
     Attributes:
         arena: name or path.
-        topic: of all rows; None when a column names it.
-        sink: the sink of a sender that a task starts; None: no task starts a sender.
+        topic: the topic of all rows. If None, a column names it.
+        sink: the sink of a sender that a task starts. If None, no task starts a sender.
         arena_options, producer_options, sender_options, sink_options: the user's options, by our names.
-        is_exactly_once: tasks stage, each through an arena of its own.
-        transaction: the one that a batch is; None for a new one.
+        is_exactly_once: whether tasks stage records, each with its own arena.
+        transaction: the transaction of a batch. None for a new one.
         staging_path: the directory in which tasks stage for Kafka.
-        commit_timeout_ms: the broker aborts a longer transaction.
+        commit_timeout_ms: the time after which the broker aborts the transaction.
     """
 
     arena: str
@@ -123,35 +123,35 @@ class SinkSettings:
 
     @property
     def directory(self) -> str:
-        """The log directory of a sink ``log:``; with one to Kafka the directory in which tasks stage."""
+        """The log directory of a sink ``log:``, or the staging directory of a sink to Kafka."""
         return self.staging_path or split_url(self.sink or "")[1]
 
     @property
     def is_for_kafka(self) -> bool:
-        """True when the sink is a cluster of Kafka."""
+        """True if the sink is a Kafka cluster."""
         return split_url(self.sink or "")[0] == "kafka"
 
 
 def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
-    """The settings that the options of a write ask for.
+    """Return the settings of a write.
 
     Args:
-        given: the options as Spark hands them over; the case of names does not count.
+        given: the options from Spark, with case-insensitive names.
 
     Raises:
-        InvalidArgumentError: an option is missing, unknown, out of bounds, contradicts another, or has no meaning here.
+        InvalidArgumentError: an option is missing, unknown, out of bounds, in conflict with another, or not applicable.
     """
     options = _without_prefix(_of_user(given))
     own, rest = _taken(SparkSinkOptions, options)
     if own.delivery_guarantee == EXACTLY_ONCE:
-        # The checkpoint of a query, as its options name it.
+        # The checkpoint of the query, from its options.
         found = (value for name, value in given.items() if name.lower() == CHECKPOINT)
         checkpoint = next((str(value) for value in found), None)
         return _exactly_once(own, rest, checkpoint)
     if own.arena is None:
         raise InvalidArgumentError(
-            "no arena is named: say .option('arena', NAME), or in SQL INSERT INTO table WITH ('arena' = 'NAME', ...); "
-            "a new one is created on each node"
+            "no arena is set: set .option('arena', NAME), or in SQL INSERT INTO table WITH ('arena' = 'NAME', ...); "
+            "each node creates it if necessary"
         )
     if "/" in own.arena.lstrip("/") and not os.path.isabs(own.arena):
         raise InvalidArgumentError(f"the arena {own.arena} is a relative path, {OF_THEIR_OWN}")
@@ -159,14 +159,14 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
         return _external(own, rest)
     if own.sink is None:
         raise InvalidArgumentError(
-            "no sink is named: say .option('sink', 'kafka:HOST:PORT') or .option('sink', 'log:DIR'), or "
-            ".option('sender', 'external') where somebody else runs the sender"
+            "no sink is set: set .option('sink', 'kafka:HOST:PORT') or .option('sink', 'log:DIR'), or "
+            ".option('sender', 'external') if another program runs the sender"
         )
     return _auto(own, rest, _checked_sink(own.sink))
 
 
 def _of_user(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a read or write without those that Spark adds."""
+    """Return the user's options of a read or write, without options that Spark adds."""
     is_table = any(name.lower() == "provider" for name in given)
     return {name: value for name, value in given.items() if not _is_of_spark(name.lower(), is_table=is_table)}
 
@@ -176,7 +176,7 @@ def _is_of_spark(name: str, *, is_table: bool) -> bool:
 
 
 def _without_prefix(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a write, those of the Kafka connector by the names they have here."""
+    """Return the options of a write without the prefix of Spark's Kafka connector."""
     options: dict[str, Any] = {}
     for name, value in given.items():
         lowered = name.lower()
@@ -193,12 +193,12 @@ def _without_prefix(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def given_twice(name: str) -> str:
-    """The message about two sinks, or about one option with and without the prefix."""
-    return f"{name} and {BOOTSTRAP_SERVERS if name == 'sink' else KAFKA_PREFIX + name} say the same"
+    """Return the error message for two sinks, or for an option with and without the prefix."""
+    return f"{name} and {BOOTSTRAP_SERVERS if name == 'sink' else KAFKA_PREFIX + name} set the same option"
 
 
 def _taken(table: type[OptionsType], given: Mapping[str, Any]) -> tuple[OptionsType, dict[str, Any]]:
-    """The options of one table, parsed, and those it does not have."""
+    """Return the options of one table, parsed, and the other options."""
     known = {folded(spelling) for spelling in table.spellings()}
     own = {name: value for name, value in given.items() if folded(name) in known}
     rest = {name: value for name, value in given.items() if name not in own}
@@ -206,10 +206,10 @@ def _taken(table: type[OptionsType], given: Mapping[str, Any]) -> tuple[OptionsT
 
 
 def _checked_sink(sink: str) -> str:
-    """The sink, when its name means the same to every task.
+    """Return the sink if every task interprets its name in the same way.
 
     Raises:
-        InvalidArgumentError: it does not, or there is no such kind of sink.
+        InvalidArgumentError: the path is relative, or the kind of sink is unknown.
     """
     kind, place = split_url(sink)
     sink_type(kind)
@@ -221,8 +221,8 @@ def _checked_sink(sink: str) -> str:
 def _external(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSettings:
     if own.sink is not None:
         raise InvalidArgumentError(
-            "sender=external and a sink contradict each other: leave one of them out; with sender=external the sender "
-            "that you run has the sink"
+            "sender=external and a sink contradict each other: omit one of them; with sender=external, the sink is "
+            "set in the sender that you run"
         )
     arena, producer = _split(rest, (ArenaOptions, ProducerOptions))
     return SinkSettings(own.arena or "", own.topic, None, arena, producer)
@@ -239,23 +239,25 @@ def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSett
 def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any], checkpoint: str | None) -> SinkSettings:
     if own.arena is not None or own.sender == "external":
         raise InvalidArgumentError(
-            "deliveryGuarantee=exactly_once needs no arena and no sender of the node: each task stages through an "
-            "arena of its own (bufferMemory is its size), for a batch of a shared one has records of several attempts; "
-            "leave out arena and sender"
+            "deliveryGuarantee=exactly_once uses no shared arena and no node sender, because batches of a shared arena "
+            "may have records of several attempts. Each task stages through its own arena (bufferMemory is its size): "
+            "omit arena and sender"
         )
     kind = None if own.sink is None else split_url(own.sink)[0]
     if own.sink is None or kind not in {"log", "kafka"}:
         raise InvalidArgumentError(
             f"deliveryGuarantee=exactly_once needs .option('sink', 'log:DIR') or .option('sink', 'kafka:HOST:PORT'), "
-            f"the sink is {own.sink}"
+            f"but the sink is {own.sink}"
         )
     if "{" in own.sink:
         raise InvalidArgumentError(
-            f"{own.sink}: with exactly_once all nodes write into one directory, which they share"
+            f"{own.sink}: with exactly_once, all nodes must share one directory: remove the placeholder"
         )
     settings = _auto(own, rest, _checked_sink(own.sink))
     if "idle_exit_ms" in spelled(rest, [SenderOptions]):
-        raise InvalidArgumentError("idle_exit_ms has no effect with exactly_once, where a sender ends with its task")
+        raise InvalidArgumentError(
+            "idle_exit_ms has no effect with exactly_once, where a sender ends with its task: omit it"
+        )
     sender = {name: value for name, value in settings.sender_options.items() if name != "idle_exit_ms"}
     small = {"buffer_memory": STAGING_MEMORY_DEFAULT, "waiter_count": STAGING_WAITER_COUNT}
     return replace(
@@ -270,11 +272,11 @@ def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any], checkpoint: st
 
 
 def _staging_path(own: SparkSinkOptions, checkpoint: str | None, *, is_for_kafka: bool) -> str | None:
-    """The directory in which tasks stage for Kafka."""
+    """Return the directory in which tasks stage for Kafka."""
     if not is_for_kafka:
         if own.staging_path is not None:
             raise InvalidArgumentError(
-                "stagingPath is for kafka:HOST:PORT, records for a log are staged in it: leave it out"
+                "stagingPath is only for kafka:HOST:PORT, because records for a log are staged in the log: omit it"
             )
         return None
     path = own.staging_path
@@ -282,8 +284,8 @@ def _staging_path(own: SparkSinkOptions, checkpoint: str | None, *, is_for_kafka
         path = re.sub(r"^file:(//)?", "", checkpoint).rstrip("/") + STAGING_SUFFIX
     if path is None or (own.staging_path is None and not os.path.isabs(path)):
         raise InvalidArgumentError(
-            "deliveryGuarantee=exactly_once to Kafka stages in files: say .option('stagingPath', DIR), a directory "
-            "that the driver and all executors see"
+            "deliveryGuarantee=exactly_once to Kafka stages in files: set .option('stagingPath', DIR), a directory "
+            "that the driver and all executors share"
         )
     if not os.path.isabs(path):
         raise InvalidArgumentError(f"stagingPath {path} is relative, {OF_THEIR_OWN}")
@@ -299,7 +301,7 @@ def _transaction(own: SparkSinkOptions) -> TransactionId | None:
 
 
 def _split(given: Mapping[str, Any], tables: tuple[type[Options], ...]) -> list[dict[str, Any]]:
-    """The given options, checked, for each of the tables; an option of several tables goes to all of them."""
+    """Check the options, and split them by table. An option of several tables is passed to all of them."""
     options = spelled(given, tables)
     parse_together(options, *tables)
     return [{name: value for name, value in options.items() if name in table.table()} for table in tables]
@@ -309,12 +311,12 @@ def _split(given: Mapping[str, Any], tables: tuple[type[Options], ...]) -> list[
 
 
 def source_options(given: Mapping[str, Any]) -> SparkSourceOptions:
-    """The settings that the options of a read ask for.
+    """Return the settings of a read.
 
     Raises:
-        InvalidArgumentError: an option is unknown, out of bounds, contradicts another, or has no meaning here; not
-            exactly one of ``path`` and ``arena`` is given; of a log, not exactly one of ``assign``, ``subscribe`` and
-            ``subscribePattern``.
+        InvalidArgumentError: an option is unknown, out of bounds, in conflict with another, or not applicable; not
+            exactly one of ``path`` and ``arena`` is set; or, for a log, not exactly one of ``assign``, ``subscribe``
+            and ``subscribePattern``.
     """
     kept = _of_user(given)
     for name in kept:
@@ -324,17 +326,16 @@ def source_options(given: Mapping[str, Any]) -> SparkSourceOptions:
     options = SparkSourceOptions.parse(spelled(kept, [SparkSourceOptions]))
     if options.path is None and options.arena is None:
         raise InvalidArgumentError(
-            "nothing to read is named: say .option('path', DIR) or .load(DIR) for a log directory, or "
-            ".option('arena', NAME) to look into an arena; in SQL, SELECT ... FROM table WITH ('path' = 'DIR', ...)"
+            "no source is set: set .option('path', DIR) or .load(DIR) for a log directory, or "
+            ".option('arena', NAME) to inspect an arena; in SQL, SELECT ... FROM table WITH ('path' = 'DIR', ...)"
         )
     if options.path is not None and options.arena is not None:
-        raise InvalidArgumentError("path and arena are both given: read a log, or look into an arena")
+        raise InvalidArgumentError("path and arena are both set: set path to read a log, or arena to inspect an arena")
     if options.include_batches and options.arena is None:
-        raise InvalidArgumentError("includeBatches is of arenas, a log has offsets: leave it out")
+        raise InvalidArgumentError("includeBatches applies only to arenas: omit it")
     chosen = [name for name in ("assign", "subscribe", "subscribe_pattern") if asdict(options)[name] is not None]
     if len(chosen) != 1 and not (options.arena is not None and not chosen):
         raise InvalidArgumentError(
-            "say what to read by exactly one of assign, subscribe and subscribePattern; given are "
-            + (" and ".join(chosen) or "none")
+            "set exactly one of assign, subscribe and subscribePattern: found " + (" and ".join(chosen) or "none")
         )
     return options

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One task's part of a write that is to be seen once: a log of its own, through an arena and a sender of its own.
+"""One task's part of an exactly-once write: a separate log, written through a separate arena and sender.
 
-The node's arena does not fit. Its batches are shared, so one batch would have records of attempts that win and of
-attempts that lose. Its gain, fewer requests and connections, does not exist on the way to a staged log. So the attempt
-has a small arena, a file in its staging folder, and a thread that sends from there to the log beside it. All of it goes
-with the folder.
+The node's arena cannot be used: its batches are shared, so a batch could have records of winning and losing attempts.
+Its advantage, fewer requests and connections, does not apply to a staged log. So the attempt has a small arena, a file
+in its staging folder, and a thread that sends from it to the log next to it. All of them are deleted with the folder.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from shmaccum.spark.task_writer import RowAppender
 
 ARENA_FILE = "arena"
 STAGED_BATCH_SIZE_MAX = 128 << 10
-"""Bytes of a staged batch, unless the user says so. Brokers take 1 MiB (message.max.bytes)."""
+"""The default size of a staged batch. Brokers accept 1 MiB (message.max.bytes)."""
 BATCHES_PER_PARTITION = 4
-"""An arena with less room than for so many batches of each partition gets smaller ones."""
+"""An arena that cannot hold this many batches of each partition gets smaller batches."""
 OF_THE_STAGED_LOG = ("partitions", "segment_bytes", "index_interval_bytes")
-"""The options of the directory that hold for a staged log, too. A staged log is neither retained nor synced."""
+"""The options of the directory that also apply to a staged log. A staged log is neither retained nor synced."""
 
 
 class StagedSink(LogSink):
-    """A log whose topics have as many partitions as they have in the directory they are staged for.
+    """A log whose topics have the same number of partitions as in the target directory.
 
     Args:
-        place: of the staged log.
-        directory: the log directory that its records will go to.
-        options: of `LogSinkOptions`.
+        place: the directory of the staged log.
+        directory: the log directory to which its records will be applied.
+        options: those of `LogSinkOptions`.
     """
 
     def __init__(self, place: str, directory: str, **options: Any) -> None:
@@ -54,11 +53,11 @@ class StagedSink(LogSink):
         self._target = directory
 
     def wanted_count(self, topic: str) -> int | None:
-        """The number of partitions of the topic in the directory; for a new topic that of the option `partitions`."""
+        """Returns the partition count of the topic in the directory, or the option `partitions` for a new topic."""
         return self._known_count(topic) or super().wanted_count(topic)
 
     def count_before_open(self, topic: str) -> int:
-        """The same, before the log is open and knows its arena."""
+        """Returns the same count before the log is open."""
         return self._known_count(topic) or self._options.partitions
 
     def _known_count(self, topic: str) -> int:
@@ -66,11 +65,11 @@ class StagedSink(LogSink):
 
 
 class StagedForKafka(LogSink):
-    """A log whose topics have as many partitions as they have in a cluster of Kafka.
+    """A log whose topics have the same number of partitions as in a Kafka cluster.
 
     Args:
-        place: of the staged log.
-        partition_count: tells the number of partitions of a topic, and waits for it.
+        place: the directory of the staged log.
+        partition_count: returns the number of partitions of a topic; may block.
     """
 
     def __init__(self, place: str, partition_count: Callable[[str], int]) -> None:
@@ -78,17 +77,17 @@ class StagedForKafka(LogSink):
         self._partition_count = functools.cache(partition_count)
 
     def wanted_count(self, topic: str) -> int | None:
-        """The number of partitions of the topic in the cluster."""
+        """Returns the partition count of the topic in the cluster."""
         return self._partition_count(topic)
 
     def count_before_open(self, topic: str) -> int:
-        """The same, before the log is open."""
+        """Returns the same count before the log is open."""
         return self._partition_count(topic)
 
 
 @final
 class SenderThread:
-    """A sender in a thread, for as long as a task: a context manager, at whose end the sender stops without waiting.
+    """A sender in a thread, as a context manager. At exit, the sender stops without waiting for deliveries.
 
     Raises:
         ShmaccumError, OSError: `__enter__`: the sink cannot be opened.
@@ -115,11 +114,11 @@ class SenderThread:
     def _run(self) -> None:
         try:
             self._sender.run()
-        except BaseException as error:  # noqa: BLE001 - check() raises it to the task that waits
+        except BaseException as error:  # noqa: BLE001 - check() raises it in the waiting task
             self._failure = error
 
     def check(self) -> None:
-        """Checks that the sender runs; a task that waits calls it again and again.
+        """Checks that the sender is running. Called repeatedly by a waiting task.
 
         Raises:
             SenderNotStartedError: the sender has ended.
@@ -131,11 +130,11 @@ class SenderThread:
 def stage(
     settings: SinkSettings, columns: Iterable[str], transaction: TransactionId, prefix: str, batches: Iterable[Any]
 ) -> Winner | None:
-    """Stages the rows of Arrow record batches; None when there are none.
+    """Stage the rows of Arrow record batches, or return None if there are none.
 
     Raises:
-        TransactionOverError: the transaction is over and takes no more records.
-        DeliveryError, ShmaccumError, OSError: the rows cannot be staged; nothing is left of them.
+        TransactionOverError: the transaction is over and accepts no more records.
+        DeliveryError, ShmaccumError, OSError: the rows cannot be staged; nothing of them is left.
     """
     rest = (batch for batch in batches if batch.num_rows)
     first = next(rest, None)
@@ -151,20 +150,20 @@ def stage(
 
 
 def _append(appender: RowAppender, batch: Any) -> None:
-    """Appends a record batch. The arena of the task is nobody's to create, so its limits are options of the write."""
+    """Append a record batch. If a record is too large, name the write's options, which size the task's arena."""
     try:
         appender.append(batch)
     except RecordTooLargeError as error:
         facts = str(error).partition("; send a smaller one")[0]
         raise RecordTooLargeError(
-            f"{facts}; send a smaller one, or give the write larger limits: .option('maxRequestSize', '8MiB'), "
+            f"{facts}; send a smaller one, or raise the limits of the write: .option('maxRequestSize', '8MiB'), "
             ".option('bufferMemory', '32MiB')"
         ) from error
 
 
 @contextlib.contextmanager
 def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAttempt) -> Iterator[RowAppender]:
-    """The appender to the staged log; when the body ends, the log is closed and the arena gone."""
+    """Open an appender to the staged log. At the end of the block, the log is closed and the arena removed."""
     path = os.path.join(attempt.path, ARENA_FILE)
     with contextlib.ExitStack() as exits:
         sink = exits.enter_context(_staged_sink(settings, attempt))
@@ -174,20 +173,20 @@ def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAtt
         )
         exits.callback(Arena.remove, path, missing_ok=True)
         producer = Producer(arena, is_kept=True, **settings.producer_options)
-        exits.callback(producer.close, 0)  # records that are not delivered by then never will be
+        exits.callback(producer.close, 0)  # undelivered records are no longer needed
         sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
 
         def check() -> None:
-            attempt.check()  # nothing is delivered to a staging that was deleted, and its sender ends for that reason
+            attempt.check()  # raises if the staging was deleted, which is also why the sender would end
             sender.check()
 
         yield RowAppender(producer, settings.topic, columns, check)
 
 
 def _arena_options(settings: SinkSettings, sink: StagedSink | StagedForKafka) -> ArenaOptions:
-    """The options of the attempt's arena; the size of a batch follows from the number of partitions.
+    """Return the options of the attempt's arena, with a batch size that depends on the number of partitions.
 
-    Nobody waits for a record that is staged, so batches are large: brokers and commits have work for each batch.
+    No reader waits for staged records, so batches are large: each batch costs brokers and commits work.
     """
     options = ArenaOptions.parse(settings.arena_options)
     if "batch_size" in settings.arena_options or settings.topic is None:
@@ -196,11 +195,11 @@ def _arena_options(settings: SinkSettings, sink: StagedSink | StagedForKafka) ->
 
 
 def staged_batch_size(options: ArenaOptions, partition_count: int) -> int:
-    """The size of staged batches in bytes: large, but each partition can have `BATCHES_PER_PARTITION` in the arena.
+    """Return a large size for staged batches with which each partition can have `BATCHES_PER_PARTITION` in the arena.
 
     Args:
-        options: those of the arena; its batch size is the least.
-        partition_count: of the topic.
+        options: those of the arena, whose batch size is the minimum.
+        partition_count: the number of partitions of the topic.
     """
     size_max = min(options.buffer_memory // (BATCHES_PER_PARTITION * partition_count), options.max_request_size)
     size = STAGED_BATCH_SIZE_MAX
@@ -211,12 +210,12 @@ def staged_batch_size(options: ArenaOptions, partition_count: int) -> int:
 
 @contextlib.contextmanager
 def _staged_sink(settings: SinkSettings, attempt: StagedAttempt) -> Iterator[StagedSink | StagedForKafka]:
-    """The sink of the staged log; for Kafka with a connection that asks for the partitions of topics."""
+    """Open the sink of the staged log. For Kafka, it has a connection for looking up partition counts."""
     if not settings.is_for_kafka:
         sink_options = {name: value for name, value in settings.sink_options.items() if name in OF_THE_STAGED_LOG}
         yield StagedSink(attempt.log, settings.directory, **sink_options)
         return
-    from shmaccum.spark.kafka_session import KafkaSession  # with kafka-python
+    from shmaccum.spark.kafka_session import KafkaSession  # imports kafka-python
 
     place = split_url(settings.sink or "")[1]
     timeout_s = settings.max_block_ms / 1000
@@ -225,7 +224,7 @@ def _staged_sink(settings: SinkSettings, attempt: StagedAttempt) -> Iterator[Sta
 
 
 def remove_arenas(directory: str, transaction: TransactionId) -> None:
-    """Takes the arenas away that killed attempts left: their semaphores are not in the folder that will be deleted."""
+    """Remove the arenas of killed attempts. Deleting their folders would not remove their semaphores."""
     for folder in TransactionFiles(directory).staged():
         if folder.transaction.series == transaction.series:
             with contextlib.suppress(ArenaError, OSError):
@@ -233,7 +232,7 @@ def remove_arenas(directory: str, transaction: TransactionId) -> None:
 
 
 def sink_options(settings: SinkSettings) -> LogSinkOptions:
-    """The options by which the directory is written. An unset level follows the options of the arena.
+    """Return the options for writing the directory. An unset sync level is derived from the arena's options.
 
     Raises:
         InvalidArgumentError: the level is lower than that of the arena.
@@ -245,7 +244,7 @@ def sink_options(settings: SinkSettings) -> LogSinkOptions:
 
 
 class _Giver(NamedTuple):
-    """The levels that the options of an arena name."""
+    """The durability levels in the options of an arena."""
 
     arena_name: str
     durability: str

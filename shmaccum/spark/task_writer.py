@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One task's part of a write: appends rows to the node's arena, and waits until all of them are delivered.
 
-Results stand in a ring and are overwritten in time, so they are collected while the task appends: large batches of rows
-are cut, so that no call appends more than a fraction of the arena, and after each call every receipt is asked.
+Results are in a ring that is overwritten, so they are collected while the task appends: large batches of rows are split
+so that no call appends more than a fraction of the arena, and after each call all receipts are checked.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from shmaccum.spark.node_sender import NodeSender
 from shmaccum.spark.settings import SinkSettings, sink_settings
 
 PIECE_FRACTION = 16
-"""One call appends at most the arena's buffer memory divided by this."""
+"""One call appends at most the arena's buffer memory divided by this number."""
 FLUSH_SLICE_S = 0.1
 
 
 def check_instants(rows: Any) -> None:
-    """Makes sure that the times of a `pyarrow.RecordBatch` from Spark are instants.
+    """Check that the times of a `pyarrow.RecordBatch` from Spark have a time zone.
 
     Raises:
         InvalidArgumentError: the column ``timestamp`` has no time zone.
@@ -38,7 +38,7 @@ def check_instants(rows: Any) -> None:
     if index >= 0 and getattr(rows.schema.field(index).type, "tz", None) is None:
         kind = rows.schema.field(index).type
         raise InvalidArgumentError(
-            f"the column 'timestamp' is {kind}, which is no instant: cast it to timestamp, or leave it out"
+            f"the column 'timestamp' is {kind}, which has no time zone: cast it to timestamp, or drop it"
         )
 
 
@@ -50,13 +50,13 @@ class TaskDelivery(NamedTuple):
 
 
 class RowAppender:
-    """Appends record batches of Arrow through a producer, and takes the results.
+    """Appends Arrow record batches through a producer, and collects the results.
 
     Args:
-        producer: of this process.
-        topic: of all rows; None when a column names it.
-        columns: the columns that become records; None for all.
-        check: raises when there is no use in waiting.
+        producer: the producer of this process.
+        topic: the topic of all rows. If None, a column names it.
+        columns: the columns that become records. None for all.
+        check: raises if waiting is useless.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RowAppender:
         self._offsets: dict[TopicPartition, OffsetRange] = {}
 
     def append(self, batch: Any) -> None:
-        """Appends the rows of a `pyarrow.RecordBatch`, read where they lie.
+        """Appends the rows of a `pyarrow.RecordBatch`, without copying them first.
 
         Raises:
             DeliveryError: a record appended earlier was not delivered.
@@ -88,13 +88,14 @@ class RowAppender:
     def finish(self) -> TaskDelivery:
         """Flushes the appended records, and waits until all of them are delivered.
 
-        A task ends in finite time: it gives up when no record was delivered for as long as the sender's
-        ``delivery_timeout_ms``. While the sink works it waits twice as long, for then the sender lets the records
-        expire. The other records stay in the arena and are delivered later, besides those of a retry.
+        The wait is bounded: it fails if no record was delivered for the sender's ``delivery_timeout_ms``. If the sink
+        works,
+        it waits twice as long, because the sender then lets the records expire. Other records stay in the arena and are
+        delivered later, in addition to those of a retry.
 
         Raises:
             DeliveryError: a record was not delivered, or its result is unknown.
-            FlushTimeoutError: nothing was delivered for so long; the message says why.
+            FlushTimeoutError: no record was delivered for that time; the message has the reason.
             SenderNotStartedError: no sender delivers them, see `NodeSender.check`.
         """
         known_count, since_s = self._record_count, clock.monotonic()
@@ -117,7 +118,7 @@ class RowAppender:
             left_count = format_count(sum(deliveries.counts.pending for deliveries in self._pending), "record")
             raise FlushTimeoutError(
                 f"no record of this task was delivered for {patience_s:g} s ({why or 'the sink is slow'}): "
-                f"{left_count} stay in the arena {self._producer.arena.name!r} and are delivered later"
+                f"{left_count} remain in the arena {self._producer.arena.name!r} and are delivered later"
             )
 
     def _pieces(self, rows: Any) -> Iterator[Any]:
@@ -134,7 +135,7 @@ class RowAppender:
         return all(deliveries.is_done for deliveries in self._pending)
 
     def _collect(self) -> None:
-        """Takes the results of all calls that have them: a result not taken may be overwritten."""
+        """Collects all available results, because they may be overwritten."""
         pending = []
         for deliveries in self._pending:
             if deliveries.is_done:
@@ -156,14 +157,14 @@ def _joined(left: OffsetRange, right: OffsetRange) -> OffsetRange:
 
 @final
 class TaskWriter(RowAppender):
-    """Appends to the node's arena; a context manager that keeps the node's sender alive.
+    """Appends to the node's arena. As a context manager, it supervises the node's sender.
 
     Args:
-        settings: of the write.
-        columns: the columns that become records; None for all.
+        settings: the settings of the write.
+        columns: the columns that become records. None for all.
 
     Raises:
-        ShmaccumError: there is no arena, or no sender, see `node_producer` and `NodeSender`.
+        ShmaccumError: there is no arena or sender, see `node_producer` and `NodeSender`.
     """
 
     def __init__(self, settings: SinkSettings, columns: Iterable[str] | None = None) -> None:
@@ -180,18 +181,18 @@ class TaskWriter(RowAppender):
 
 
 def arrow_appender(arena: str, **options: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A function for ``DataFrame.mapInArrow``: appends every row, and gives back one row with their number.
+    """Return a function for ``DataFrame.mapInArrow`` that appends every row and returns one row with their number.
 
     ::
 
         append = shmaccum.spark.arrow_appender("events", sink="log:/data/log", topic="flights")
         frame.mapInArrow(append, "record_count bigint").collect()
 
-    A task that is tried again appends its rows again, and each attempt waits for its own records.
+    A retried task appends its rows again, and each attempt waits for its own records.
 
     Args:
         arena: name or path of the arena on each node.
-        options: as ``.option(...)`` of the sink takes them.
+        options: those of ``.option(...)`` for the sink.
 
     Raises:
         InvalidArgumentError: an option is wrong.

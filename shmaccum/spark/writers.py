@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sink, as Spark calls it: at-least-once, like Spark's own sink for Kafka (`exactly_once` has the other one).
+"""The sink for Spark: at-least-once, like Spark's own Kafka sink (`exactly_once` has the other guarantee).
 
-A writer is made on the driver, pickled to every task, and, for a batch, back to the driver's commit. So it holds plain
-data alone; a task opens the arena and the producer for itself. A task returns only when its own records are delivered:
-a node that is lost after the task has ended then takes nothing with it that Spark believes to be written.
+A writer is created on the driver, pickled to every task and, for a batch, also to the commit on the driver. So it holds
+only plain data, and a task opens the arena and the producer itself. A task returns only when its records are delivered:
+if a node is lost after that, it loses nothing that Spark considers written.
 
-A job's commit has nothing to do, because delivered records can be read already. Nor has its abort, which Spark also
-calls after a commit that failed, and while cancelled tasks still run. Delivered records stay, and a task that is tried
-again delivers its rows once more.
+A job's commit does nothing, because delivered records can already be read. Its abort also does nothing; Spark calls it
+even after a failed commit, and while cancelled tasks still run. Delivered records stay, and a retried task delivers its
+rows again.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from shmaccum.spark.task_writer import TaskWriter
 
 
 def _stream_writer_bases() -> tuple[Any, ...]:
-    """The base classes of a stream's writer that takes record batches of Arrow, as the writer of a batch job does.
+    """Return the base classes of a stream writer that receives Arrow record batches.
 
-    Spark 4.0 has no class for it, but hands Arrow to each writer that is a `DataSourceArrowWriter`. Another writer
-    would get rows, whose times have lost their time zone.
+    Spark 4.0 has no class for it, but passes Arrow to any writer that is a `DataSourceArrowWriter`. Another writer
+    would
+    receive rows, whose times have lost their time zone.
     """
     found = getattr(datasource, "DataSourceStreamArrowWriter", None)
     return (DataSourceArrowWriter, datasource.DataSourceStreamWriter) if found is None else (found,)
 
 
 StreamWriterBase: Any = type("StreamWriterBase", _stream_writer_bases(), {})
-"""The writer of a stream gets record batches of Arrow, whatever the version of Spark is."""
+"""The base of stream writers. It receives Arrow record batches in every version of Spark."""
 
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """The message of a task to the driver: its attempt, and the offsets of the records that it has delivered."""
+    """A message from a task to the driver: its attempt, and the offsets of its delivered records."""
 
     partition_id: int
     attempt_number: int
@@ -55,10 +56,10 @@ class TaskCommit(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """Everything a task needs.
+    """Everything that a task needs.
 
     Attributes:
-        settings: those of the user.
+        settings: the user's settings.
         columns: the columns of the frame that become records.
     """
 
@@ -67,7 +68,7 @@ class SinkPlan:
 
     @classmethod
     def of(cls, settings: SinkSettings, schema: StructType) -> SinkPlan:
-        """The plan for a frame.
+        """Returns the plan for a frame.
 
         Raises:
             InvalidArgumentError: a column is missing or of a wrong type.
@@ -75,7 +76,7 @@ class SinkPlan:
         return cls(settings, sink_columns(schema, settings.topic))
 
     def write(self, batches: Iterable[Any]) -> TaskCommit:
-        """Delivers the rows of Arrow record batches; runs in a task."""
+        """Delivers the rows of Arrow record batches. Called in a task."""
         with TaskWriter(self.settings, self.columns) as task:
             for batch in batches:
                 task.append(batch)
@@ -103,7 +104,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(StreamWriterBase):
-    """The writer of a query (``frame.writeStream``); Spark makes one for each micro-batch, and one to commit it."""
+    """The writer of a query (``frame.writeStream``). Spark creates one for each micro-batch, and one to commit it."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self.plan = plan

@@ -55,7 +55,7 @@ def test_spark_finds_it_by_itself_unless_another_package_is_broken(tmp_path: Pat
         pytest.skip(reason)
     (tmp_path / "pyspark_shmaccum").symlink_to(ROOT / "shmaccum" / "spark" / "discovery")
     before, _ = answers(tmp_path)
-    assert "say what to read by exactly one of" in before or "PYTHON_DATA_SOURCE_ERROR" in before
+    assert "set exactly one of" in before or "PYTHON_DATA_SOURCE_ERROR" in before
     (tmp_path / "pyspark_broken.py").write_text("raise ImportError('something is missing')\n")
     before, after = answers(tmp_path)
     assert "DATA_SOURCE_NOT_FOUND" in before

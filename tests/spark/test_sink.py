@@ -118,7 +118,7 @@ def test_a_stream_keeps_instants_in_any_time_zone(tmp_path: Path) -> None:
 def test_a_time_without_a_zone_is_refused(spark: Any, log: Path) -> None:
     frame = spark.sql("select 'x' value, timestamp_ntz'2024-01-01 00:00:00' timestamp")
     writer = frame.write.format("shmaccum").mode("append").options(deliveryGuarantee="exactly_once", sink=f"log:{log}")
-    with pytest.raises(Exception, match="is timestamp_ntz, it must be timestamp: cast it to timestamp"):
+    with pytest.raises(Exception, match="is timestamp_ntz but must be timestamp: cast it to timestamp"):
         writer.option("topic", "flights").save()
 
 
@@ -145,11 +145,11 @@ def test_a_stream(spark: Any, node_arena: str, log: Path, tmp_path: Path) -> Non
 @pytest.mark.spark_short
 def test_mistakes_are_told_by_spark(spark: Any, node_arena: str, log: Path) -> None:
     frame = spark.range(1).selectExpr("id value")
-    with pytest.raises(Exception, match="the column 'value' is bigint, it must be string or binary"):
+    with pytest.raises(Exception, match="the column 'value' is bigint but must be string or binary"):
         written(frame, node_arena, log, topic="flights").save()
-    with pytest.raises(Exception, match="no arena is named"):
+    with pytest.raises(Exception, match="no arena is set"):
         frame.write.format("shmaccum").mode("append").save()
-    with pytest.raises(Exception, match=r'say .mode\("append"\)'):
+    with pytest.raises(Exception, match=r'use .mode\("append"\)'):
         written(frame.selectExpr("cast(value as string) value"), node_arena, log, topic="x").mode("overwrite").save()
     with pytest.raises(Exception, match='cannot be written in the "ErrorIfExists" mode'):
         frame.write.format("shmaccum").option("arena", node_arena).save()

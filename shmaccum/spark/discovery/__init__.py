@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installed as the top-level package ``pyspark_shmaccum``: Spark imports every ``pyspark_*`` and looks for this class.
+"""Installed as the top-level package ``pyspark_shmaccum``: Spark imports every ``pyspark_*`` and uses this class.
 
-One such package that raises on import hides all of them from Spark, so this one never raises. Where something is
-missing, the package has no class, and `shmaccum.spark.register` tells the reason.
+If one of these packages raises on import, Spark loads none of them, so this one never raises. If a dependency is
+missing, the package has no class, and `shmaccum.spark.register` raises the reason.
 """
 
 import contextlib

@@ -150,7 +150,7 @@ def test_what_is_delivered_meanwhile_is_left_out_and_what_comes_later_too(arena:
 def test_a_damaged_batch_fails_the_read_or_is_passed_over_or_shown(path: Path) -> None:
     scribble(path, b"v007", b"vXXX")
     with pytest.raises(
-        CorruptArenaError, match=r"flights-0, seq 1, 5 records.*its checksum is wrong; say includeBatche"
+        CorruptArenaError, match=r"flights-0, seq 1, 5 records.*its checksum is wrong; set includeBatche"
     ):
         rows(path, subscribe="flights")
     assert len(rows(path, subscribe="flights", failOnDataLoss="false")) == 15
@@ -211,11 +211,11 @@ def test_what_is_no_arena_is_refused_by_name(tmp_path: Path, path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"startingOffsets": "earliest"}, "starting_offsets has no meaning for an arena"),
-        ({"endingTimestamp": "1"}, "ending_timestamp has no meaning for an arena"),
-        ({"path": "/log"}, "path and arena are both given"),
-        ({"subscribe": "a", "assign": "{}"}, "given are assign and subscribe"),
-        ({"assign": "[]"}, "it must be a JSON object"),
+        ({"startingOffsets": "earliest"}, "starting_offsets does not apply to an arena"),
+        ({"endingTimestamp": "1"}, "ending_timestamp does not apply to an arena"),
+        ({"path": "/log"}, "path and arena are both set"),
+        ({"subscribe": "a", "assign": "{}"}, "found assign and subscribe"),
+        ({"assign": "[]"}, "but must be a JSON object"),
     ],
 )
 def test_what_is_refused(path: Path, given: dict[str, str], sentence: str) -> None:

@@ -199,7 +199,7 @@ def test_a_record_that_is_too_large_fails_the_task(log: Path) -> None:
     with pytest.raises(RecordTooLargeError) as caught:
         writer.write(iter([pa.record_batch({"value": [b"x" * 20_000]})]))
     assert "create the arena" not in str(caught.value)
-    assert "give the write larger limits: .option('maxRequestSize', '8MiB')" in str(caught.value)
+    assert "raise the limits of the write: .option('maxRequestSize', '8MiB')" in str(caught.value)
     assert left(log) == []
 
 
@@ -341,12 +341,12 @@ def test_a_message_tells_its_attempt(log: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"arena": "events"}, "leave out arena and sender"),
-        ({"sender": "external"}, "leave out arena and sender"),
-        ({"sink": "kafka:localhost:9092"}, "to Kafka stages in files: say .option('stagingPath', DIR)"),
+        ({"arena": "events"}, "omit arena and sender"),
+        ({"sender": "external"}, "omit arena and sender"),
+        ({"sink": "kafka:localhost:9092"}, "to Kafka stages in files: set .option('stagingPath', DIR)"),
         ({"sink": None}, "the sink is None"),
         ({"sink": "log:relative"}, "relative path"),
-        ({"sink": "log:/shared/{node}"}, "write into one directory"),
+        ({"sink": "log:/shared/{node}"}, "must share one directory"),
         ({"idleExitMs": "1s"}, "idle_exit_ms has no effect"),
         ({"deliveryGuarantee": "most_once"}, "none of at_least_once, exactly_once"),
         ({"transactionNumber": "7"}, "belong together"),

@@ -299,7 +299,7 @@ def test_a_group_that_was_forgotten_is_told_and_nothing_is_guessed(
         with pytest.raises(Stop):
             writer.commit([message], 0)
     forget(cluster)
-    with pytest.raises(TransactionNotAppliedError, match=r"has forgotten the group .* in flights.*rename") as told:
+    with pytest.raises(TransactionNotAppliedError, match=r"has lost the group .* in flights.*rename") as told:
         writer.commit([message], 0)
     assert cluster.numbers("read_uncommitted") == []
     path = next(word for word in str(told.value).split() if word.endswith(".applying"))
@@ -348,7 +348,7 @@ def test_a_transaction_longer_than_the_broker_allows_is_refused_before_its_first
     ("options", "advice"),
     [
         ({"stagingPath": None}, "stagingPath"),
-        ({"stagingPath": "relative"}, "write the whole path"),
+        ({"stagingPath": "relative"}, "use an absolute path"),
         ({"stagingPath": None, "checkpointLocation": "hdfs://name/checkpoint"}, "stagingPath"),
         ({"acks": "1"}, "acks"),
         ({"sink": "null:", "stagingPath": None}, "log:DIR"),

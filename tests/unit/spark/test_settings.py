@@ -116,8 +116,8 @@ def test_settings_are_plain_data() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "no arena is named: say .option"),
-        ({"arena": "events"}, "no sink is named"),
+        ({}, "no arena is set: set .option"),
+        ({"arena": "events"}, "no sink is set"),
         (LOG | {"sink": "logg:/x"}, "logg: is no kind of sink, did you mean log:?"),
         (LOG | {"sink": "log:x"}, "log:x is a relative path"),
         (LOG | {"arena": "./events"}, "the arena ./events is a relative path"),
@@ -126,15 +126,15 @@ def test_settings_are_plain_data() -> None:
         (LOG | {"kafka.key.serializer": "x"}, "key.serializer cannot be given to the Spark sink: keys and values"),
         (LOG | {"kafka.group.id": "x"}, "group.id cannot be given to the Spark sink"),
         (LOG | {"interceptors": "x"}, "interceptors cannot be given to the Spark sink"),
-        (LOG | {"path": "/x"}, "path cannot be given to the Spark sink: the sink is named by"),
-        (LOG | {"kafka.bootstrap.servers": "a:1"}, "sink and kafka.bootstrap.servers say the same"),
-        (LOG | {"linger.ms": "1", "kafka.linger.ms": "2"}, "linger.ms and kafka.linger.ms say the same"),
+        (LOG | {"path": "/x"}, "path cannot be given to the Spark sink: set the sink with"),
+        (LOG | {"kafka.bootstrap.servers": "a:1"}, "sink and kafka.bootstrap.servers set the same option"),
+        (LOG | {"linger.ms": "1", "kafka.linger.ms": "2"}, "linger.ms and kafka.linger.ms set the same option"),
         (LOG | {"kafka.acks": "1"}, "enable_idempotence needs acks=all"),
         (LOG | {"sasl_mechanism": "PLAIN"}, "sasl_mechanism is an option of the kafka sink"),
         (LOG | {"bufferMemmory": "1MiB"}, "did you mean buffer_memory?"),
         (LOG | {"bufferMemory": "lots"}, "buffer_memory: "),
-        (LOG | {"transactional.id": "x"}, "a transaction by .option('deliveryGuarantee', 'exactly_once')"),
-        (KAFKA | {"kafka.transaction.timeout.ms": "1"}, "its time-out is commitTimeoutMs"),
+        (LOG | {"transactional.id": "x"}, "in transactions, set .option('deliveryGuarantee', 'exactly_once')"),
+        (KAFKA | {"kafka.transaction.timeout.ms": "1"}, "the time-out with commitTimeoutMs"),
         (LOG | {"includeHeaders": "true"}, "given to the Spark sink: a column headers is always"),
         (LOG | {"startingOffsets": "earliest"}, "startingOffsets is an option of the Spark source: give"),
         (KAFKA | {"kafka.sasl.jaas.config": "x"}, "sasl.jaas.config is not an option here: set sasl_plain"),
@@ -173,19 +173,19 @@ def test_the_option_topic_makes_the_column_needless() -> None:
     [
         ("key:string", "t", "the frame has no column 'value', which a record needs; its columns are key"),
         ("Value:string", "t", "its columns are Value"),
-        ("value:string", None, "no topic is named: say .option('topic', NAME), or add a column 'topic'"),
-        ("value:long", "t", "the column 'value' is bigint, it must be string or binary: cast it"),
-        ("value:string;key:integer", "t", "the column 'key' is int, it must be string or binary"),
-        ("value:string;topic:binary", None, "the column 'topic' is binary, it must be string"),
-        ("value:string;partition:string", "t", "the column 'partition' is string, it must be int or bigint"),
-        ("value:string;headers:string", "t", "it must be array<struct<key: string, value: binary>>"),
-        ("value:string;timestamp:string", "t", "the column 'timestamp' is string, it must be timestamp"),
+        ("value:string", None, "no topic is set: set .option('topic', NAME), or add a column 'topic'"),
+        ("value:long", "t", "the column 'value' is bigint but must be string or binary: cast it"),
+        ("value:string;key:integer", "t", "the column 'key' is int but must be string or binary"),
+        ("value:string;topic:binary", None, "the column 'topic' is binary but must be string"),
+        ("value:string;partition:string", "t", "the column 'partition' is string but must be int or bigint"),
+        ("value:string;headers:string", "t", "but must be array<struct<key: string, value: binary>>"),
+        ("value:string;timestamp:string", "t", "the column 'timestamp' is string but must be timestamp"),
         (
             "value:string;timestamp:timestamp_ntz",
             "t",
-            "the column 'timestamp' is timestamp_ntz, it must be timestamp: cast it to timestamp, or leave it out",
+            "the column 'timestamp' is timestamp_ntz but must be timestamp: cast it to timestamp, or drop it",
         ),
-        ("value:string;timestamp:date", "t", "the column 'timestamp' is date, it must be timestamp: cast it to"),
+        ("value:string;timestamp:date", "t", "the column 'timestamp' is date but must be timestamp: cast it to"),
     ],
 )
 def test_which_columns_a_sink_refuses(columns: str, topic: str | None, sentence: str) -> None:
@@ -196,7 +196,7 @@ def test_which_columns_a_sink_refuses(columns: str, topic: str | None, sentence:
 
 def test_overwrite_is_refused_with_advice() -> None:
     source = ShmaccumDataSource(LOG | {"topic": "flights"})
-    with pytest.raises(InvalidArgumentError, match=r'say \.mode\("append"\)'):
+    with pytest.raises(InvalidArgumentError, match=r'use \.mode\("append"\)'):
         source.writer(schema("value:string"), overwrite=True)
 
 
@@ -215,21 +215,21 @@ def test_options_of_the_source_are_the_connector_s() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"subscribe": "a"}, "nothing to read is named"),
-        ({"path": "/log", "subscribe": "a", "includeBatches": "true"}, "includeBatches is of arenas"),
-        ({"path": "/log"}, "given are none"),
-        ({"path": "/log", "subscribe": "a", "assign": "{}"}, "given are assign and subscribe"),
+        ({"subscribe": "a"}, "no source is set"),
+        ({"path": "/log", "subscribe": "a", "includeBatches": "true"}, "includeBatches applies only to arenas"),
+        ({"path": "/log"}, "found none"),
+        ({"path": "/log", "subscribe": "a", "assign": "{}"}, "found assign and subscribe"),
         ({"path": "/log", "subscribe": "a", "startingOffset": "earliest"}, "did you mean starting_offsets?"),
         ({"path": "/log", "subscribe": "a", "maxOffsetsPerTrigger": "0"}, "but must be at least 1"),
-        (DIRECTORY | {"kafka.bootstrap.servers": "a:1"}, "of brokers reads Spark's own format('kafka')"),
-        (DIRECTORY | {"minOffsetsPerTrigger": "1"}, "cannot be given to the Spark source: a query"),
-        (DIRECTORY | {"maxTriggerDelay": "15m"}, "choose the trigger's interval"),
-        (DIRECTORY | {"maxRecordsPerPartition": "9"}, "minPartitions says how finely"),
-        (DIRECTORY | {"groupIdPrefix": "x"}, "no consumer of Kafka"),
-        (DIRECTORY | {"kafkaConsumer.pollTimeoutMs": "1"}, "no consumer of Kafka"),
-        (DIRECTORY | {"fetchOffset.numRetries": "1"}, "no consumer of Kafka"),
-        (DIRECTORY | {"fetchOffset.retryIntervalMs": "1"}, "no consumer of Kafka"),
-        (DIRECTORY | {"kafka.isolation.level": "read_committed"}, "no consumer of Kafka"),
+        (DIRECTORY | {"kafka.bootstrap.servers": "a:1"}, "to read from brokers, use Spark's format('kafka')"),
+        (DIRECTORY | {"minOffsetsPerTrigger": "1"}, "cannot be given to the Spark source: each trigger"),
+        (DIRECTORY | {"maxTriggerDelay": "15m"}, "set the trigger's interval"),
+        (DIRECTORY | {"maxRecordsPerPartition": "9"}, "use minPartitions instead"),
+        (DIRECTORY | {"groupIdPrefix": "x"}, "without a Kafka consumer"),
+        (DIRECTORY | {"kafkaConsumer.pollTimeoutMs": "1"}, "without a Kafka consumer"),
+        (DIRECTORY | {"fetchOffset.numRetries": "1"}, "without a Kafka consumer"),
+        (DIRECTORY | {"fetchOffset.retryIntervalMs": "1"}, "without a Kafka consumer"),
+        (DIRECTORY | {"kafka.isolation.level": "read_committed"}, "without a Kafka consumer"),
         (DIRECTORY | {"lingerMs": "1"}, "lingerMs is an option of the producer: give it to"),
     ],
 )

@@ -162,7 +162,7 @@ def test_a_time_that_is_no_instant_fails_the_task(arena: Arena, log: Path, runni
     settings = sink_settings({"arena": arena.name, "topic": "x", **EXTERNAL})
     times = pa.array([0], pa.int64() if kind == pa.timestamp("us") else pa.int32()).cast(kind)
     with running(arena, f"log:{log}"), TaskWriter(settings) as task:
-        with pytest.raises(InvalidArgumentError, match="which is no instant: cast it to timestamp"):
+        with pytest.raises(InvalidArgumentError, match="which has no time zone: cast it to timestamp"):
             task.append(pa.record_batch({"value": [b"a"], "timestamp": times}))
         assert task.finish().record_count == 0
 
@@ -278,7 +278,7 @@ SHORT: dict[str, Any] = {"delivery_timeout_ms": 300, "request_timeout_ms": 100}
             FlushTimeoutError,
             (
                 r"no record of this task was delivered for 0\.3 s \(the sink has not worked for .*: the disk is full; "
-                r"no record expires meanwhile\): 3 records stay in the arena '.*' and are delivered later"
+                r"no record expires meanwhile\): 3 records remain in the arena '.*' and are delivered later"
             ),
         ),
         (None, DeliveryTimeoutError, r"not delivered within delivery_timeout_ms \(300 ms of time in which"),
@@ -313,8 +313,8 @@ def test_an_arena_that_has_another_size_is_left_as_it_is_and_says_so(
         forget_producers()
         node_producer(arena_name, {}, {"buffer_memory": "64KiB", "batch_size": "8KiB"})
         assert caplog.messages == [
-            f"{arena.name} exists already and is left as it is: its buffer_memory is 128 KiB, not 64 KiB",
-            f"{arena.name} exists already and is left as it is: its batch_size is 4 KiB, not 8 KiB",
+            f"{arena.name} already exists and was not changed: its buffer_memory is 128 KiB, not 64 KiB",
+            f"{arena.name} already exists and was not changed: its batch_size is 4 KiB, not 8 KiB",
         ]
         node_producer(arena_name, {}, {"buffer_memory": "64KiB", "batch_size": "8KiB"})
         assert len(caplog.messages) == 2, "once for each producer"
