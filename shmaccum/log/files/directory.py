@@ -326,7 +326,7 @@ class LogDirectory(ClosedOnExit):
             if not tail.is_in(folder):
                 name = offset_file("", tail.base_offset, LOG)
                 raise LogLostError(f"{folder} has no {name} with the {tail.end} bytes that were written: {remedy}")
-        else:  # a new partition of the same topic, until another folder has another topic id
+        else:  # a new partition, which gets the topic id of another one, if there is one
             self._forget_lines([place])
             self._topic_ids.pop(place.topic, None)
         del self._lost_partitions[place]
@@ -575,7 +575,7 @@ class LogDirectory(ClosedOnExit):
     # --- producer ids
 
     def new_producer_id(self) -> int:
-        """A producer id that was never assigned before. It is on disk before it is returned.
+        """A new producer id, which is on disk before it is returned.
 
         Raises:
             OSError: if it could not be stored. No id was assigned.

@@ -5,8 +5,8 @@
 letters with the group and mode of its arena: 0700 for an arena of one user, 0770 for one that a group shares. The
 mode of an existing folder is not changed, and new files in it follow it, so an administrator controls access to a log
 by its folder. The umask restricts as usual, except in a folder that a group may write: then the group may write the
-files, too. Nothing follows a folder that every user may write, such as /tmp, and a folder in it that belongs to another
-user is rejected.
+files, too. New files do not follow a folder that every user may write, such as /tmp. A folder in it that belongs to
+another user is rejected.
 """
 
 from __future__ import annotations

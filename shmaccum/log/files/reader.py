@@ -412,7 +412,7 @@ class PartitionReader:
         return Cursor(self, self.log_start_offset if offset is None else offset, block_size=block_size)
 
     def open_segment(self, base_offset: int, *, is_finished: bool) -> SegmentView:
-        """Opens a segment.
+        """Open a segment.
 
         Raises:
             FileNotFoundError: if retention deleted it.

@@ -307,7 +307,7 @@ class Recovery:
         return is_each_right and self._expected_timestamp(base_offset, scan, index) <= last_timestamp(entries)
 
     def _expected_timestamp(self, base_offset: int, scan: Scan, index: Entries) -> int:
-        """The least end of the time index: the largest timestamp (until finished, only up to the last index entry)."""
+        """The timestamp that the time index must reach: the largest (if unfinished, up to the last index entry)."""
         is_finished = base_offset != self.segments[-1]
         end = scan.end if is_finished else last_position(index)
         indexed = (batch.max_timestamp_ms for batch in scan.batches if 0 < batch.position <= end or is_finished)

@@ -222,7 +222,7 @@ class Segment(SegmentEnd):
             raise self._lost("was missing for a moment, or written by another process")
 
     def check_index_names(self) -> None:
-        """Check the paths of the indexes. No record is lost with an index entry.
+        """Check the paths of the indexes. A lost index costs no record.
 
         Raises:
             LogLostError: if a path does not lead to the open index.

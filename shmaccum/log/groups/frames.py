@@ -5,8 +5,8 @@
 
     frame    | size u32 | crc u32 of the body | body: msgpack, a list whose first element is its kind |     big-endian
 
-A file of frames is only appended to. A torn frame at its end is a write whose process died. Bytes that are not a frame
-are damage if bytes follow the frame that they seem to be.
+A file of frames is only appended to. A torn frame at its end is a write whose process died. All other bytes that are
+not a frame are damage.
 """
 
 from __future__ import annotations

@@ -243,8 +243,8 @@ class Membership:
     def pause_s(self) -> float:
         """The time until this member may replace the plan. It may do so now if this is 0 or less.
 
-        All processes of a group read each plan. So the plan of a large group is not replaced before all of them had the
-        time to read it, and later if members only join, so that the next plan contains all of them. A pause never
+        All processes of a group read each plan. So the plan of a large group is not replaced until all of them had time
+        to read it. The pause is longer if members only join, so that the next plan contains all of them. A pause never
         decides about a member.
         """
         count = len(self.plan.members)
@@ -414,7 +414,7 @@ class Membership:
         Raises:
             ConsumerStateError: if a partition is not owned by this member, or if this is not a member of a group that
                 has members.
-            GroupBusyError: if another member is writing all the time, because it is stopped.
+            GroupBusyError: if another member, which is probably stopped, has been writing all the time.
             OSError: if the file cannot be written.
         """
         if not offsets:

@@ -91,7 +91,7 @@ from shmaccum.log.groups.frames import (
 logger = logging.getLogger(__name__)
 
 NO_NAME = "%"
-"""The stem of the files of the group without a name. No other stem has an unescaped percent write_address."""
+"""The stem of the files of the group without a name. No other stem has an unescaped percent sign."""
 NAME_SIZE_MAX = 180
 DIGEST_SIZE = 16
 DEAD_SIZE_MIN = 256 << 10
