@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks: one question per module, always beside a peer in the same run. See ``python -m bench --help``."""
+"""Benchmarks. A module of ``bench.questions`` is one question; its contenders run beside a peer."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m bench [QUESTION ...]``: answers the local questions, or those named."""
+"""``python -m bench [QUESTION ...]`` measures the local questions, or the given ones."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MINUTES = 11.0
 
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
-    """Those named, or all of the scope."""
+    """Return the given questions, or all of the scope."""
     names: list[str] = arguments.questions or question_names()
     is_everything = arguments.full or arguments.questions
     return [name for name in names if is_everything or find_question(name).scope == "local"]
 
 
 def ask(name: str, time_allowed: Allowed, arguments: argparse.Namespace) -> Answer | None:
-    """None, and a sentence: it could not be answered."""
+    """Measure a question. If it fails, print the reason and return None."""
     begin = time.monotonic()
     try:
         found = answer_apart(name, time_allowed, arguments.repetitions, arguments.results)
@@ -46,7 +46,7 @@ def ask(name: str, time_allowed: Allowed, arguments: argparse.Namespace) -> Answ
 
 
 def show(answer: Answer, console: Console, json_lines: Path | None) -> None:
-    """On the terminal, and as lines of JSON where they are wanted."""
+    """Print an answer, and append its measurements to `json_lines` if it is given."""
     console.print(render(answer))
     if json_lines is not None:
         with json_lines.open("a", encoding="utf-8") as file:
@@ -54,33 +54,41 @@ def show(answer: Answer, console: Console, json_lines: Path | None) -> None:
 
 
 def compare(answer: Answer) -> None:
-    """Says what is not as it was committed."""
+    """Print the ratios that differ from the committed ones."""
     kept = load().get(answer.question)
     sentences = list(drift(kept, answer)) if kept else [f"{answer.question} has no results in bench/results"]
-    print("\n".join(sentences) or "every ratio is as it was stated", flush=True)
+    print("\n".join(sentences) or "every ratio agrees with bench/results", flush=True)
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("questions", nargs="*", choices=[*question_names(), []], help="default: all local questions")
     parser.add_argument(
-        "questions", nargs="*", choices=[*question_names(), []], help="all local ones, if none is named"
+        "--full", action="store_true", help="all questions, including those that need Spark or Kafka, or take long"
     )
-    parser.add_argument("--full", action="store_true", help="all: also those that need Spark, Kafka or long")
     parser.add_argument("--repetitions", type=int, help="rounds of each question (default: the question's own number)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for the rounds of a question (default: 15)")
-    parser.add_argument("--limit", type=float, help="after which a question is given up (default: the question's own)")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="for all questions together (default: 11)")
-    parser.add_argument("--short", action="store_true", help="a tenth of the time for jobs of several seconds")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="seconds for the rounds of a question (default: 15)"
+    )
+    parser.add_argument(
+        "--limit", type=float, help="seconds after which a question is given up (default: the question's own limit)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="minutes for all questions together (default: 11)"
+    )
+    parser.add_argument("--short", action="store_true", help="shorten jobs of several seconds to a tenth")
     parser.add_argument("--json", type=Path, help="append every measurement to this file as a line of JSON")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw every answer as FOLDER/QUESTION.png")
-    parser.add_argument("--again", action="store_true", help="say which ratios are not those of bench/results")
-    parser.add_argument("--results", type=Path, default=FOLDER, help="where QUESTION.json goes")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw each answer as FOLDER/QUESTION.png")
+    parser.add_argument("--again", action="store_true", help="print the ratios that differ from those of bench/results")
+    parser.add_argument(
+        "--results", type=Path, default=FOLDER, help="the folder for QUESTION.json (default: build/bench/results)"
+    )
     return parser.parse_args(words)
 
 
 def main() -> None:
-    """Asks one question after the other; one that fails does not stop the others, but the end is not a success."""
+    """Measure one question after the other. If one fails, the others continue, and the exit code is 1."""
     arguments = parse()
     if arguments.short:
         os.environ[VARIABLE] = "1"

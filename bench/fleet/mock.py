@@ -26,7 +26,7 @@ from bench.parts.kafka_fleet import (
     produce,
     send_by_client,
     sender_of,
-    through_the_arena,
+    work_with_arena,
 )
 from bench.parts.mock_cluster import mock_cluster
 from tests.kafka.broker import free_port
@@ -106,7 +106,7 @@ def arena(worker_count: int) -> Iterator[Run]:
         temporary_arena(buffer_memory="32MiB", batch_size=BATCH_SIZE) as shared,
         sender_of(shared.name, mock_cluster(), f"metrics_listen={place}"),
     ):
-        workers = Workers(TOPIC, worker_count, through_the_arena, shared.name)
+        workers = Workers(TOPIC, worker_count, work_with_arena, shared.name)
 
         def counts() -> Counts:
             return shared.native.counters()["batches completed"], requests_of(place)

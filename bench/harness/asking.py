@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A question is answered in a process of its own, which is gone with all it left before the next one is asked."""
+"""Measure a question in a new process, and remove everything that it leaves before the next one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARES, SHARE_MIN = 2.0, 15.0
 
 @dataclass(frozen=True)
 class Allowed:
-    """Seconds for one question: for the rounds it wants, until the last round it begins, until it is killed."""
+    """Seconds for one question: for its rounds, until its last round may begin, until it is killed."""
 
     wanted: float
     most: float
@@ -35,28 +35,29 @@ class Allowed:
 
 
 def allowed(wanted: float, limit: float, left: float, question_count: int) -> Allowed:
-    """Of `left` seconds for `question_count` questions: one may take twice its share, for many need less than theirs.
+    """Return the seconds of one of `question_count` questions that have `left` seconds together.
 
-    A round that begins late is lost when the limit comes, so none begins in the limit's last fifth.
+    A question may take twice its share, because many need less. No round begins in the last fifth of the limit, because
+    its result would be lost.
     """
     most = min(limit * PART_OF_LIMIT, max(SHARE_MIN, SHARES * left / question_count))
     return Allowed(min(wanted, most), most, limit)
 
 
 def question_names() -> list[str]:
-    """Every module of ``bench.questions``."""
+    """Return the names of all questions."""
     return sorted(module.name for module in pkgutil.iter_modules(bench.questions.__path__))
 
 
 def find_question(name: str) -> Question:
-    """The question of that name. Packages that not everybody has are imported by its contenders only."""
+    """Return the question of that name. Only its contenders import optional packages."""
     question = importlib.import_module(f"bench.questions.{name}").QUESTION
     assert isinstance(question, Question), f"bench.questions.{name} has no QUESTION"
     return question
 
 
 def answer_here(name: str, seconds: float, seconds_max: float, repetitions: int | None) -> Answer:
-    """Measures in this process."""
+    """Measure a question in this process."""
     question = find_question(name)
     before = machine()
     return answer(name, question, before, _measured(question, seconds, seconds_max, repetitions))
@@ -70,12 +71,12 @@ def _measured(question: Question, seconds: float, seconds_max: float, repetition
 
 
 def command(*words: str) -> list[str]:
-    """The command that runs `main` in a new process."""
+    """Return the command that runs `main` in a new process."""
     return [sys.executable, "-m", "bench.harness.asking", *words]
 
 
 def answer_apart(name: str, time_allowed: Allowed, repetitions: int | None, folder: Path) -> Answer:
-    """Measures in a new process; raises RuntimeError if it fails."""
+    """Measure a question in a new process. Raise RuntimeError if it fails."""
     limit = time_allowed.limit
     words = command(name, *map(str, (time_allowed.wanted, time_allowed.most, repetitions or 0, folder)))
     with marked() as environment:
@@ -92,7 +93,7 @@ def answer_apart(name: str, time_allowed: Allowed, repetitions: int | None, fold
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kills what is left of the process and of all that it started."""
+    """Kill the process group, with everything that the process started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes and files of a question outside of its own process, and their removal when the question is killed.
 
-The process that asks a question gives it a mark. The question's processes have the mark in their environment, even
+The process that starts a question gives it a mark. The question's processes have the mark in their environment, even
 those in a session of their own. Its names in shared memory and in `BUILD` begin with the mark. Temporary folders,
-those of JVMs and of Spark too, lie in one folder. A question that comes to its end leaves nothing of this. The asking
-process removes everything with the mark of a question that was killed, also when a signal ends the asking process. Only
-SIGKILL of the asking process leaves something.
+including those of JVMs and of Spark, are in one folder. A question that ends by itself removes all of this. If it is
+killed, the starting process removes everything with its mark, also when a signal ends the starting process. Only
+SIGKILL of the starting process leaves something.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shmaccum.arena import Arena
 from shmaccum.exceptions import NotAnArenaError
 
 VARIABLE = "SHMACCUM_BENCH_MARK"
-NOBODYS = "shmaccum-bench"
+UNMARKED = "shmaccum-bench"
 SHARED_MEMORY = Path("/dev/shm")
 LOOK_AGAIN_S = 0.001
 
@@ -38,19 +38,19 @@ _numbers = itertools.count()
 
 
 def new_name() -> str:
-    """For something in shared memory or in `BUILD`."""
-    return f"{os.environ.get(VARIABLE, NOBODYS)}-{os.getpid()}-{next(_numbers)}"
+    """Return a new name for something in shared memory or in `BUILD`."""
+    return f"{os.environ.get(VARIABLE, UNMARKED)}-{os.getpid()}-{next(_numbers)}"
 
 
 @contextmanager
 def marked() -> Iterator[dict[str, str]]:
-    """An environment for a question. At its end every process and file that began in it is gone.
+    """Yield an environment for a question. On exit, remove every process and file that began in it.
 
-    SIGTERM and SIGHUP end this process in order meanwhile, as Ctrl-C does.
+    Meanwhile SIGTERM and SIGHUP end this process cleanly, as Ctrl-C does.
     """
     mark = new_name()
     temporary = tempfile.TemporaryDirectory(prefix=f"{mark}-", ignore_cleanup_errors=True)
-    with _leaving_in_order(), temporary as folder:
+    with _clean_exit_on_signals(), temporary as folder:
         try:
             yield {**_with_compiled_modules(os.environ), VARIABLE: mark, **_temporary(folder)}
         finally:
@@ -61,8 +61,8 @@ def marked() -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def _leaving_in_order() -> Iterator[None]:
-    """A signal that ends a process raises SystemExit in the block. One that the process ignores stays ignored."""
+def _clean_exit_on_signals() -> Iterator[None]:
+    """Raise SystemExit in the block for a signal that ends the process. An ignored signal stays ignored."""
     former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     ending = [number for number, handler in former.items() if handler is signal.SIG_DFL]
     for number in ending:
@@ -79,19 +79,19 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _with_compiled_modules(environment: Mapping[str, str]) -> dict[str, str]:
-    """Modules of ours are compiled once, as those of an installed package are, and not at each start of a process."""
+    """Let Python compile the project's modules once, as for an installed package, not at each start."""
     kept = {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache")}
 
 
 def _temporary(folder: str) -> dict[str, str]:
-    """The variables that tell Python, the JVM and Spark where temporary files go."""
+    """Return the variables that name the folder for temporary files to Python, the JVM and Spark."""
     jvm = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={folder}".strip()
     return {"TMPDIR": folder, "JDK_JAVA_OPTIONS": jvm, "SPARK_LOCAL_DIRS": folder}
 
 
 def _kill(mark: str) -> None:
-    """Again until there are none: one may have started another before it died."""
+    """Kill the marked processes until there are none: one may have started another before its death."""
     while found := list(_processes(mark)):
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
@@ -100,16 +100,16 @@ def _kill(mark: str) -> None:
 
 
 def _processes(mark: str) -> Iterator[int]:
-    """Those that were started with the mark, and their forked children. A dead process has no environment any more."""
+    """Yield the processes with the mark and their forked children. A dead process has no environment."""
     words = f"{VARIABLE}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it is gone, or another user's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if words in path.read_bytes().split(b"\0"):
                 yield int(path.parent.name)
 
 
 def _remove(path: Path) -> None:
-    """A folder with the arenas in it, or a file, with the semaphores and the doorbell if it is an arena."""
+    """Remove a folder with its arenas, or a file; of an arena also the semaphores and the FIFO."""
     if path.is_dir():
         for arena in path.glob("*.arena"):
             Arena.remove(arena, missing_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a question that is asked again say what was committed? Ratios are compared, since machines differ."""
+"""Compare the ratios of a question with the committed ones. Absolute figures differ between machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.harness.verdict import MARGIN, ratios
 
 
 def drift(before: Answer, now: Answer) -> Iterator[str]:
-    """A sentence for each ratio to a peer that lies beyond what all rounds of `before` said, and a margin."""
+    """Yield a sentence for each ratio that is outside the range of all rounds of `before` and a margin."""
     for series in before.series:
         for figure in before.figures:
             yield from _drift(before, now, series.contender, figure)
@@ -28,5 +28,5 @@ def _drift(before: Answer, now: Answer, contender: str, figure: Figure) -> Itera
     if not low <= compared.ratio <= high:
         yield (
             f"{contender}, {figure.name}: {compared.ratio:.3g} times {compared.peer},"
-            f" but {min(stated):.3g} to {max(stated):.3g} was stated"
+            f" but bench/results has {min(stated):.3g} to {max(stated):.3g}"
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two forms of a question whose jobs have to be long to be steady: the normal one, and a short one for a busy hour.
+"""The normal and the short form of a question whose jobs must be long for steady figures.
 
-``python -m bench --short`` asks in the short form. Its figures are for a look, and not for ``bench/results``.
+``python -m bench --short`` uses the short form. Its figures are a preview, and not for ``bench/results``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 
 VARIABLE = "SHMACCUM_BENCH_SHORT"
 SHORT = 0.1
-"""The length of a job in the short form, as a part of the normal one."""
+"""The length of a job in the short form, as a fraction of the normal one."""
 
 
 def job_seconds(normal: float) -> float:
-    """The length of a job in the form that was asked for."""
+    """Return the length of a job in the selected form."""
     return normal * SHORT if os.environ.get(VARIABLE) else normal

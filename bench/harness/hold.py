@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that live from round to round are stopped while others have theirs: a JVM polls even when it is idle.
+"""Stop the processes of a contender during the rounds of others: a JVM polls even when it is idle.
 
-Time goes on for who is stopped, so time-outs of a contender that is held must be longer than a question.
+Time passes for a stopped process too, so the time-outs of a stopped contender must be longer than a question.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from contextlib import contextmanager
 
 
 class Hold:
-    """The processes that a contender keeps between its rounds. They run during a round, and stand still otherwise."""
+    """The processes of a contender that live between its rounds. They run in its rounds and are stopped otherwise."""
 
     def __init__(self) -> None:
         self._groups: list[int] = []
 
     def add(self, group: int) -> None:
-        """A process group, by its leader's id. It stands still from the end of this round on."""
+        """Add a process group by the id of its leader. It is stopped from the end of this round."""
         self._groups.append(group)
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """For a round, and for leaving in order."""
+        """Let the processes run, for a round or for their exit."""
         self._signal(signal.SIGCONT)
         try:
             yield

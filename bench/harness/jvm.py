@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peers of ``bench/java``: built by Maven outside of the sources, run by JMH, iteration by iteration.
+"""Build the peers of ``bench/java`` by Maven and run them by JMH, iteration by iteration.
 
-JMH forks the JVM, warms it up, and prints a line for each iteration. The benchmark's gate holds each one until a byte
-comes through a pipe, and both JVMs are stopped until then, so that rounds of JVMs and of other contenders take turns.
+JMH forks the JVM, warms it up, and prints a line for each iteration. The benchmark's gate blocks each iteration until a
+byte arrives through a pipe. Both JVMs are stopped until then, so JVMs and other contenders run in turn.
 ``python -m bench.harness.jvm`` only builds.
 """
 
@@ -46,20 +46,20 @@ VM = re.compile(r"# VM version: (JDK [\w.+-]+)")
 
 
 def pom_version(name: str) -> str:
-    """The version of ``NAME.version`` in the pom."""
+    """Return the version of ``NAME.version`` in the pom."""
     match = re.search(rf"<{name}\.version>(.+?)</", POM.read_text(encoding="utf-8"))
     assert match is not None, f"the pom has no {name}.version"
     return match[1]
 
 
 def iteration(line: str) -> float | None:
-    """Operations per second, if this line of JMH tells of a measured iteration."""
+    """Return operations per second if this line of JMH reports a measured iteration."""
     match = ITERATION.match(line)
     return float(match[1]) if match else None
 
 
 def classpath() -> str:
-    """Of the built benchmarks and all they need.
+    """Return the class path of the built benchmarks and their dependencies.
 
     Raises:
         UnavailableError: there is no Java or no Maven, or Maven failed.
@@ -75,7 +75,7 @@ def classpath() -> str:
 
 @cache
 def _build() -> None:
-    """From Maven's own cache, and from the network only if that does not suffice."""
+    """Build from Maven's cache, and from the network only if the cache does not suffice."""
     if _maven("--offline").returncode == 0 or (online := _maven()).returncode == 0:
         BUILT.touch()
         return
@@ -89,14 +89,14 @@ def _maven(*reach: str) -> subprocess.CompletedProcess[str]:
 
 
 class Lines:
-    """The lines that a program prints, until the patience is over."""
+    """The lines that a program prints, with a deadline."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._rest = b""
 
     def next(self, deadline_s: float) -> str | None:
-        """None at the program's end, or at the deadline of the monotonic clock."""
+        """Return the next line, or None at the end of the program or at the deadline of the monotonic clock."""
         while b"\n" not in self._rest:
             left_s = max(deadline_s - time.monotonic(), 0)
             is_readable = bool(select.select([self._file], [], [], left_s)[0])
@@ -109,11 +109,11 @@ class Lines:
 
 
 class Jmh:
-    """A benchmark of ``bench/java``, warmed up and held between iterations; the JVM starts with the first of them.
+    """A benchmark of ``bench/java``, stopped between iterations. The JVM starts with the first iteration.
 
     Args:
         name: ``Class.method``.
-        thread_count: that call the method at once.
+        thread_count: threads that call the method.
     """
 
     def __init__(self, name: str, thread_count: int) -> None:
@@ -126,14 +126,14 @@ class Jmh:
         self.hold = Hold()
 
     def run(self) -> Measurement:
-        """An iteration, of half a second."""
+        """Run an iteration of half a second."""
         if self._process is None:
             self._start()
         os.write(self._gate, b"!")
         return {"records_per_s": self._next_iteration(time.monotonic() + ITERATION_TIMEOUT_S)}
 
     def version(self) -> str:
-        """Of JMH and of the JVM."""
+        """Return the versions of JMH and of the JVM."""
         return f"JMH {pom_version('jmh')}, {self._vm}"
 
     def _start(self) -> None:
@@ -152,7 +152,7 @@ class Jmh:
         self._lines = Lines(self._process.stdout.fileno())
 
     def _command(self, path: str) -> list[str]:
-        """Numbers with a point; others of us are held and run nothing, so JMH need not fear them."""
+        """Return the command. It prints decimal points, and ignores the lock of other JMH runs, which are stopped."""
         properties = ["-Duser.language=en", "-Djmh.ignoreLock=true"]
         return ["java", *properties, "-cp", path, "org.openjdk.jmh.Main", *JMH_OPTIONS]
 
@@ -168,7 +168,7 @@ class Jmh:
         raise UnavailableError(f"JMH measured nothing within {ITERATION_TIMEOUT_S} s: {' '.join(said)}")
 
     def _end(self, folder: Path) -> None:
-        """The JVM leaves when nobody is left who could ask for an iteration."""
+        """Close the gate, at which the JVM exits, and remove what it leaves."""
         os.close(self._gate)
         if self._process is not None:
             with self.hold.lifted(), contextlib.suppress(subprocess.TimeoutExpired):
@@ -182,7 +182,7 @@ class Jmh:
 def contenders(
     product: str, benchmark: str, names: Mapping[str, int], guarantees: Guarantees
 ) -> Callable[[], list[Contender]]:
-    """A contender by name for each number of threads; `product` has its version in the pom."""
+    """Return a function that makes a contender for each number of threads. The pom has the version of `product`."""
 
     def one(name: str, thread_count: int) -> Contender:
         jmh = Jmh(benchmark, thread_count)
@@ -195,7 +195,7 @@ def contenders(
 
 
 def main() -> None:
-    """Builds, so that no question has to wait for it; tells why if it cannot."""
+    """Build the peers before any question, or print why this fails."""
     try:
         print(f"the peers in Java are in {classpath().partition(':')[0]}")
     except UnavailableError as error:

@@ -17,7 +17,7 @@ GIBIBYTE = 1 << 30
 
 
 def machine() -> dict[str, str]:
-    """The facts that shape the figures: the machine, the revision, the day, and the load before the first round."""
+    """Return the machine, the revision, the day, and the load before the first round."""
     return {
         "cpu": _cpu(),
         "cores": str(os.cpu_count()),
@@ -33,14 +33,14 @@ def machine() -> dict[str, str]:
 
 
 def _cpu() -> str:
-    """Its name, and whether it is a virtual machine's."""
+    """Return the name of the processor, and whether the machine is virtual."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     models = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
     return next(models, platform.machine()) + (", virtual" if " hypervisor" in text else "")
 
 
 def _first_line(*command: str) -> str:
-    """The first line of the program; "none" where it is missing or has nothing to say."""
+    """Return the first line that a program prints, or "none" if it is missing or prints nothing."""
     if shutil.which(command[0]) is None:
         return "none"
     output = subprocess.run(command, capture_output=True, text=True, check=False).stdout

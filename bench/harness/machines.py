@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of other machines, beside those of ``bench/results``.
+"""The first comparison of each question on other machines, in ``bench/harness/machines.csv``.
 
-``bench/results`` has every measurement of one machine. Of another one a row for each question is kept in
-``bench/harness/machines.csv``: the question's first comparison. `page` puts the ratios of all machines beside each
-other.
+``bench/results`` has every measurement of one machine. `page` shows the ratios of the others beside them.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class Elsewhere:
 
 
 def rows_of(answers: Iterable[Answer], machine: str) -> Iterator[Elsewhere]:
-    """The first comparison of each answer that has one."""
+    """Yield the first comparison of each answer that has one."""
     for answer in answers:
         found = answer.headline()
         if found is None:
@@ -64,7 +62,7 @@ def rows_of(answers: Iterable[Answer], machine: str) -> Iterator[Elsewhere]:
 
 
 def load(path: Path = KEPT) -> list[Elsewhere]:
-    """All rows, in the order of the file."""
+    """Return all rows in the order of the file."""
     with path.open(encoding="utf-8", newline="") as file:
         return [_row(row) for row in csv.DictReader(file)]
 
@@ -74,7 +72,7 @@ def _row(words: Mapping[str, Any]) -> Elsewhere:
 
 
 def save(rows: Iterable[Elsewhere], path: Path = KEPT) -> None:
-    """Writes the file anew."""
+    """Write the file."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Elsewhere)], lineterminator="\n")
         writer.writeheader()
@@ -82,7 +80,7 @@ def save(rows: Iterable[Elsewhere], path: Path = KEPT) -> None:
 
 
 def keep(answers: Iterable[Answer], machine: str, path: Path = KEPT) -> None:
-    """Takes over the answers of another machine. Former rows of the same machine and question are replaced."""
+    """Add the answers of another machine, and replace rows of the same machine and question."""
     new = list(rows_of(answers, machine))
     replaced = {(row.machine, row.question) for row in new}
     save([row for row in load(path) if (row.machine, row.question) not in replaced] + new, path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of all contenders in turn, A B C A B C, so that a machine that slows down slows all of them."""
+"""Measure all contenders in turn, A B C A B C, so that a slow phase of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from bench.harness.question import Contender, Guarantees, Measurement, UnavailableError
 
 ROUND_COUNT_MIN = 5
-"""Fewer prove nothing (`bench.harness.verdict`)."""
+"""With fewer rounds there is no verdict (`bench.harness.verdict`)."""
 
 Clock = Callable[[], float]
 
@@ -28,25 +28,25 @@ class Series:
     guarantees: Guarantees | None = None
 
     def values(self, figure: str) -> list[float]:
-        """One figure; empty if the contender does not have it."""
+        """Return the values of one figure, or an empty list if the contender does not have it."""
         return [measurement[figure] for measurement in self.measurements if figure in measurement]
 
 
 @dataclass
 class Measured:
-    """The outcome: a series for each that could run, a sentence for each that could not."""
+    """A series for each contender that could run, and a sentence for each that could not."""
 
     series: list[Series]
     missing: dict[str, str]
 
 
 def note(text: str) -> None:
-    """Progress, beside the answers."""
+    """Print progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def measure_once(contenders: Sequence[Contender], peer: str) -> Measured:
-    """Exact contenders: one measurement each, without a warm-up."""
+    """Measure exact contenders once each, without a warm-up."""
     missing: dict[str, str] = {}
     found = [(contender, _first(contender, missing)) for contender in contenders]
     series = [_series(contender, peer) for contender, measurement in found if measurement is not None]
@@ -63,9 +63,10 @@ def measure(
     seconds_max: float = math.inf,
     clock: Clock = time.monotonic,
 ) -> Measured:
-    """A warm-up each, then `repetitions` rounds, or as many as fit into `seconds` altogether, but at least five.
+    """Warm each contender up, and run at most `repetitions` rounds.
 
-    On a machine that is too slow for that, as many as fit into `seconds_max`, but one.
+    From the sixth round on, a round runs only if it fits into `seconds`; an earlier one only if it fits into
+    `seconds_max`. The first round always runs.
     """
     begin_s = clock()
     missing: dict[str, str] = {}
@@ -88,7 +89,7 @@ def _series(contender: Contender, peer: str) -> Series:
 
 
 def _first(contender: Contender, missing: dict[str, str]) -> Measurement | None:
-    """The first run, which warms up. None: it cannot run here, and `missing` says why."""
+    """Run a contender the first time, as a warm-up. If it cannot run, add the reason to `missing` and return None."""
     try:
         return _run(contender)
     except (UnavailableError, ModuleNotFoundError) as error:
@@ -98,13 +99,13 @@ def _first(contender: Contender, missing: dict[str, str]) -> Measurement | None:
 
 
 def _round(contenders: Sequence[Contender], series: Sequence[Series], number: int) -> None:
-    """Each contender once. The first one changes, so that no contender always follows the same other."""
+    """Run each contender once. The first one changes, so no contender always follows the same other one."""
     for step in range(len(contenders)):
         index = (number + step) % len(contenders)
         series[index].measurements.append(_run(contenders[index]))
 
 
 def _run(contender: Contender) -> Measurement:
-    """While everybody else stands still."""
+    """Run a contender while the processes of all others are stopped."""
     with contender.hold.lifted():
         return contender.run()

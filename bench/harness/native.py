@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contenders in C: building them with the whole core, and reading what they report."""
+"""Build contenders in C with the whole core, and read their reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN_SECONDS_MAX = 300
 
 
 def native_program(name: str, extra: Sequence[str] = ()) -> Path:
-    """Builds ``bench/native/NAME.c`` (and EXTRA beside it) with the whole core, if anything changed since."""
+    """Build ``bench/native/NAME.c`` and `extra` with the whole core, if a source is newer."""
     sources = [SOURCES / f"{stem}.c" for stem in (name, *extra)]
     core = [path for path in sorted((ROOT / "native").rglob("*.c")) if BINDINGS not in path.parents]
     headers = [*SOURCES.glob("*.h"), *(ROOT / "native").rglob("*.h")]
@@ -35,7 +35,7 @@ def native_program(name: str, extra: Sequence[str] = ()) -> Path:
 
 
 def native_extension(name: str) -> Any:
-    """Builds ``bench/native/NAME.c``, an extension of Python that needs nothing of ours, and imports it."""
+    """Build and import ``bench/native/NAME.c``, a Python extension that does not use the core."""
     source = SOURCES / f"{name}.c"
     target = BUILD / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
@@ -51,7 +51,7 @@ def native_extension(name: str) -> Any:
 
 
 def run_program(program: Path, *arguments: str) -> Measurement:
-    """Runs a C benchmark and reads its line of JSON."""
+    """Run a C benchmark and return the numbers in its line of JSON."""
     command = [str(program), *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS_MAX)
     if result.returncode != 0:

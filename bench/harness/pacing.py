@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work "latency": a process sends a record of 100 bytes a millisecond, another says how old each one is on arrival.
+"""The work "latency": a process sends a record of 100 bytes each millisecond, and another one computes its age.
 
-The first bytes of a record say when it was sent, on the clock that all processes of a host share.
+The first bytes of a record are the time of its send, on the monotonic clock of the host.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PADDING = bytes(100 - SENT_AT.size)
 
 
 def send_paced(send: Callable[[bytes], object], record_count: int = RECORD_COUNT, gap_s: float = GAP_S) -> None:
-    """Sends; sleeps in between."""
+    """Send records, and sleep after each."""
     for _ in range(record_count):
         send(SENT_AT.pack(time.monotonic_ns()) + PADDING)
         time.sleep(gap_s)
 
 
 def age_ns(value: bytes | memoryview) -> int:
-    """How long ago a record was sent."""
+    """Return the time since a record was sent."""
     return time.monotonic_ns() - int(SENT_AT.unpack_from(value)[0])

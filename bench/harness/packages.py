@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peers' Python packages: ``python -m bench.harness.packages`` installs those of the extra ``bench``.
+"""``python -m bench.harness.packages`` installs the peers' Python packages, the extra ``bench``.
 
-One that cannot be installed does not keep the others away; pip's reason is kept, and told wherever the peer is missing.
+If one cannot be installed, the others are. pip's reason is stored, and shown wherever the peer is missing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ REASONS = ROOT / "build" / "bench" / "not-installed.json"
 REASON_SIZE_MAX = 200
 
 Install = Callable[[Sequence[str]], str | None]
-"""Installs requirements; why not, or None."""
+"""Install requirements. Return the reason of a failure, or None."""
 
 
 def load(module: str, package: str) -> Any:
-    """The peer's module.
+    """Import the module of a peer.
 
     Raises:
-        UnavailableError: it is not installed; the message says why, if installing it was tried.
+        UnavailableError: it is not installed. The message has pip's reason, if an installation failed.
     """
     try:
         return importlib.import_module(module)
@@ -39,25 +39,25 @@ def load(module: str, package: str) -> Any:
 
 
 def installed_version(package: str) -> str:
-    """The version with the package's name."""
+    """Return the name of a package with its version."""
     return f"{package} {importlib.metadata.version(package)}"
 
 
 def reasons() -> dict[str, str]:
-    """By package, what pip said when it could not be installed."""
+    """Return pip's reason for each package that could not be installed."""
     found: dict[str, str] = json.loads(REASONS.read_text(encoding="utf-8")) if REASONS.exists() else {}
     return found
 
 
 def requirements(extra: str = "bench") -> list[str]:
-    """The requirements of the extra, as the installed project has them."""
+    """Return the requirements of an extra of the installed project."""
     lines = importlib.metadata.requires("shmaccum") or []
     marker = re.compile(rf"""; *extra *== *["']{extra}["']$""")
     return [marker.sub("", line).strip() for line in lines if marker.search(line)]
 
 
 def install(wanted: Sequence[str], install_with: Install) -> dict[str, str]:
-    """All at once, or, if that fails, one by one; answers by package why not."""
+    """Install all packages at once, or one by one if that fails. Return the reason of each failure by package."""
     if install_with(wanted) is None:
         return {}
     failed = {requirement: install_with([requirement]) for requirement in wanted}
@@ -76,7 +76,7 @@ def _pip(wanted: Sequence[str]) -> str | None:
 
 
 def main() -> None:
-    """Installs, and names what could not be."""
+    """Install the packages, and print the failures."""
     found = install(requirements(), _pip)
     REASONS.parent.mkdir(parents=True, exist_ok=True)
     REASONS.write_text(json.dumps(found, indent=2), encoding="utf-8")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m bench.harness.page`` writes the page of benchmarks, and tables of other pages, from ``bench/results``.
 
-``--adopt FOLDER`` first takes over new results. ``--beside FOLDER --machine NAME`` takes over those of another machine.
-``--show QUESTION`` prints everything that is kept of a question. With matplotlib the command draws the page's picture
-anew as well.
+``--adopt FOLDER`` first copies new results. ``--beside FOLDER --machine NAME`` adds those of another machine. ``--show
+QUESTION`` prints all results of a question. With matplotlib, the command also draws the page's picture.
 """
 
 from __future__ import annotations
@@ -32,32 +31,33 @@ KAFKA_PAGE = ROOT / "docs" / "how-to" / "kafka.rst"
 BEGIN = ".. figures: python -m bench.harness.page writes what stands between this line and the next comment\n"
 END = ".. end of figures\n"
 PICTURE_COLOURS = 32
-"""A picture in true colour would take four times the bytes in the repository."""
+"""A picture in true colour would be four times as large."""
 LOAD_MAX = 3.0
-"""Programs that want each core; a question's own servers and clients are a few."""
+"""Runnable programs per core; a question's own servers and clients are a few."""
 NOT_OF_THE_MACHINE = ("revision", "load before", "day")
 
 HEAD = """\
 Benchmarks
 ==========
 
-This page is written from ``bench/results`` by ``python -m bench.harness.page``. Each row names a question.
-``python -m bench NAME`` asks the question again on your machine. ``python -m bench.harness.page --show NAME`` prints
-everything measured: every contender, the spread of its rounds, the versions, and the guarantees. ``make bench`` asks
-all questions that need no broker and no Spark, ``make bench-full`` asks all.
+``python -m bench.harness.page`` writes this page from ``bench/results``. Each row names a question. ``python -m bench
+NAME`` measures it again on your machine. ``python -m bench.harness.page --show NAME`` prints all of its results: every
+contender, the spread of its rounds, the versions, and the guarantees. ``make bench`` measures all questions that need
+no broker and no Spark, and ``make bench-full`` measures all.
 
 The contenders of a question run in turn, after one warm-up each. A figure is the median of the rounds. A ratio is the
-median of the ratios to the peer round by round, because a busy moment slows both. A contender is called better or worse
-when the whole interval that holds the true median with 95 % lies beyond 5 % (94 % for five rounds; the sign test turned
-around), alike when it lies within 5 %, and open otherwise. :doc:`peers` describes the peers and their guarantees.
+median of the ratios to the peer in the same round, because a slow round is slow for both. Its interval contains the
+true median with a probability of 95 % (94 % for five rounds; the inverted sign test). A contender is *better* or
+*worse* if the whole interval is more than 5 % away from 1, and *not different* if the whole interval is within 5 %.
+Otherwise, the verdict is *undecided*. :doc:`peers` describes the peers and their guarantees.
 """
 
 PICTURE_TEXT = """
 .. image:: benchmarks.png
-   :alt: For each question, how many times as good as its peer shmaccum is, on a logarithmic scale.
+   :alt: The ratio of shmaccum to its peer in each question, on a logarithmic scale. Larger is better.
 
-The picture shows the ratio of each question's first comparison with its interval. A point right of the line is better
-than the peer.
+The picture shows the ratio of each question's first comparison with its interval. A point to the right of the line is
+better than the peer.
 """
 
 GOALS_HEAD = """
@@ -74,31 +74,17 @@ QUESTIONS_HEAD = """
 Questions
 ---------
 
-Each row has the first comparison of a question: ours, the peer in the same rounds, and the ratio with its verdict.
+Each row has the first comparison of a question: shmaccum, the peer in the same rounds, and the ratio with its verdict.
+The last but one column has the ratio of the same comparison, with its interval, on other machines.
+
+Compare only ratios of one machine. Between machines, a ratio varies by up to a factor of two, because its two sides
+wait for different things. ``Producer.send`` depends on instructions and near cache lines. A client with threads also
+pays for locks, wake-ups and memory. ``instructions`` counts instructions, and depends only on compiler and interpreter.
+In questions with a broker, the broker and its clients share the cores.
 
 .. csv-table::
-   :header: "question", "shmaccum", "peer", "ratio", "``python -m bench``"
-   :widths: 36, 26, 30, 16, 20
-
-"""
-
-MACHINES_HEAD = """
-Machines
---------
-
-Compare ratios of one machine with each other. From machine to machine a ratio varies up to two times, because its two
-sides wait for different things. ``Producer.send`` works mostly with its own core: instructions, and cache lines that
-are near. A client with threads of its own pays for locks, wake-ups and memory as well. So the ratio depends on the
-clock, the caches, the kernel, and the cost of a wake-up in a virtual machine. ``instructions`` counts instead of
-timing, and depends on compiler and interpreter alone. In questions with a broker, the broker and its clients share
-the cores that the page names.
-
-A row has the first comparison of a question on another machine, and the same comparison here. Each cell has the ratio
-and its interval. ``python -m bench.harness.page --beside FOLDER --machine NAME`` adds the results in FOLDER.
-
-.. csv-table::
-   :header: "contender", "compared with", "machine", "there", "ratio there", "ratio here", "``python -m bench``"
-   :widths: 22, 22, 18, 10, 14, 14, 16
+   :header: "question", "shmaccum", "peer", "ratio", "elsewhere", "``python -m bench``"
+   :widths: 32, 24, 28, 14, 24, 20
 
 """
 
@@ -130,7 +116,7 @@ WORKERS_HEAD = """
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the README's table: one contender in one figure, beside its peer or another one."""
+    """A row of the README's table: one contender in one figure, beside its peer."""
 
     what: str
     question: str
@@ -156,7 +142,7 @@ WORKER_ROWS = {
     "shmaccum, batches of 128 KiB, flat out": "as fast as they can, 128 KiB, the peer's 1 MB",
     "shmaccum, paced": "1,000 records/s each, 16 KiB each",
 }
-"""Contender -> what docs/how-to/kafka.rst says of it."""
+"""Contender -> its description in docs/how-to/kafka.rst."""
 WORKER_FIGURES = ("records_per_s", "cpu_us_per_record", "records_per_batch")
 
 
@@ -164,7 +150,7 @@ WORKER_FIGURES = ("records_per_s", "cpu_us_per_record", "records_per_batch")
 
 
 def readme_table(answers: Mapping[str, Answer]) -> str:
-    """Rows of what was measured, and where."""
+    """Return the rows, and the machines on which they were measured."""
     rows = "".join(line for row in ROWS if row.question in answers for line in _readme_row(answers[row.question], row))
     used = [answers[row.question] for row in ROWS if row.question in answers]
     machines = "".join(f"Measured on {sentence}.\n" for sentence in dict.fromkeys(map(_machine_sentence, used)))
@@ -191,7 +177,7 @@ def _median(answer: Answer, contender: str, figure: Figure) -> str:
 
 
 def between_marks(text: str, table: str, name: str) -> str:
-    """A page with its table replaced.
+    """Replace the table of a page.
 
     Raises:
         ValueError: it has no place for one.
@@ -204,7 +190,7 @@ def between_marks(text: str, table: str, name: str) -> str:
 
 
 def readme(text: str, answers: Mapping[str, Answer]) -> str:
-    """The README with its table replaced."""
+    """Replace the table of the README."""
     return between_marks(text, readme_table(answers), README.name)
 
 
@@ -212,12 +198,12 @@ def readme(text: str, answers: Mapping[str, Answer]) -> str:
 
 
 def kafka_page(text: str, answers: Mapping[str, Answer]) -> str:
-    """docs/how-to/kafka.rst with its table replaced."""
+    """Replace the table of docs/how-to/kafka.rst."""
     return between_marks(text, workers_table(answers[WORKERS]), KAFKA_PAGE.name)
 
 
 def workers_table(answer: Answer) -> str:
-    """Workers with one arena: their ratios to as many with a client each."""
+    """Return the ratios of workers with one arena to as many with a client each."""
     rows = "".join(line for contender in WORKER_ROWS for line in _worker_row(answer, contender))
     return f"{WORKERS_HEAD}{rows}\n"
 
@@ -233,16 +219,16 @@ def _worker_row(answer: Answer, contender: str) -> Iterator[str]:
 
 
 def page(answers: Mapping[str, Answer], elsewhere: Sequence[Elsewhere]) -> str:
-    """The whole page, reStructuredText."""
+    """Return the page as reStructuredText."""
     parts = [HEAD, *_machines(answers.values()), *_disturbed(answers.values()), PICTURE_TEXT]
     parts += [GOALS_HEAD, *(_line(row) for answer in answers.values() for row in _goals(answer))]
-    parts += [QUESTIONS_HEAD, *(_line(_question(answer)) for answer in answers.values()), *_missing(answers.values())]
-    parts += [MACHINES_HEAD, *(_line(_beside(answers, row)) for row in elsewhere)]
+    parts += [QUESTIONS_HEAD, *(_line(_question(answer, elsewhere)) for answer in answers.values())]
+    parts += _missing(answers.values())
     return "".join(parts)
 
 
 def _line(cells: Sequence[str]) -> str:
-    """A row of a csv-table."""
+    """Return a row of a csv-table."""
     return "   " + ", ".join('"' + cell.replace('"', '""') + '"' for cell in cells) + "\n"
 
 
@@ -252,7 +238,7 @@ def _machine_sentence(answer: Answer) -> str:
 
 
 def _machines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Each machine once, with the questions that were asked on it where there are several."""
+    """Yield each machine once, with its questions if there are several machines."""
     by_machine: dict[str, list[str]] = {}
     for answer in answers:
         facts = [f"{key} {value}" for key, value in answer.machine.items() if key not in NOT_OF_THE_MACHINE]
@@ -263,7 +249,7 @@ def _machines(answers: Iterable[Answer]) -> Iterator[str]:
 
 
 def _disturbed(answers: Iterable[Answer]) -> Iterator[str]:
-    """The questions that were asked beside other work, for which each core had more than `LOAD_MAX` programs."""
+    """Yield a sentence on the questions that were measured at a load of more than `LOAD_MAX` per core."""
     found = [
         f"``{answer.question}`` (load {answer.machine['load before']})"
         for answer in answers
@@ -271,13 +257,13 @@ def _disturbed(answers: Iterable[Answer]) -> Iterator[str]:
     ]
     if found:
         yield (
-            "\nOther work ran beside these questions. Their figures hold for a busy machine, and are to be asked for "
-            f"again on a quiet one: {', '.join(found)}.\n"
+            "\nOther programs ran during these questions, so their figures are those of a busy machine: "
+            f"{', '.join(found)}.\n"
         )
 
 
 def _goals(answer: Answer) -> Iterator[Sequence[str]]:
-    """The goals of a question that were measured."""
+    """Yield the measured goals of a question."""
     for found in filter(None, map(answer.found, answer.goals)):
         sign = "≥" if found.figure.better == "higher" else "≤"
         unit = "of the peer" if found.goal.is_ratio else found.figure.unit
@@ -286,32 +272,22 @@ def _goals(answer: Answer) -> Iterator[Sequence[str]]:
         yield found.goal.what, f"{sign} {found.goal.bound:.3g} {unit}", value, beside, f"``{answer.question}``"
 
 
-def _question(answer: Answer) -> Sequence[str]:
-    """The row of a question."""
+def _question(answer: Answer, elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
+    """Return the row of a question."""
     command = f"``{answer.question}``"
     found = answer.headline()
     if found is None:
         series, figure = answer.series[0], answer.figures[0]
-        return answer.title, f"{_median(answer, series.contender, figure)}, {series.contender}", "no peer", "", command
+        ours = f"{_median(answer, series.contender, figure)}, {series.contender}"
+        return answer.title, ours, "no peer", "", "", command
     contender, figure, compared = found
     ours = f"{_median(answer, contender, figure)}, {contender}"
     theirs = f"{_median(answer, compared.peer, figure)}, {compared.peer}"
-    return answer.title, ours, theirs, f"{spell(compared.ratio)}, {compared.verdict.value}", command
-
-
-def _beside(answers: Mapping[str, Answer], row: Elsewhere) -> Sequence[str]:
-    """A comparison of another machine, beside ours."""
-    there = _between(row.ratio, row.low, row.high)
-    median = f"{spell(row.median)} {row.unit}"
-    return row.contender, row.peer, row.machine, median, there, _ratio_here(answers, row), f"``{row.question}``"
-
-
-def _ratio_here(answers: Mapping[str, Answer], row: Elsewhere) -> str:
-    answer = answers.get(row.question)
-    compared = answer.compared(row.contender, answer.figure(row.figure)) if answer else None
-    if compared is None:
-        return "not measured"
-    return _between(compared.ratio, compared.interval.low, compared.interval.high)
+    ratio = f"{spell(compared.ratio)}, {compared.verdict.value}"
+    names = (answer.question, contender, compared.peer, figure.name)
+    rows = [row for row in elsewhere if (row.question, row.contender, row.peer, row.figure) == names]
+    others = "; ".join(f"{_between(row.ratio, row.low, row.high)} ({row.machine})" for row in rows)
+    return answer.title, ours, theirs, ratio, others, command
 
 
 def _between(ratio: float, low: float, high: float) -> str:
@@ -319,7 +295,7 @@ def _between(ratio: float, low: float, high: float) -> str:
 
 
 def _missing(answers: Iterable[Answer]) -> Iterator[str]:
-    """The contenders that could not run, with their reasons."""
+    """Yield the contenders that could not run, with their reasons."""
     reasons = {f"{name}: {reason}": None for answer in answers for name, reason in answer.missing.items()}
     if reasons:
         yield "\nThese peers could not run:\n\n"
@@ -328,7 +304,7 @@ def _missing(answers: Iterable[Answer]) -> Iterator[str]:
 
 
 def draw(answers: Mapping[str, Answer], path: Path) -> None:
-    """The page's picture. Raises ModuleNotFoundError without matplotlib."""
+    """Draw the page's picture. Raise ModuleNotFoundError without matplotlib."""
     import matplotlib as mpl
     from matplotlib import pyplot
     from PIL import Image  # matplotlib depends on it
@@ -345,7 +321,7 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
     panel.set_yticks(range(len(names)), names, fontsize="small")
     panel.axvline(1, color="black", linewidth=0.8)
     panel.set_xscale("log")
-    panel.set_xlabel("times as good as the peer", fontsize="small")
+    panel.set_xlabel("ratio to the peer, larger is better", fontsize="small")
     panel.grid(axis="x", alpha=0.3)
     drawing.savefig(path, dpi=80)
     pyplot.close(drawing)
@@ -357,13 +333,13 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
 
 
 def adopt(source: Path, target: Path = RESULTS) -> None:
-    """Copies the results of `source` over the kept ones."""
+    """Copy the results of `source` to `target`."""
     for path in sorted(source.glob("*.json")):
         shutil.copyfile(path, target / path.name)
 
 
 def write() -> None:
-    """All files, in place; the picture where matplotlib is installed."""
+    """Write all files, and the picture if matplotlib is installed."""
     answers = load()
     PAGE.write_text(page(answers, machines.load()), encoding="utf-8")
     for path, rewritten in ((README, readme), (KAFKA_PAGE, kafka_page)):
@@ -373,13 +349,13 @@ def write() -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.harness.page", description=__doc__)
-    parser.add_argument("--adopt", type=Path, metavar="FOLDER", help="results to take over first")
+    parser.add_argument("--adopt", type=Path, metavar="FOLDER", help="first copy these results to bench/results")
     parser.add_argument(
-        "--show", choices=sorted(load()), metavar="QUESTION", help="print what is kept of it, and write nothing"
+        "--show", choices=sorted(load()), metavar="QUESTION", help="print all results of QUESTION, and write nothing"
     )
-    parser.add_argument("--beside", type=Path, metavar="FOLDER", help="results of another machine to take over first")
+    parser.add_argument("--beside", type=Path, metavar="FOLDER", help="first add these results of another machine")
     parser.add_argument("--machine", metavar="NAME", help="the name of that machine on the page")
     arguments = parser.parse_args()
     if (arguments.beside is None) != (arguments.machine is None):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bench.harness.question import Figure, Measurement
 
 FIGURES = (
-    Figure("p50_ns", "µs", 1e-3, "lower", "half of them within"),
+    Figure("p50_ns", "µs", 1e-3, "lower", "median"),
     Figure("p99_ns", "µs", 1e-3, "lower", "99 % within"),
     Figure("p999_ns", "µs", 1e-3, "lower", "99.9 % within"),
 )
@@ -16,7 +16,7 @@ SHARES = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999}
 
 
 def percentiles(latencies_ns: Sequence[int]) -> Measurement:
-    """Of at least one latency: the smallest that so many are not above."""
+    """Return the percentiles of at least one latency."""
     ordered = sorted(latencies_ns)
     last = len(ordered) - 1
     return {name: float(ordered[min(int(len(ordered) * share), last)]) for name, share in SHARES.items()}

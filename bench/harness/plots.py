@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An answer as a picture: every round of every contender as a dot, the medians as lines."""
+"""Draw an answer: each round of each contender is a dot, each median a line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 INCHES_WIDE, INCHES_PER_CONTENDER, INCHES_AROUND = 8.0, 0.3, 1.0
 DOTS_PER_INCH = 80
 FAR = 30
-"""A figure whose values differ by more is drawn on a logarithmic scale."""
+"""A figure whose values differ by a larger factor has a logarithmic scale."""
 
 
 def plot(answer: Answer, folder: Path) -> Path:
-    """``FOLDER/QUESTION.png``, one panel for each figure; some 20 KB. Raises ModuleNotFoundError without matplotlib."""
+    """Draw ``FOLDER/QUESTION.png`` with a panel for each figure. Raise ModuleNotFoundError without matplotlib."""
     import matplotlib as mpl
     from matplotlib import pyplot
 

@@ -10,18 +10,18 @@ from typing import Literal
 from bench.harness.hold import Hold
 
 Measurement = dict[str, float]
-"""Figures by name, in base units (seconds, bytes, records per second, ...), or in those that the name says."""
+"""Figures by name, in base units (seconds, bytes, records per second), or in the unit that the name states."""
 
 Better = Literal["higher", "lower"]
 
 
 class UnavailableError(Exception):
-    """A contender cannot run here. The message is a sentence that says what is missing and how to get it."""
+    """A contender cannot run here. The message states what is missing and how to get it."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A column of a question's answer: `scale` brings what was measured to `unit`, `what` says what that is."""
+    """A column of a question's answer. `scale` converts a measurement to `unit`, and `what` describes it."""
 
     name: str
     unit: str
@@ -32,13 +32,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Guarantees:
-    """The guarantees of a contender for a record, in a word or two each: a ratio is read together with them.
+    """The guarantees of a contender for a record, in one or two words each.
 
     Attributes:
-        record: its form until it is taken: a "copy", or a "reference" that the caller must not change.
-        order: in which records are taken as they were sent: "partition", "queue" (of all senders), "sender".
-        checksum: that protects what is kept.
-        kill: the fate of sent records after kill -9 of their process: "kept", "lost", "hangs" (all wait for ever).
+        record: its form until it is consumed: a "copy", or a "reference" that the caller must not change.
+        order: the scope in which the order of sends is kept: "partition", "queue" (of all senders), "sender".
+        checksum: the checksum of a stored record.
+        kill: the outcome of sent records after kill -9 of their process: "kept", "lost", "hangs" (all wait forever).
     """
 
     record: str
@@ -51,10 +51,9 @@ class Guarantees:
 class Contender:
     """Something that can be measured.
 
-    `run` does the work once, in 0.2 to 3 seconds, and answers named figures; one that it leaves out is shown as a dash.
-    `peer` names whom it is compared with, where that is not the question's own peer. `version` is asked after the
-    warm-up, so that it may start what it has to ask. `guarantees` are None where there is nothing to guarantee. `hold`
-    knows what runs on between rounds, and is stopped there.
+    `run` does the work once, in 0.2 to 3 seconds, and returns figures by name; the table has a dash for a missing one.
+    `peer` names the contender to compare with, if that is not the peer of the question. `version` is called after the
+    warm-up. `guarantees` is None if the work has none. `hold` has the processes to stop between rounds.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Goal:
-    """A number to reach: the median of `figure` of `contender`, in the figure's unit, or its ratio to its peer."""
+    """A bound for the median of `figure` of `contender`, in the figure's unit, or for its ratio to the peer."""
 
     what: str
     contender: str
@@ -80,9 +79,9 @@ class Goal:
 class Question:
     """A question, its contenders, and its goals.
 
-    Ratios are to `peer`, or to what a contender names itself. `repetitions` are the rounds that are wanted, if the time
-    suffices for more than five. ``make bench`` leaves out a question of scope "full": it needs a broker or Spark, or
-    takes long.
+    A ratio compares with `peer`, or with the peer that the contender names. `repetitions` is the number of rounds if
+    the time suffices for more than five. ``make bench`` excludes questions of scope "full", which need a broker or
+    Spark, or take long.
     """
 
     title: str
@@ -91,8 +90,8 @@ class Question:
     peer: str
     repetitions: int = 7
     limit_s: float = 90.0
-    """The time after which the question is given up, unless the command line names another one."""
+    """The seconds after which the question is given up, unless the command line has another limit."""
     scope: Literal["local", "full"] = "local"
     goals: Sequence[Goal] = ()
     is_exact: bool = False
-    """A count, unlike a time, is the same in each round: one round suffices."""
+    """True for a count, which is the same in each round, so one round suffices."""

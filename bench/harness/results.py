@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a question as a file: everything that was measured, where, and how; small enough to be committed."""
+"""The answer to a question as a file: all measurements, the machine, and the versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGNIFICANT_DIGITS = 5
 
 @dataclass(frozen=True)
 class Comparison:
-    """A contender beside its peer in one figure: median of the ratios round by round, its interval, and its verdict."""
+    """A contender beside its peer in one figure: the median of the ratios of the rounds, its interval and verdict."""
 
     peer: str
     ratio: float
@@ -41,7 +41,7 @@ class Reached:
 
 @dataclass
 class Answer:
-    """A question, the machine it was asked on, and its measurements."""
+    """A question, the machine on which it was measured, and its measurements."""
 
     question: str
     title: str
@@ -54,15 +54,15 @@ class Answer:
 
     @property
     def command(self) -> str:
-        """The command that answers it again."""
+        """The command that measures it again."""
         return f"python -m bench {self.question}"
 
     def figure(self, name: str) -> Figure:
-        """The figure of that name."""
+        """Return the figure of that name."""
         return next(figure for figure in self.figures if figure.name == name)
 
     def found(self, goal: Goal) -> Reached | None:
-        """The measured value of a goal; None where it was not measured."""
+        """Return the measured value of a goal, or None if it was not measured."""
         figure = self.figure(goal.figure)
         measured, compared = self.spread(goal.contender, figure), self.compared(goal.contender, figure)
         if measured is None or (goal.is_ratio and compared is None):
@@ -72,17 +72,17 @@ class Answer:
         return Reached(goal, figure, value, is_reached, compared)
 
     def find(self, contender: str) -> Series | None:
-        """None: it could not run, or is not asked any more."""
+        """Return the series of a contender, or None if it has none."""
         return next((series for series in self.series if series.contender == contender), None)
 
     def spread(self, contender: str, figure: Figure) -> Spread | None:
-        """In the figure's unit; None where it was not measured."""
+        """Return the spread in the figure's unit, or None if the figure was not measured."""
         series = self.find(contender)
         values = series.values(figure.name) if series else []
         return spread([value * figure.scale for value in values]) if values else None
 
     def compared(self, contender: str, figure: Figure) -> Comparison | None:
-        """With its peer; None where one of the two has no such figure, and for the peer itself."""
+        """Compare a contender with its peer. Return None if one of them has no such figure, and for the peer itself."""
         mine = self.find(contender)
         theirs = self.find(mine.peer) if mine else None
         if mine is None or theirs is None or mine is theirs:
@@ -96,7 +96,7 @@ class Answer:
         return Comparison(mine.peer, ratio, between, judge(between, figure.better))
 
     def headline(self) -> tuple[str, Figure, Comparison] | None:
-        """The first contender that is compared, in the first figure in which it is; None where no peer was there."""
+        """Return the first comparison: contender, figure and result. Return None if no peer was measured."""
         for figure in self.figures:
             for series in self.series:
                 compared = self.compared(series.contender, figure)
@@ -106,7 +106,7 @@ class Answer:
 
 
 def answer(name: str, question: Question, machine: dict[str, str], measured: Measured) -> Answer:
-    """Puts together what is kept."""
+    """Combine a question and its measurements."""
     figures, goals = list(question.figures), list(question.goals)
     facts = (name, question.title, figures, goals, machine, measured.series, measured.missing, question.is_exact)
     return Answer(*facts)
@@ -116,7 +116,7 @@ def answer(name: str, question: Question, machine: dict[str, str], measured: Mea
 
 
 def to_json(answered: Answer) -> str:
-    """One line for each contender's series, so that a change of the file can be read."""
+    """Return JSON with one line for the series of each contender, so that a diff is readable."""
     parts: dict[str, Any] = asdict(answered)
     series = [_series_row(each) for each in answered.series]
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in parts.items() if key != "series"]
@@ -137,7 +137,7 @@ def _rounded(value: float) -> float:
 
 
 def from_json(text: str) -> Answer:
-    """The opposite of `to_json`; values come back with five digits."""
+    """Return the answer in the text of `to_json`. Values have five digits."""
     parts = json.loads(text)
     parts["figures"] = [Figure(**figure) for figure in parts["figures"]]
     parts["goals"] = [Goal(**goal) for goal in parts["goals"]]
@@ -157,7 +157,7 @@ def _series(row: dict[str, Any]) -> Series:
 
 
 def lines(answered: Answer) -> Iterator[str]:
-    """Every single measurement as a line of JSON, with the machine it was made on."""
+    """Yield each measurement as a line of JSON, with the machine."""
     for series in answered.series:
         for number, measurement in enumerate(series.measurements):
             facts = {"question": answered.question, "contender": series.contender, "round": number}
@@ -168,7 +168,7 @@ def lines(answered: Answer) -> Iterator[str]:
 
 
 def save(answered: Answer, folder: Path) -> Path:
-    """Saves it as ``FOLDER/QUESTION.json``."""
+    """Save an answer as ``FOLDER/QUESTION.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{answered.question}.json"
     path.write_text(to_json(answered), encoding="utf-8")
@@ -176,6 +176,6 @@ def save(answered: Answer, folder: Path) -> Path:
 
 
 def load(folder: Path = RESULTS) -> dict[str, Answer]:
-    """All answers of a folder by the question's name."""
+    """Return all answers of a folder by the name of the question."""
     paths = sorted(folder.glob("*.json"))
     return {path.stem: from_json(path.read_text(encoding="utf-8")) for path in paths}

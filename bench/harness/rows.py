@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of questions about Spark; apart from the session, so that a question can be looked at without Spark."""
+"""The sizes of questions about Spark, separate from the session so that a question can be imported without Spark."""
 
 from __future__ import annotations
 

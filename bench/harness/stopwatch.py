@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time on the wall and time of the processor, which a busy machine does not change as much."""
+"""Elapsed time and processor time, which depends less on other programs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Elapsed:
 
 
 class Stopwatch:
-    """Runs from when it is made; counts the processor time of this whole process."""
+    """Starts when it is created, and counts the processor time of this process."""
 
     def __init__(self) -> None:
         self._cpu_s = time.process_time()
         self._wall_s = time.perf_counter()
 
     def elapsed(self) -> Elapsed:
-        """Since it was made."""
+        """Return the time since it was created."""
         wall_s = time.perf_counter() - self._wall_s
         return Elapsed(wall_s, time.process_time() - self._cpu_s)

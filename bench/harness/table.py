@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An answer as a table for the terminal."""
+"""Render an answer as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "yellow", Verdict.ALIKE: "", V
 
 
 def spell(value: float) -> str:
-    """Three significant digits, or all that stand before the point."""
+    """Return three significant digits, or all digits before the point."""
     size = abs(value)
     digits = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
     return f"{value:,.{digits}f}"
 
 
 def caption(figure: Figure) -> str:
-    """The name of a figure, its unit, and its better direction."""
+    """Return the description of a figure, its unit, and its better direction."""
     return f"{figure.what + ', ' if figure.what else ''}{figure.unit}; {figure.better} is better"
 
 
 def render(answer: Answer) -> RenderableType:
-    """A table for each figure, and the missing contenders."""
+    """Return a table for each figure, the guarantees, and the missing contenders."""
     parts: list[RenderableType] = [Text(f"\n{answer.title}", style="bold")]
     parts += [_table(answer, figure) for figure in answer.figures]
     parts += [_guarantees(answer)] if any(series.version or series.guarantees for series in answer.series) else []
@@ -50,8 +50,8 @@ def _table(answer: Answer, figure: Figure) -> Table:
 
 
 def _guarantees(answer: Answer) -> Table:
-    """The contenders with their versions and guarantees."""
-    table = Table(title="what each guarantees", title_justify="left", title_style="dim")
+    """Return the table of versions and guarantees."""
+    table = Table(title="guarantees", title_justify="left", title_style="dim")
     for name in ("", "version", "keeps a", "order by", "checksum", "sent, then kill -9"):
         table.add_column(name)
     for series in answer.series:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is a contender different from its peer? Judged by the ratios of the rounds, since what slows a round slows both.
+"""Decide whether a contender differs from its peer, by the ratios of the rounds: a slow round is slow for both.
 
-The interval of the median ratio is that of order statistics (the sign test turned around): it assumes nothing about how
-times are distributed, and of fewer than five rounds it says honestly that they prove little. Two programs that do the
-same differ by some percent anyhow, because their bytes lie elsewhere; so a difference counts only beyond a margin.
+The interval of the median ratio is that of order statistics (the inverted sign test). It assumes no distribution of
+times, and is too wide for a verdict with fewer than five rounds. Two equal programs differ by some percent because of
+their addresses, so a difference counts only beyond a margin.
 
 Source: the distribution-free interval for a median, e.g. J. D. Gibbons, Nonparametric Statistical Inference, 5.2.
 """
@@ -21,7 +21,7 @@ from bench.harness.question import Better
 MARGIN = 0.05
 CONFIDENCE = 0.95
 CONFIDENCE_MIN = 0.90
-"""Five rounds reach 0.94 and may judge; four reach 0.88 and may not."""
+"""Five rounds reach 0.94, which suffices; four reach 0.88, which does not."""
 
 
 class Verdict(enum.Enum):
@@ -35,7 +35,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Interval:
-    """Holds the median of all rounds that could have been with the probability `confidence`."""
+    """An interval that contains the true median with the probability `confidence`."""
 
     low: float
     high: float
@@ -44,7 +44,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """Where the middle is, and how far the values are from it."""
+    """The median of values, and their deviation from it."""
 
     median: float
     lowest: float
@@ -54,18 +54,18 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Of at least one value."""
+    """Return the spread of at least one value."""
     median = statistics.median(values)
     return Spread(median, min(values), max(values), statistics.median(abs(value - median) for value in values))
 
 
 def ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Round by round."""
+    """Return the ratio of each round."""
     return [one / other for one, other in zip(mine, theirs, strict=True)]
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """The narrowest pair of values that holds the median with 95 %; the outermost pair where that is not enough."""
+    """Return the narrowest pair of values that contains the median with 95 %, or the outermost pair."""
     ordered = sorted(values)
     count = len(ordered)
     cut = 0
@@ -75,18 +75,18 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def _confidence(count: int, cut: int) -> float:
-    """How likely the median of the population lies between the values that `cut` others are below and above of."""
+    """Return the probability that the true median is within the values without the `cut` lowest and highest."""
     outside = sum(math.comb(count, index) for index in range(cut + 1))
     return 1.0 - outside / float(1 << (count - 1))
 
 
 def exactly(value: float) -> Interval:
-    """Of what is counted and not timed."""
+    """Return the interval of a count."""
     return Interval(value, value, 1.0)
 
 
 def judge(found: Interval, better: Better, margin: float = MARGIN) -> Verdict:
-    """The verdict of the interval of a ratio to a peer, if `better` is the direction in which a figure should go."""
+    """Return the verdict on the interval of a ratio to a peer. `better` is the direction of a good figure."""
     if found.confidence < CONFIDENCE_MIN:
         return Verdict.OPEN
     if found.low > 1 + margin:

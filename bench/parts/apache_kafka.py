@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The work "kafka": one process sends records of 100 bytes to Apache Kafka on the same machine, and waits for all acks.
 
-The clock runs from the first send to the last ack; connection, metadata and a first record come before. Everybody has
-acks=all, idempotence, linger 5 ms and batches of 128 KiB; confluent-kafka once more batches of 1 MB, its default.
+The time runs from the first send to the last ack; connection, metadata and a first record come before. All contenders
+have acks=all, idempotence, linger 5 ms and batches of 128 KiB; confluent-kafka also runs with its default of 1 MB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCH_SIZE = 128 << 10
 
 FIGURES = (
     Figure("records_per_s", "k records/s", 1e-3, "higher", "acknowledged, one process sends"),
-    Figure("cpu_per_record_s", "µs CPU/record", 1e6, "lower", "of the client's processes, a sender's too"),
+    Figure("cpu_per_record_s", "µs CPU/record", 1e6, "lower", "of the client's processes, including a sender's"),
 )
 
 _numbers = itertools.count()
@@ -35,13 +35,13 @@ _numbers = itertools.count()
 
 @cache
 def cluster(*, has_kafkas_jvm: bool = False) -> Any:
-    """One broker, for this process's lifetime.
+    """Start one broker for the lifetime of this process.
 
     Args:
-        has_kafkas_jvm: its JVM has the options of kafka-server-start.sh, not those of the tests.
+        has_kafkas_jvm: use the JVM options of kafka-server-start.sh, not those of the tests.
 
     Raises:
-        UnavailableError: Kafka cannot be had here.
+        UnavailableError: Kafka is not available.
     """
     from tests.kafka.broker import running_cluster
     from tests.kafka.distribution import KAFKAS_JVM, TEST_JVM, DistributionMissingError, ensure
@@ -60,14 +60,14 @@ def cluster(*, has_kafkas_jvm: bool = False) -> Any:
 
 
 def new_topic() -> str:
-    """A topic of its own for a round."""
+    """Create a new topic for a round."""
     name = f"bench-{next(_numbers)}"
     cluster().create_topic(name, PARTITION_COUNT)
     return name
 
 
 def produced(send: Callable[[str, bytes], object], flush: Callable[[], object], record_count: int) -> Measurement:
-    """Sends to a new topic, one record before the clock runs."""
+    """Send to a new topic, one record before the time runs."""
     topic = new_topic()
     send(topic, VALUE)
     flush()
@@ -79,5 +79,5 @@ def produced(send: Callable[[str, bytes], object], flush: Callable[[], object], 
 
 
 def acknowledged(elapsed: Elapsed, record_count: int) -> Measurement:
-    """The figures of this work."""
+    """Return the figures of this work."""
     return {"records_per_s": record_count / elapsed.wall_s, "cpu_per_record_s": elapsed.cpu_s / record_count}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas for measurements: gone afterwards, and with a process beside them that takes what is appended."""
+"""Temporary arenas for measurements, and a process that drains them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ TOPIC = "flights"
 PARTITION_COUNT = 6
 LINGER_NS = 5_000_000
 DRAIN_SIZE_MAX = 1 << 30
-NAP_S = 0.00005
+IDLE_WAIT_S = 0.00005
 
 GUARANTEES = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="kept")
-"""Of every record in an arena."""
+"""The guarantees for every record in an arena."""
 
 
 @contextmanager
 def temporary_arena(**options: Any) -> Iterator[Arena]:
-    """A new arena with `options`, under a name of its own; removed at the end."""
+    """Yield a new arena with `options`, and remove it at the end."""
     name = new_name()
     with Arena.create(name, **options) as arena:
         try:
@@ -38,7 +38,7 @@ def temporary_arena(**options: Any) -> Iterator[Arena]:
 
 
 def drain(arena_name: str, ready: Connection) -> None:
-    """A process's work: takes the role, says so, completes every batch unchecked until the other end hangs up."""
+    """Take the sender's role, report it, and complete every batch unverified until a message arrives."""
     with Arena.attach(arena_name) as arena, Accumulator(arena) as accumulator:
         accumulator.become_sender()
         ready.send(True)
@@ -49,13 +49,13 @@ def drain(arena_name: str, ready: Connection) -> None:
                 accumulator.complete(batch, BatchResult.SUCCEEDED, base_offset=0)
             if not batches:
                 accumulator.maintain()
-                time.sleep(NAP_S)
+                time.sleep(IDLE_WAIT_S)
         accumulator.abort()
 
 
 @contextmanager
 def drained_arena(partition_count: int = PARTITION_COUNT, **options: Any) -> Iterator[Arena]:
-    """An arena with a topic of some partitions, and a process that drains it."""
+    """Yield an arena with a topic of some partitions, while another process drains it."""
     mine, theirs = multiprocessing.Pipe()
     with temporary_arena(**options) as arena:
         arena.native.set_topic_partition_count(TOPIC, partition_count)

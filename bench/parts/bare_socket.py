@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floor of a sender to a socket: the batches of a full arena, drained before, go by a bare ``sendmsg``."""
+"""The floor of a sender to a socket: a bare ``sendmsg`` of the batches of a full arena, drained before."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from shmaccum.common.format.batch_header import HEADER_SIZE
 from tests.support.accumulator import Accumulator
 
 IN_FLIGHT_MAX = 5
-"""Requests without an answer."""
+"""Requests without a response."""
 IOV_MAX = 1024
 
 Pieces = list[Any]
-"""The buffers of a request, as they go to the kernel: bytes of the request itself, and batches of the arena."""
+"""The buffers of a request: bytes of the request itself, and batches of the arena."""
 
 
 def sent_bare(arena: Arena, partition_count: int, look_at: Callable[[memoryview], object] | None = None) -> Emptied:
-    """Sends every batch of a full arena, one of each partition in a request; answers are read, and not looked at.
+    """Send every batch of a full arena, one of each partition in a request, and ignore the responses.
 
     Args:
         look_at: called with each batch before its request is sent.
@@ -45,15 +45,15 @@ def sent_bare(arena: Arena, partition_count: int, look_at: Callable[[memoryview]
                     look_at(piece)
             _send(connection, pieces)
             if number >= IN_FLIGHT_MAX:
-                _read_answer(connection)
+                _read_response(connection)
         for _ in requests[:IN_FLIGHT_MAX]:
-            _read_answer(connection)
+            _read_response(connection)
         return Emptied(partition_count * len(requests), stopwatch.elapsed())
 
 
 @contextmanager
 def _drained_requests(arena: Arena, partition_count: int, topic_id: object) -> Iterator[list[Pieces]]:
-    """Every batch of a full arena, in requests with one of each partition."""
+    """Yield requests with every batch of a full arena, one of each partition in a request."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         requests = []
@@ -94,6 +94,6 @@ def _send(connection: socket.socket, pieces: Pieces) -> None:
             left[0] = memoryview(left[0])[sent:]
 
 
-def _read_answer(connection: socket.socket) -> None:
+def _read_response(connection: socket.socket) -> None:
     (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
     connection.recv(size, socket.MSG_WAITALL)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker that throws away what it is sent, as fast as Python can, and says that all is well.
+"""A broker that discards records as fast as Python can, and responds with success.
 
-Everything but Produce is answered by the scripted cluster of the tests. Of a Produce request only the size and the
-correlation id are looked at; the answer was encoded beforehand. `draining_broker` with `answers_each` looks for the
-partitions of a request, too, and answers for those.
+The scripted cluster of the tests handles every request but Produce. The broker reads only the size and the correlation
+id of a Produce request; the response was encoded before. `draining_broker` with `answers_each` reads the partitions of
+a request, and responds for them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOPIC_ID_SIZE = 16
 
 
 class DrainingBroker(FakeBroker):
-    """Reads Produce requests without looking at them."""
+    """Reads Produce requests without parsing them."""
 
     def _serve(self, connection: socket.socket) -> None:
         scratch = memoryview(bytearray(SCRATCH_SIZE))
@@ -52,14 +52,14 @@ class DrainingBroker(FakeBroker):
 
 
 class AnsweringBroker(DrainingBroker):
-    """Reads Produce requests as far as the partitions in them."""
+    """Reads Produce requests, and parses their partitions."""
 
     def _serve(self, connection: socket.socket) -> None:
-        room = memoryview(bytearray(REQUEST_SIZE_MAX))
+        buffer = memoryview(bytearray(REQUEST_SIZE_MAX))
         answers: dict[tuple[int, ...], bytearray] = {}
-        while _read_exactly(connection, room[: HEAD.size]):
-            size, key, _, correlation_id = HEAD.unpack_from(room)
-            request = room[: size + 4]
+        while _read_exactly(connection, buffer[: HEAD.size]):
+            size, key, _, correlation_id = HEAD.unpack_from(buffer)
+            request = buffer[: size + 4]
             _read_exactly(connection, request[HEAD.size :])
             if key != PRODUCE_API_KEY:
                 reply = self._answer(bytes(request[4:]))
@@ -74,18 +74,18 @@ class AnsweringBroker(DrainingBroker):
 
 
 def _partitions(request: memoryview) -> Iterator[int]:
-    """The partitions of a request for one topic (ProduceRequest.json, version 13)."""
+    """Yield the partitions of a request for one topic (ProduceRequest.json, version 13)."""
     (client_size,) = struct.unpack_from(">h", request, HEAD.size)
     place = HEAD.size + 2 + max(client_size, 0) + 1 + 1 + 2 + 4 + 1 + TOPIC_ID_SIZE
     count, place = _number(request, place)
     for _ in range(count - 1):
         yield struct.unpack_from(">i", request, place)[0]
         size, place = _number(request, place + 4)
-        place += size  # one more than the records have, and the tagged fields
+        place += size  # the size is one more than that of the records; the tagged fields follow
 
 
 def _number(request: memoryview, place: int) -> tuple[int, int]:
-    """An unsigned varint, and the place behind it."""
+    """Return an unsigned varint, and the position after it."""
     number = shift = 0
     while request[place] & 0x80:
         number |= (request[place] & 0x7F) << shift
@@ -94,12 +94,12 @@ def _number(request: memoryview, place: int) -> tuple[int, int]:
 
 
 class DrainingCluster(FakeCluster):
-    """One such broker, and a topic of `partition_count` partitions."""
+    """A cluster with one `DrainingBroker`."""
 
     broker_type = DrainingBroker
 
     def encoded_answer(self, indices: Sequence[int] | None = None) -> bytes:
-        """Success for these partitions; for every one in the order of a hash map, as Apache Kafka answers."""
+        """Encode success for these partitions, or for all in the order of a hash map, as Apache Kafka does."""
         if indices is None:
             every = range(self.topics[TOPIC])
             indices = Random(0).sample(every, len(every))
@@ -114,7 +114,7 @@ class DrainingCluster(FakeCluster):
 
 
 def _read_exactly(connection: socket.socket, target: memoryview) -> bool:
-    """False at the end of the stream."""
+    """Fill `target`. Return False at the end of the stream."""
     while target:
         count = connection.recv_into(target)
         if count == 0:
@@ -124,7 +124,7 @@ def _read_exactly(connection: socket.socket, target: memoryview) -> bool:
 
 
 class AnsweringCluster(DrainingCluster):
-    """The same with a broker that answers for the partitions of a request."""
+    """A cluster with one `AnsweringBroker`."""
 
     broker_type = AnsweringBroker
 
@@ -138,10 +138,10 @@ def _run(partition_count: int, answers_each: bool, pipe: Connection) -> None:
 
 @contextmanager
 def draining_broker(partition_count: int, *, answers_each: bool = False) -> Iterator[tuple[int, object]]:
-    """Its port, in a process of its own, and the id of the topic.
+    """Run a broker in a new process; yield its port and the id of the topic.
 
     Args:
-        answers_each: requests need not have a batch of every partition.
+        answers_each: a request may have batches of some partitions only.
     """
     ours, theirs = multiprocessing.Pipe()
     arguments = partition_count, answers_each, theirs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas that are full of sealed batches, and the time in which a sender empties one."""
+"""Arenas full of sealed batches, and the time in which a sender empties one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.accumulator import Accumulator
 BUFFER_MEMORY = 64 << 20
 VALUE_SIZE = 100
 RECORD_HEAD_SIZE = 10
-"""Bytes of a record beside its value, at most."""
-HEADER_ROOM = 128
+"""The most bytes of a record besides its value."""
+HEADER_SIZE_MAX = 128
 
 
 class Emptied(NamedTuple):
-    """The batches behind the first delivery, and the time that they took."""
+    """The batches after the first delivery, and the time for them."""
 
     batch_count: int
     elapsed: Elapsed
@@ -35,8 +35,8 @@ class Emptied(NamedTuple):
 def full_arena(
     batch_size: int, partition_count: int, buffer_memory: int = BUFFER_MEMORY, value_size: int = VALUE_SIZE
 ) -> Iterator[Arena]:
-    """Batches that are nearly full, the partitions in turn, until no buffer is left."""
-    record_count = (batch_size - HEADER_ROOM) // (value_size + RECORD_HEAD_SIZE)
+    """Yield an arena with nearly full batches, the partitions in turn, and without a free buffer."""
+    record_count = (batch_size - HEADER_SIZE_MAX) // (value_size + RECORD_HEAD_SIZE)
     with temporary_arena(buffer_memory=buffer_memory, batch_size=batch_size) as arena:
         with Accumulator(arena, max_block_ms=0) as accumulator:
             _fill(accumulator, [bytes(value_size)] * record_count, partition_count)
@@ -44,7 +44,7 @@ def full_arena(
 
 
 def _fill(accumulator: Accumulator, run: list[bytes], partition_count: int) -> None:
-    """Until no buffer is left."""
+    """Append until no buffer is free."""
     with contextlib.suppress(BufferExhaustedError):
         while True:
             for partition in range(partition_count):
@@ -52,15 +52,15 @@ def _fill(accumulator: Accumulator, run: list[bytes], partition_count: int) -> N
 
 
 def used_count(arena: Arena) -> int:
-    """Buffers that are not free."""
+    """Return the number of buffers that are not free."""
     return int(arena.geometry["slot_count"]) - arena.statistics().slots["FREE"]
 
 
 def emptied(arena: Arena, sink: Sink) -> Emptied:
-    """A sender delivers every batch.
+    """Let a sender deliver every batch.
 
-    The clock runs from the first delivery, when the sink has its connection and its topic, to the last completion: not
-    one round longer, for a sender that has nothing to do rests for a second.
+    The time runs from the first delivery, when the sink has its connection and its topic, to the last completion. There
+    is no further round, because a sender without work waits for a second.
     """
     with Sender(arena, sink, linger_ms=0) as sender:
         sender.open()

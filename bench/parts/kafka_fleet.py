@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers of one host that produce to Apache Kafka on the same host: through one arena, or each by a client of its own.
+"""Workers of one host that produce to Apache Kafka on the same host, through one arena or with a client each.
 
-A fleet is started once and asked for many runs, so that interpreters, connections and metadata are warm. A run is the
-same for everybody: keyed records of 100 bytes to one topic, then a flush. Time is taken from the first go to the last
-flush, and processor time (user and system) from every process of the client's side, the sender included, and from the
-broker by itself. The broker's own files tell the numbers of records and batches of the topic. The broker has the JVM
-options of kafka-server-start.sh, and deletes the records of a run when they are counted: what a disk cannot take in
-time would be measured else.
+A fleet is started once for many runs, so that interpreters, connections and metadata are warm. A run is the same for
+all: keyed records of 100 bytes to one topic, then a flush. The time runs from the start of the job to the last flush.
+Processor time (user and system) is that of all processes of the client's side, including the sender, and separately
+that of the broker. The numbers of records and batches are read from the broker's files. The broker has the JVM options
+of kafka-server-start.sh. The records of a run are deleted after they are counted, so that the disk is not measured.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from shmaccum.log.files.reader import LogReader
 KEYS = [b"key-%d" % number for number in range(256)]
 BATCH_SIZE = 16_384
 PACED_BURST = 5
-"""Records that a paced worker sends at once: an event of its own that makes several records."""
+"""Records that a paced worker sends at once, as an event that causes several records."""
 
 Send = Callable[[bytes], None]
 
@@ -44,10 +43,10 @@ class Job:
     """The work of each worker in a run.
 
     Attributes:
-        record_count: the number of records; 0: as many as it can send in `seconds`.
-        rate: records a second; 0: as fast as it can.
-        seconds: the time for which it sends where there is no number of records.
-        is_dry: a worker does everything but send.
+        record_count: the number of records. If it is 0, the worker sends as many as it can in `seconds`.
+        rate: records a second. If it is 0, the worker sends without a pause.
+        seconds: the time for which it sends if `record_count` is 0.
+        is_dry: a worker does everything except the send.
     """
 
     record_count: int = 0
@@ -59,18 +58,18 @@ class Job:
 # --- Apache Kafka
 
 SHORT_LIVED = {"segment_bytes": str(32 << 20), "file_delete_delay_ms": "0"}
-"""Of topics whose records are deleted."""
+"""The settings of topics whose records are deleted."""
 TIMEOUT_S = 60
-"""For an answer of the broker to us."""
+"""The time-out of a request to the broker."""
 
 
 def cluster() -> Any:
-    """The broker of all fleets."""
+    """Return the broker of all fleets."""
     return apache_kafka.cluster(has_kafkas_jvm=True)
 
 
 class Arrivals:
-    """The facts of one topic in the broker's files. Records that were counted are deleted."""
+    """The records of one topic in the broker's files. They are deleted after they were counted."""
 
     def __init__(self, topic: str) -> None:
         self._reader = LogReader(cluster().brokers[0].log_directory, verify_crc=False)
@@ -78,7 +77,7 @@ class Arrivals:
         self._offsets = [0] * PARTITION_COUNT
 
     def since_last(self) -> tuple[int, int]:
-        """Records and batches that came since the last look."""
+        """Return the numbers of records and batches since the last call."""
         records = batches = 0
         for partition, offset in enumerate(self._offsets):
             for batch in self._reader.partition(self._topic, partition).batches(offset):
@@ -92,7 +91,7 @@ class Arrivals:
         from confluent_kafka import TopicPartition
 
         ends = [TopicPartition(self._topic, *end) for end in enumerate(self._offsets)]
-        admin = cluster().admin()  # ends its requests when it is collected
+        admin = cluster().admin()  # its requests end when it is collected
         for deleted in admin.delete_records(ends).values():
             deleted.result(TIMEOUT_S)
 
@@ -101,14 +100,14 @@ class Arrivals:
 
 
 def core_wait_s(processes: Iterable[Any]) -> float:
-    """Seconds for which threads of these processes were ready and had no core; 0 where the kernel does not count."""
+    """Return the seconds that threads of these processes waited for a core, or 0 without schedstat."""
     return sum(_thread_wait_s(thread) for each in processes for thread in Path(f"/proc/{each.pid}/task").glob("*"))
 
 
 def _thread_wait_s(thread: Path) -> float:
     try:
         return int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    except OSError:  # it has ended meanwhile, or the kernel does not count
+    except OSError:  # it has ended, or the kernel does not count
         return 0.0
 
 
@@ -116,7 +115,7 @@ def _thread_wait_s(thread: Path) -> float:
 
 
 def produce(job: Job, send: Send) -> int:
-    """The work, the same for every client. Returns the number of records."""
+    """Do a job, the same for every client. Return the number of records."""
     if job.rate:
         return _produce_paced(job, send)
     if job.record_count:
@@ -143,11 +142,11 @@ def _produce_paced(job: Job, send: Send) -> int:
 
 
 def send_nothing(_key: bytes) -> None:
-    """The send of a dry job."""
+    """Replace the send in a dry job."""
 
 
 def serve_jobs(pipe: Connection, send: Send, flush: Callable[[], object]) -> None:
-    """Works for each job that comes through the pipe, and tells the number of records and the processor time."""
+    """Do each job from the pipe, and report the number of records and the processor time."""
     send(KEYS[0])
     flush()
     pipe.send("warm")
@@ -158,8 +157,8 @@ def serve_jobs(pipe: Connection, send: Send, flush: Callable[[], object]) -> Non
         pipe.send((count, time.process_time() - begin_cpu_s))
 
 
-def through_the_arena(pipe: Connection, topic: str, arena: str) -> None:
-    """A worker with shmaccum's producer."""
+def work_with_arena(pipe: Connection, topic: str, arena: str) -> None:
+    """Run a worker with shmaccum's producer."""
     from shmaccum import Producer
 
     producer = Producer(arena, linger_ms=LINGER_MS)
@@ -172,8 +171,8 @@ def through_the_arena(pipe: Connection, topic: str, arena: str) -> None:
     producer.close()
 
 
-def by_its_own_client(pipe: Connection, topic: str, options: dict[str, Any]) -> None:
-    """A worker with confluent-kafka's producer."""
+def work_with_client(pipe: Connection, topic: str, options: dict[str, Any]) -> None:
+    """Run a worker with confluent-kafka's producer."""
     import confluent_kafka
 
     producer = confluent_kafka.Producer(options)
@@ -181,7 +180,7 @@ def by_its_own_client(pipe: Connection, topic: str, options: dict[str, Any]) -> 
 
 
 def send_by_client(producer: Any, topic: str) -> Send:
-    """Sends as the documentation of confluent-kafka says: poll, and poll longer when the queue is full."""
+    """Return a send as the documentation of confluent-kafka recommends: poll, and poll longer if the queue is full."""
 
     def send(key: bytes) -> None:
         while not is_queued(key):
@@ -206,7 +205,7 @@ def _brokers() -> list[psutil.Process]:
 
 
 def cpu_s_of(processes: list[psutil.Process]) -> float:
-    """User and system time of processes since they began."""
+    """Return the user and system time of processes since their start."""
     times = [process.cpu_times() for process in processes]
     return sum(time.user + time.system for time in times)
 
@@ -228,13 +227,13 @@ class Workers:
             assert pipe.recv() == "warm"
 
     def work(self, job: Job) -> list[tuple[Any, ...]]:
-        """The answer of each worker, when all of them are through with the job."""
+        """Do a job in all workers, and return their reports."""
         for pipe in self._pipes:
             pipe.send(job)
         return [pipe.recv() for pipe in self._pipes]
 
     def close(self) -> None:
-        """Sends everybody home."""
+        """End the workers."""
         for pipe in self._pipes:
             with contextlib.suppress(OSError):
                 pipe.send(None)
@@ -243,7 +242,7 @@ class Workers:
 
 
 class Fleet:
-    """Workers that wait for runs, and the processes that work for them."""
+    """Workers that wait for runs, and their helper processes."""
 
     def __init__(self, topic: str, worker_count: int, target: Callable[..., None], extra: Any) -> None:
         cluster().create_topic(topic, PARTITION_COUNT, **SHORT_LIVED)
@@ -253,18 +252,18 @@ class Fleet:
         self._arrivals.since_last()
 
     def run(self, job: Job) -> Measurement:
-        """One run of everybody.
+        """Do one run with all workers.
 
         Raises:
-            RuntimeError: a record is missing, or came twice.
+            RuntimeError: a record is missing, or is there twice.
         """
         before_s, broker_before_s = cpu_s_of(self.helpers), cpu_s_of(_brokers())
         begin_s = time.perf_counter()
-        told = self._workers.work(job)
+        reports = self._workers.work(job)
         elapsed_s = time.perf_counter() - begin_s
-        cpu_s = sum(worker_cpu_s for _, worker_cpu_s in told) + cpu_s_of(self.helpers) - before_s
+        cpu_s = sum(worker_cpu_s for _, worker_cpu_s in reports) + cpu_s_of(self.helpers) - before_s
         broker_cpu_s = cpu_s_of(_brokers()) - broker_before_s
-        wanted = sum(count for count, _ in told)
+        wanted = sum(count for count, _ in reports)
         records, batches = self._arrivals.since_last()
         if records != wanted:
             raise RuntimeError(f"{wanted} records were flushed, and the broker has {records} of them")
@@ -280,34 +279,34 @@ class Fleet:
         }
 
     def pacing_cpu_us(self, job: Job) -> float:
-        """The processor time that a paced job costs its workers for each record, when nothing is sent."""
-        told = self._workers.work(replace(job, is_dry=True))
-        return float(sum(cpu_s for _, cpu_s in told) * 1e6 / sum(count for count, _ in told))
+        """Return the processor time per record of a paced job in which nothing is sent."""
+        reports = self._workers.work(replace(job, is_dry=True))
+        return float(sum(cpu_s for _, cpu_s in reports) * 1e6 / sum(count for count, _ in reports))
 
     def core_wait_s(self) -> float:
-        """Seconds for which threads of the client's side were ready and had no core, so far."""
+        """Return the seconds that threads of the client's side have waited for a core so far."""
         return core_wait_s([*self._workers.processes, *self.helpers])
 
     def _connection_count(self) -> int:
-        """Established ones to the broker, of all client processes."""
+        """Return the number of established connections of all client processes to the broker."""
         port = int(cluster().bootstrap.rpartition(":")[2])
         processes = [psutil.Process(worker.pid) for worker in self._workers.processes] + self.helpers
         found = [connection for process in processes for connection in process.net_connections("tcp")]
         return sum(each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port for each in found)
 
     def close(self) -> None:
-        """Sends everybody home."""
+        """End the workers."""
         self._workers.close()
 
 
 @contextlib.contextmanager
 def sender_of(arena: str, bootstrap: str, *settings: str) -> Iterator[psutil.Process]:
-    """A sender in a process of its own, with the fleet's linger and these settings."""
+    """Run a sender in a new process with the fleet's linger and these settings."""
     options = [part for setting in (f"linger_ms={LINGER_MS}ms", *settings) for part in ("--set", setting)]
     command = [sys.executable, "-m", "shmaccum.sender", arena, "--sink", f"kafka:{bootstrap}", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as sender:
         assert sender.stdout is not None
-        sender.stdout.read()  # closed when it is open
+        sender.stdout.read()  # the sender closes it when it is open
         try:
             yield psutil.Process(sender.pid)
         finally:
@@ -317,12 +316,12 @@ def sender_of(arena: str, bootstrap: str, *settings: str) -> Iterator[psutil.Pro
 
 @contextlib.contextmanager
 def arena_fleet(worker_count: int, batch_size: int = BATCH_SIZE, *settings: str) -> Iterator[Fleet]:
-    """Workers that share an arena; its sender has the connections, and these settings."""
+    """Yield workers that share an arena, whose sender has these settings."""
     with (
         temporary_arena(buffer_memory="32MiB", batch_size=batch_size) as arena,
         sender_of(arena.name, cluster().bootstrap, *settings) as sender,
     ):
-        fleet = Fleet(f"arena-{worker_count}-{batch_size}", worker_count, through_the_arena, arena.name)
+        fleet = Fleet(f"arena-{worker_count}-{batch_size}", worker_count, work_with_arena, arena.name)
         fleet.helpers.append(sender)
         try:
             yield fleet
@@ -332,11 +331,11 @@ def arena_fleet(worker_count: int, batch_size: int = BATCH_SIZE, *settings: str)
 
 @contextlib.contextmanager
 def client_fleet(worker_count: int, **options: Any) -> Iterator[Fleet]:
-    """Workers that have a confluent-kafka producer each."""
+    """Yield workers with a confluent-kafka producer each."""
     shared = {"bootstrap.servers": cluster().bootstrap, "linger.ms": LINGER_MS, "enable.idempotence": True}
     fleet_options = {**shared, "acks": "all", "log_level": 0, **options}
     topic = "-".join(["clients", str(worker_count), *map(str, options.values())])
-    fleet = Fleet(topic, worker_count, by_its_own_client, fleet_options)
+    fleet = Fleet(topic, worker_count, work_with_client, fleet_options)
     try:
         yield fleet
     finally:

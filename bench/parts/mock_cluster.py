@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""librdkafka's mock cluster: a broker in C that takes what any client sends and keeps little of it."""
+"""librdkafka's mock cluster: a broker in C that accepts records of any client and stores few of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TIMEOUT_S = 30
 
 def _run(pipe: Connection) -> None:
     options = {"test.mock.num.brokers": 1, "bootstrap.servers": "ignored", "log_level": 0}
-    keeper = load("confluent_kafka", "confluent-kafka").Producer(options)
-    (broker,) = keeper.list_topics(timeout=TIMEOUT_S).brokers.values()
+    owner = load("confluent_kafka", "confluent-kafka").Producer(options)
+    (broker,) = owner.list_topics(timeout=TIMEOUT_S).brokers.values()
     pipe.send(f"{broker.host}:{broker.port}")
     with contextlib.suppress(EOFError):
         pipe.recv()
@@ -25,16 +25,16 @@ def _run(pipe: Connection) -> None:
 
 @cache
 def mock_cluster() -> str:
-    """host:port of its only broker, which has a process of its own for this one's lifetime.
+    """Start a cluster in a new process for the lifetime of this one. Return HOST:PORT of its only broker.
 
     Raises:
         UnavailableError: confluent-kafka is not installed.
     """
-    load("confluent_kafka", "confluent-kafka")  # an importer that misses it is told here, not by a process that dies
+    load("confluent_kafka", "confluent-kafka")  # raises here, and not in the new process
     mine, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(theirs,), daemon=True)
     process.start()
     theirs.close()
-    atexit.register(mine.close)  # and keeps it open
+    atexit.register(mine.close)  # and keeps it open until then
     bootstrap: str = mine.recv()
     return bootstrap

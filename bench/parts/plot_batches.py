@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m bench.parts.plot_batches TARGET.png``: how full batches are, by the number of workers that share the
-arena.
+"""``python -m bench.parts.plot_batches TARGET.png`` draws the records per batch by the number of workers.
 
-Needs ``pip install matplotlib`` (the extra ``plot``). Each worker sends 1,000 records a second at moments of its own.
+It needs matplotlib (the extra ``plot``). Each worker sends 1,000 records a second at moments of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ DPI = 80
 
 
 def measure() -> dict[str, list[float]]:
-    """Median records per batch for each number of workers, of both."""
+    """Return the median records per batch for each number of workers, for both designs."""
     found: dict[str, list[float]] = {"one arena for all (shmaccum)": [], "a producer each (confluent-kafka)": []}
     for count in WORKER_COUNTS:
         fleets = (arena_fleet(count), client_fleet(count, **{"batch.size": BATCH_SIZE}))
@@ -33,7 +32,7 @@ def measure() -> dict[str, list[float]]:
 
 
 def draw(found: dict[str, list[float]], target: Path) -> None:
-    """A line for each."""
+    """Draw a line for each design."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -54,7 +53,7 @@ def draw(found: dict[str, list[float]], target: Path) -> None:
 
 
 def main() -> None:
-    """Measures and draws."""
+    """Measure and draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", type=Path, metavar="TARGET.png")
     target = parser.parse_args().target

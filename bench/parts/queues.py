@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of bytes between processes, of any product: each is a contender in every work that it can do."""
+"""Queues of bytes between processes: a product is a contender in every work that it supports."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ JOIN_TIMEOUT_S = 60
 
 
 class Queue(abc.ABC):
-    """One queue, made in the process that measures; those of a round are forked from it and open its ends."""
+    """One queue, created in the measuring process. The processes of a round are forked from it and open its ends."""
 
     @abc.abstractmethod
     def open_sender(self) -> AbstractContextManager[Send]:
-        """The end that sends, in a process that does."""
+        """Open the sending end in a sending process."""
 
     def open_many_sender(self) -> AbstractContextManager[SendMany]:
-        """The same for calls of many."""
+        """Open the sending end for calls of many records."""
         raise NotImplementedError
 
     @abc.abstractmethod
     def open_taker(self) -> AbstractContextManager[Take]:
-        """The end that takes; a call waits for a record, for a while, and answers all that it takes at once."""
+        """Open the receiving end. A call waits for a record, and returns all records that it reads at once."""
 
-    def close(self) -> None:  # noqa: B027 # not everybody has to
-        """Gives back what it has outside of the processes' memory."""
+    def close(self) -> None:  # noqa: B027 # optional
+        """Release resources outside of the memory of processes."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,9 @@ class Product:
     Attributes:
         name: of the product.
         make: a queue for a round.
-        calls: by work (``send``, ``send_many``, ``drained``, ``latency``) the name of the call that does it; works that
-            are not in here are not done.
-        record_count: of a round of ``send``.
-        call_size: records of a call of many.
+        calls: the name of the call for each supported work (``send``, ``send_many``, ``drained``, ``latency``).
+        record_count: the number of records in a round of ``send``.
+        call_size: the number of records in a call of many.
     """
 
     name: str
@@ -67,7 +66,7 @@ class Product:
     call_size: int = 1000
 
     def works(self) -> dict[str, Callable[[], list[Contender]]]:
-        """The parts that a module of ``bench.peers`` offers."""
+        """Return the `WORKS` of a module of ``bench.peers``."""
         return {work: self._contenders(work) for work in self.calls}
 
     def _contenders(self, work: str) -> Callable[[], list[Contender]]:
@@ -84,12 +83,12 @@ class Product:
             queue.close()
 
 
-# --- one process sends, one beside it takes
+# --- one process sends, another one receives
 
 
 def _send(product: Product, queue: Queue) -> Measurement:
     count = product.record_count
-    with _taken_beside(_take_count, queue, count) as taker, queue.open_sender() as send:
+    with _receiver(_take_count, queue, count) as taker, queue.open_sender() as send:
         stopwatch = Stopwatch()
         for _ in range(count):
             send(VALUE)
@@ -102,7 +101,7 @@ def _send_many(product: Product, queue: Queue) -> Measurement:
     call = [VALUE] * product.call_size
     call_count = product.record_count // len(call)
     count = call_count * len(call)
-    with _taken_beside(_take_count, queue, count) as taker, queue.open_many_sender() as send_many:
+    with _receiver(_take_count, queue, count) as taker, queue.open_many_sender() as send_many:
         stopwatch = Stopwatch()
         for _ in range(call_count):
             send_many(call)
@@ -117,12 +116,12 @@ def _take_count(queue: Queue, count: int, result: Connection) -> None:
         while count > 0:
             count -= len(take())
         result.send(None)
-        # A sending process may have to stay until all is taken, and a taking one until the sending one has gone.
+        # Some senders must live until all records are read, and some readers until the sender has ended.
         result.recv()
 
 
 def _latency(_product: Product, queue: Queue) -> Measurement:
-    with _taken_beside(_take_ages, queue, PACED_COUNT) as taker, queue.open_sender() as send:
+    with _receiver(_take_ages, queue, PACED_COUNT) as taker, queue.open_sender() as send:
         send_paced(send, PACED_COUNT)
         return percentiles(taker.recv())
 
@@ -138,8 +137,8 @@ def _take_ages(queue: Queue, count: int, result: Connection) -> None:
 
 
 @contextmanager
-def _taken_beside(work: Callable[[Queue, int, Connection], None], queue: Queue, count: int) -> Iterator[Connection]:
-    """A process that opens the taking end, says so, does its work, answers, and stays until the block's end."""
+def _receiver(work: Callable[[Queue, int, Connection], None], queue: Queue, count: int) -> Iterator[Connection]:
+    """Run a process that opens the receiving end, works, reports, and lives until the end of the block."""
     mine, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=work, args=(queue, count, theirs), daemon=True)
     process.start()
@@ -149,14 +148,14 @@ def _taken_beside(work: Callable[[Queue, int, Connection], None], queue: Queue, 
     mine.send(None)
     process.join(JOIN_TIMEOUT_S)
     if process.exitcode != 0:
-        raise RuntimeError(f"the process that takes ended with {process.exitcode}")
+        raise RuntimeError(f"the receiving process ended with {process.exitcode}")
 
 
-# --- two processes send, this one takes
+# --- two processes send, this one receives
 
 
 def _drained(product: Product, queue: Queue) -> Measurement:
-    """Senders stay until all is taken: with some, what was sent goes with its sender."""
+    """Measure two senders. They live until all records are read: some products lose them with the sender."""
     call_count = product.record_count // product.call_size
     record_count = call_count * product.call_size * PRODUCER_COUNT
     is_taken = multiprocessing.get_context("fork").Event()
@@ -167,7 +166,7 @@ def _drained(product: Product, queue: Queue) -> Measurement:
 
 
 def _counted(take: Take, left: int, on_last: Callable[[], None]) -> Callable[[], tuple[int, int]]:
-    """Tells when the last record was taken."""
+    """Return a `take` that calls `on_last` after the last record."""
 
     def take_piece() -> tuple[int, int]:
         nonlocal left

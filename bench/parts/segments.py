@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that questions about the segment log share: a folder in memory, and batches as the log takes them."""
+"""Parts of questions about the segment log: a folder in memory, and batches for the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TMPFS = "/dev/shm"
 
 @dataclass(slots=True)
 class FullBatch:
-    """The fields of a WireBatch that the log needs."""
+    """The fields of a WireBatch that the log reads."""
 
     buffers: tuple[memoryview, ...]
     size: int
@@ -30,7 +30,7 @@ class FullBatch:
 
 @contextmanager
 def tmpfs_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards, and no garbage collection in between."""
+    """Yield a temporary folder, without garbage collection meanwhile."""
     gc.collect()
     gc.disable()
     try:
@@ -41,5 +41,5 @@ def tmpfs_folder() -> Iterator[Path]:
 
 
 def lasting_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder that is gone with the process."""
+    """Return a folder that is removed at the end of the process."""
     return tempfile.TemporaryDirectory(dir=TMPFS, prefix=f"{new_name()}-")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work "send": records of 100 bytes, one by one, through whatever takes a topic, a value and perhaps a key."""
+"""The work "send": records of 100 bytes, one by one, by a function of topic, value and optional key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = [b"key-%05d" % number for number in range(1000)]
 
 
 def send_plain(send: Callable[..., object], record_count: int = RECORD_COUNT) -> Measurement:
-    """All of them without a key."""
+    """Send all records without a key."""
     stopwatch = Stopwatch()
     for _ in range(record_count):
         send(TOPIC, VALUE)
@@ -23,7 +23,7 @@ def send_plain(send: Callable[..., object], record_count: int = RECORD_COUNT) ->
 
 
 def send_keyed(send: Callable[..., object], record_count: int = RECORD_COUNT) -> Measurement:
-    """All of them, with a thousand keys in turn."""
+    """Send all records with a thousand keys in turn."""
     stopwatch = Stopwatch()
     for _ in range(record_count // len(KEYS)):
         for key in KEYS:
@@ -32,7 +32,7 @@ def send_keyed(send: Callable[..., object], record_count: int = RECORD_COUNT) ->
 
 
 def per_record(elapsed: Elapsed, record_count: int = RECORD_COUNT) -> Measurement:
-    """The figures of this work."""
+    """Return the figures of this work."""
     return {
         "ns_per_record": elapsed.wall_s * 1e9 / record_count,
         "cpu_ns_per_record": elapsed.cpu_s * 1e9 / record_count,

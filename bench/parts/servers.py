@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A served log and Apache Kafka as processes beside each other, and a client that asks both for the same bytes.
+"""A served log and Apache Kafka as processes, and a client that fetches the same bytes from both.
 
 Kafka's JVM has the options of kafka-server-start.sh. Both servers have the same batches of 100-byte records in one
-partition, produced by the same requests, and both have them in the page cache. The client reads answers into one buffer
-and looks at nothing but their sizes, so it costs both the same.
+partition, produced by the same requests, in the page cache. The client reads responses into one buffer and parses only
+their sizes, so its cost is the same for both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ START_TIMEOUT_S = 60.0
 LOOPBACK = "127.0.0.1"
 PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS = 0, 1, 18, 19
 FETCH_VERSION = 12
-"""The last version that names topics by their names."""
+"""The last version with topic names."""
 ANY_OFFSET = 0x1122334455667788
 SIZE = struct.Struct(">i")
 OFFSET = struct.Struct(">q")
@@ -59,32 +59,32 @@ class Server:
     process: psutil.Process
 
     def cpu_s(self) -> float:
-        """Seconds of processor time that the server has used."""
+        """Return the processor time of the server in seconds."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
 
 Starter = Callable[[], Server]
-"""Starts a server, or answers the one that runs."""
+"""Start a server, or return the running one."""
 
 
 # --- the servers
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has now."""
+    """Return a port of the loopback that is not in use."""
     with socket.create_server((LOOPBACK, 0)) as probe:
         port: int = probe.getsockname()[1]
     return port
 
 
 def served_command(folder: str | Path, port: int, *more: str) -> list[str]:
-    """The command line of ``shmaccum serve``."""
+    """Return the command line of ``shmaccum serve``."""
     return [sys.executable, "-m", "shmaccum", "serve", str(folder), "--listen", f"{LOOPBACK}:{port}", "-q", *more]
 
 
 def wait_until_served(address: str) -> None:
-    """Until a server answers its first request.
+    """Wait until a server responds to a request.
 
     Raises:
         TimeoutError: it did not.
@@ -97,12 +97,12 @@ def wait_until_served(address: str) -> None:
             if client.recv(SIZE.size):
                 return
         time.sleep(0.005)
-    raise TimeoutError(f"the server at {address} did not answer within {START_TIMEOUT_S:g} s")
+    raise TimeoutError(f"the server at {address} did not respond within {START_TIMEOUT_S:g} s")
 
 
 @cache
 def served_log() -> Server:
-    """``shmaccum serve --writable``, for this process's lifetime."""
+    """Run ``shmaccum serve --writable`` for the lifetime of this process."""
     folder = tempfile.mkdtemp(prefix="shmaccum-bench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     address = f"{LOOPBACK}:{(port := free_port())}"
@@ -121,10 +121,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @cache
 def apache_kafka() -> Server:
-    """Apache Kafka, for this process's lifetime.
+    """Run Apache Kafka for the lifetime of this process.
 
     Raises:
-        UnavailableError: Kafka cannot be had here.
+        UnavailableError: Kafka is not available.
     """
     running = cluster(has_kafkas_jvm=True)
     (broker,) = running.brokers
@@ -133,7 +133,7 @@ def apache_kafka() -> Server:
 
 
 def kafka_version() -> str:
-    """The version of Kafka, with the options of its JVM."""
+    """Return the version of Kafka with the options of its JVM."""
     from tests.kafka.distribution import KAFKAS_JVM, version
 
     return f"Apache Kafka {version()}, java {' '.join(KAFKAS_JVM)}"
@@ -144,17 +144,17 @@ def kafka_version() -> str:
 
 @cache
 def batch() -> tuple[bytes, int]:
-    """A record batch of nearly `BATCH_SIZE` bytes, and its number of records."""
+    """Return a record batch of nearly `BATCH_SIZE` bytes, and its number of records."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, BATCH_SIZE)
     count = 0
-    now_ms = int(time.time() * 1000)  # Kafka's retention deletes records of former years
+    now_ms = int(time.time() * 1000)  # Kafka's retention deletes old records
     while builder.append(count, now_ms, None, VALUE, []) is not None:
         count += 1
     return bytes(builder.build()), count
 
 
 def _with_topic(server: Server) -> Server:
-    """The server with a topic of one partition."""
+    """Create a topic of one partition, and return the server."""
     topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     with ClientConnection(server.address) as client:
         client.ask(CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 30_000, "validate_only": False})
@@ -163,7 +163,7 @@ def _with_topic(server: Server) -> Server:
 
 @cache
 def filled(start: Starter) -> Server:
-    """The server, after `LOG_SIZE` bytes were produced: the same batch again and again."""
+    """Produce the same batch until the log has `LOG_SIZE` bytes, and return the server."""
     records, _ = batch()
     data = {"name": TOPIC, "partition_data": [{"index": 0, "records": records}]}
     produce = {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": [data]}
@@ -173,7 +173,7 @@ def filled(start: Starter) -> Server:
         while left:
             answer = client.ask(PRODUCE, 7, produce)
             error = answer.responses[0].partition_responses[0].error_code
-            left -= error == 0  # the leader of a new topic is not there at once
+            left -= error == 0  # a new topic has no leader at first
     return server
 
 
@@ -182,11 +182,11 @@ def filled(start: Starter) -> Server:
 
 @final
 class FetchClient:
-    """Fetches one partition over and over, from its beginning to its end.
+    """Fetches one partition repeatedly, from its beginning to its end.
 
     Args:
-        server: the server to ask, with a full log (`filled`).
-        fetch_size: the most bytes of an answer.
+        server: a server with a full log (`filled`).
+        fetch_size: the most bytes of a response.
     """
 
     def __init__(self, server: Server, fetch_size: int) -> None:
@@ -202,13 +202,13 @@ class FetchClient:
         self._offset = 0
 
     def ask(self) -> None:
-        """Sends the next request."""
+        """Send the next request."""
         OFFSET.pack_into(self._request, self._place, self._offset)
         self._offset = self._offset + self._step if self._offset + self._step <= self._end else 0
         self.socket.sendall(self._request)
 
     def take(self) -> int:
-        """Reads an answer; its bytes.
+        """Read a response, and return its size.
 
         Raises:
             RuntimeError: it has no records.
@@ -220,7 +220,7 @@ class FetchClient:
         while received < size:
             received += self._receive(received)
         if size < len(VALUE):
-            raise RuntimeError(f"an answer of {size} bytes has no records")
+            raise RuntimeError(f"a response of {size} bytes has no records")
         return size
 
     def _receive(self, received: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that questions about Spark share: a session, and peers that do only the work that Spark forces on all."""
+"""Parts of questions about Spark: a session, and peers that do only the work that Spark requires."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from setup import ROOT
 from shmaccum.spark.columns import source_schema
 
 
-class Dropping(DataSourceArrowWriter):
-    """Takes Arrow batches and drops them."""
+class DroppingWriter(DataSourceArrowWriter):
+    """Discards Arrow batches."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """One task."""
+        """Run one task."""
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
 
-class Prebuilt(DataSourceReader):
-    """Gives one record batch again and again.
+class PrebuiltReader(DataSourceReader):
+    """Returns one record batch repeatedly.
 
     Args:
-        row_count: the rows of all partitions together.
-        is_copied: each time in memory of its own, as whatever is read is.
+        row_count: the number of rows of all partitions together.
+        is_copied: copy the batch each time, as a batch that is read has memory of its own.
     """
 
     def __init__(self, row_count: int, *, is_copied: bool) -> None:
@@ -48,11 +48,11 @@ class Prebuilt(DataSourceReader):
         self._is_copied = is_copied
 
     def partitions(self) -> list[InputPartition]:
-        """As many as the log has."""
+        """Return as many partitions as the log has."""
         return [InputPartition(number) for number in range(TASK_COUNT)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """One task."""
+        """Run one task."""
         count = ROWS_PER_RECORD_BATCH
         numbers = list(range(count))
         columns = [
@@ -72,7 +72,7 @@ class Prebuilt(DataSourceReader):
 
 
 def _copied(batch: Any) -> Any:
-    """The same in new buffers."""
+    """Copy a record batch into new buffers."""
     arrays = []
     for column in batch.columns:
         buffers = [buffer and pa.py_buffer(buffer.to_pybytes()) for buffer in column.buffers()]
@@ -81,33 +81,33 @@ def _copied(batch: Any) -> Any:
 
 
 class PeerSource(DataSource):
-    """Both of them, as ``format("peer")``; with the options ``isCopied`` and ``rowCount``, which are of the source."""
+    """The source and the sink ``format("peer")``. The source has the options ``isCopied`` and ``rowCount``."""
 
     @classmethod
     def name(cls) -> str:
-        """The contents of ``format(...)``."""
+        """Return the argument of ``format(...)``."""
         return "peer"
 
     def schema(self) -> Any:
-        """That of the Kafka connector."""
+        """Return the schema of the Kafka connector."""
         return source_schema(has_headers=False)
 
-    def reader(self, schema: Any) -> Prebuilt:  # noqa: ARG002 - Spark's interface
-        """The rows of the source."""
-        return Prebuilt(int(self.options["rowCount"]), is_copied="isCopied" in self.options)
+    def reader(self, schema: Any) -> PrebuiltReader:  # noqa: ARG002 - Spark's interface
+        """Return the reader of the source."""
+        return PrebuiltReader(int(self.options["rowCount"]), is_copied="isCopied" in self.options)
 
-    def writer(self, schema: Any, overwrite: bool) -> Dropping:  # noqa: ARG002 - Spark's interface
-        """The rows of the sink."""
-        return Dropping()
+    def writer(self, schema: Any, overwrite: bool) -> DroppingWriter:  # noqa: ARG002 - Spark's interface
+        """Return the writer of the sink."""
+        return DroppingWriter()
 
 
 @cache
 def rows(count: int = ROW_COUNT, times: int = 1) -> Any:
-    """A frame of a key and a value, `VALUE_SIZE` bytes, whose rows lie in Spark's memory.
+    """Return a frame of a key and a value of `VALUE_SIZE` bytes, cached in Spark's memory.
 
     Args:
-        count: the number of rows that lie there.
-        times: so often the frame has each of them.
+        count: the number of cached rows.
+        times: how often the frame has each of them.
     """
     if times > 1:
         return rows(count).selectExpr("key", "value", f"explode(sequence(1, {times})) number").drop("number")
@@ -119,7 +119,7 @@ def rows(count: int = ROW_COUNT, times: int = 1) -> Any:
 
 @cache
 def session() -> Any:
-    """``local[2]``, ours and the peers registered."""
+    """Return a session with ``local[2]`` in which shmaccum and the peers are registered."""
     import shmaccum.spark
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work "drained": two processes bring records of 100 bytes to a third; the clock runs from their start."""
+"""The work "drained": two processes send records of 100 bytes to a third one. The time runs from their start."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ VALUE = bytes(100)
 FIGURES = (
     Figure("records_per_s", "M records/s", 1e-6, "higher"),
     Figure("cpu_per_record_s", "ns", 1e9, "lower", "processor time of all three processes, per record"),
-    Figure("taker_cpu_share", "cores", 1, "lower", "that the taker keeps busy"),
-    Figure("taker_cpu_per_piece_s", "µs", 1e6, "lower", "processor time of the taker, per batch or chunk"),
+    Figure("taker_cpu_share", "cores", 1, "lower", "cores that the receiver uses"),
+    Figure("taker_cpu_per_piece_s", "µs", 1e6, "lower", "processor time of the receiver, per batch or chunk"),
 )
 
 
 def forked(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> list[BaseProcess]:
-    """A process for each, not started."""
+    """Return a process for each tuple of arguments, not started."""
     context = multiprocessing.get_context("fork")
     return [context.Process(target=work, args=each) for each in arguments]
 
 
 Take = Callable[[], tuple[int, int]]
-"""Takes some: how many records, and how many pieces (batches, chunks) they came in."""
+"""Read some records. Return the number of records, and of the batches or chunks that contained them."""
 
 
 def taken(producers: Sequence[BaseProcess], take: Take, record_count: int) -> Measurement:
-    """Starts the producers, and takes until all records came."""
+    """Start the producers, and read until all records have arrived."""
     stopwatch = Stopwatch()
     for producer in producers:
         producer.start()
@@ -53,7 +53,7 @@ def taken(producers: Sequence[BaseProcess], take: Take, record_count: int) -> Me
 
 
 def _joined_cpu_s(producers: Sequence[BaseProcess]) -> float:
-    """Processor time that they used, start and end included."""
+    """Return the processor time of the producers, including start and end."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for producer in producers:
         producer.join()

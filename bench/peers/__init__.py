@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products that do the same work, or a part of it; each set up as its own documentation recommends for throughput.
+"""Products that do the same work or a part of it, each configured as its documentation recommends for throughput.
 
-A module is one product and has ``WORKS``: by name of the work, what makes its contenders. A work is the same for
-everybody, records of 100 bytes, so that any question can ask for all that do it:
+A module is one product. Its ``WORKS`` has a function for each work, which returns contenders. A work is the same for
+all products and has records of 100 bytes:
 
 =========  =========================================================================================================
-send       one process queues 400,000 records one by one, somebody takes them: ``ns_per_record``, ``cpu_ns_per_record``
+send       one process queues 400,000 records one by one, another reads them: ``ns_per_record``, ``cpu_ns_per_record``
 send_many  the same in calls of 10,000, or of what the product recommends: ``records_per_s``, ``cpu_ns``
-drained    two processes to a third that takes them all: ``records_per_s``, ``cpu_per_record_s`` of all three
-append     one append after the other from a compiled language, a consumer beside it: ``records_per_s``
-kafka      one process sends to Apache Kafka until all is acknowledged: ``records_per_s``, ``cpu_per_record_s``
-latency    from a send to the moment another process has the record, paced: ``p50_ns``, ``p99_ns``, ``p999_ns``
+drained    two processes send, a third one reads: ``records_per_s``, ``cpu_per_record_s`` of all three
+append     one append after the other from a compiled language, with a consumer: ``records_per_s``
+kafka      one process sends to Apache Kafka until all records are acknowledged: ``records_per_s``, ``cpu_per_record_s``
+latency    paced sends, until another process has the record: ``p50_ns``, ``p99_ns``, ``p999_ns``
 =========  =========================================================================================================
 """
 
@@ -26,7 +26,7 @@ Works = dict[str, Callable[[], list[Contender]]]
 
 
 def of(work: str) -> list[Contender]:
-    """Everybody who does it, in the order of the products' names."""
+    """Return all contenders of a work, in the order of the products' names."""
     modules = (importlib.import_module(f"{__name__}.{name}") for name in sorted(_names()))
     return [contender for module in modules if work in module.WORKS for contender in module.WORKS[work]()]
 

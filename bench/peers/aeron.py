@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aeron IPC in Java: offers into a log buffer in shared memory, one or two threads, and one that polls.
+"""Aeron IPC in Java: one or two threads offer into a log buffer in shared memory, and one polls.
 
-Its processes would map the same buffers; in one JVM, as in its own samples, it is as fast as it can be.
+Its processes would map the same buffers. It is fastest in one JVM, as in its own samples.
 """
 
 from __future__ import annotations

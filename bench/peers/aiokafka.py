@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""aiokafka: `send` awaited record by record, and the batches of `create_batch` that it recommends for throughput.
+"""aiokafka: `send` awaited record by record, and `create_batch`, which it recommends for throughput.
 
-A mock cluster takes what it sends.
+It sends to a mock cluster.
 """
 
 from __future__ import annotations

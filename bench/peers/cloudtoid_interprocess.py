@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cloudtoid-interprocess: a ring of bytes in shared memory, known by a name; written in Rust, used from Python.
+"""cloudtoid-interprocess: a named ring of bytes in shared memory, written in Rust, used from Python.
 
-A send says False where the ring is full. The ring holds a whole round of single sends, so that they need not ask; calls
-of many are repeated for what did not fit.
+A send returns False if the ring is full. The ring has space for a whole round of single sends, so their result is
+ignored. Calls of many are repeated for the records that did not fit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bench.parts.queues import Product, Queue, Send, SendMany, Take
 CAPACITY = 64 << 20
 RECEIVE_TIMEOUT_S = 10
 TAKE_MAX = 100
-NAP_S = 0.0001
+RETRY_S = 0.0001
 
 
 class Interprocess(Queue):
-    """One ring: the first process that opens an end of it makes it, the last one that closes an end removes it."""
+    """One ring. The first process that opens an end creates it, the last one that closes an end removes it."""
 
     def __init__(self) -> None:
         self._module = load("cloudtoid_interprocess", "cloudtoid-interprocess")
@@ -42,7 +42,7 @@ class Interprocess(Queue):
             def send_all(records: list[bytes]) -> None:
                 sent = try_send_batch(records)
                 while sent < len(records):
-                    time.sleep(NAP_S)
+                    time.sleep(RETRY_S)
                     sent += try_send_batch(records[sent:])
 
             yield send_all
@@ -54,7 +54,7 @@ class Interprocess(Queue):
 
             def take() -> list[bytes]:
                 first = receive(timeout=RECEIVE_TIMEOUT_S)
-                assert first is not None, "nothing came: a record was refused"
+                assert first is not None, "no record arrived: one was rejected"
                 records = [first]
                 while len(records) < TAKE_MAX and (record := try_receive()) is not None:
                     records.append(record)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""confluent-kafka (librdkafka). It has no broker to talk to here: `produce` only queues, which can be compared.
+"""confluent-kafka (librdkafka). Without a broker, `produce` only adds to a queue, which is compared with a send.
 
-Its queue is emptied between rounds. Nothing its documentation recommends for throughput (linger.ms, batch.size,
-compression) acts on queueing; the queue is made large enough for a round, so that it never says it is full. With a mock
-cluster that takes what it sends, librdkafka's own thread works beside.
+The queue is emptied between rounds. The options that its documentation recommends for throughput (linger.ms,
+batch.size, compression) do not affect the queue. It is large enough for a round, so it is never full. With a mock
+cluster, librdkafka's own thread sends meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.parts.sending import RECORD_COUNT, VALUE, send_keyed, send_plain
 NOWHERE = "127.0.0.1:1"
 CALL_SIZE = 10_000
 GUARANTEES = Guarantees(record="copy", order="partition", checksum="none", kill="lost")
-"""Checksums are computed when it sends."""
+"""It computes checksums when it sends."""
 
 
 def _module() -> Any:
@@ -92,7 +92,7 @@ def _to_kafka(**options: Any) -> Callable[[], Measurement]:
 
 
 def _kafka() -> list[Contender]:
-    """With the batches that everybody has, and with its own: its default is best for its throughput."""
+    """Return a contender with the common batch size, and one with its default, which is best for its throughput."""
     return [
         _contender("produce", _to_kafka(**{"batch.size": BATCH_SIZE})),
         _contender("produce, batch.size 1 MB", _to_kafka()),

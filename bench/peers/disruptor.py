@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LMAX Disruptor in Java: between threads of one process, without encoding: the cost of the best hand-over."""
+"""LMAX Disruptor in Java passes records between threads of one process without encoding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""faster-fifo: a ring in memory that is inherited. Its documentation recommends `put_many` and `get_many`.
+"""faster-fifo: a ring in inherited memory. Its documentation recommends `put_many` and `get_many`.
 
-Records are bytes, so that nothing needs pickling: its own serializers are replaced as the documentation shows.
+Records are bytes, so the serializers are replaced as the documentation shows, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _as_it_is(record: bytes) -> bytes:
 
 
 class FasterFifo(Queue):
-    """One queue; all its ends are the object itself."""
+    """One queue. The object itself is both ends."""
 
     def __init__(self) -> None:
         module = load("faster_fifo", "faster-fifo")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floors: no product can be faster. Floors that belong to one question only are in that question."""
+"""The floors: no product can be faster. The floor of a single question is in its module."""
 
 from __future__ import annotations
 

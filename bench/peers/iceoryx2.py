@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """iceoryx2 from Python: publish and subscribe through shared memory, as its examples with data of dynamic size do.
 
-A sample is loaned, the record copied into it, and sent; the subscriber has room for thousands, and publishers wait
-where it has none, so that nothing is lost.
+A publisher borrows a sample, copies the record into it, and sends it. The subscriber has space for thousands, and
+publishers wait if it has none, so that no record is lost.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bench.parts.sending import VALUE
 SAMPLE_COUNT = 8192
 PUBLISHER_COUNT_MAX = 4
 TAKE_MAX = 100
-NAP_S = 0.00002
+IDLE_WAIT_S = 0.00002
 
 
 class Iceoryx2(Queue):
-    """A service with a directory of its own for what iceoryx2 keeps beside the memory."""
+    """A service with a directory for the files of iceoryx2."""
 
     def __init__(self) -> None:
         self._module = load("iceoryx2", "iceoryx2")
@@ -58,10 +58,10 @@ class Iceoryx2(Queue):
         with self._service() as service:
             builder = service.publisher_builder().initial_max_slice_len(len(VALUE))
             publisher = builder.backpressure_strategy(self._module.BackpressureStrategy.RetryUntilDelivered).create()
-            loan, copy = publisher.loan_slice_uninit, ctypes.memmove
+            borrow, copy = publisher.loan_slice_uninit, ctypes.memmove
 
             def send(record: bytes) -> None:
-                sample = loan(len(record))
+                sample = borrow(len(record))
                 copy(sample.payload_ptr, record, len(record))
                 sample.assume_init().send()
 
@@ -83,7 +83,7 @@ class Iceoryx2(Queue):
                     records.append(copy(sample.payload_ptr, len(VALUE)))
                     sample.delete()
                 if not records:
-                    time.sleep(NAP_S)
+                    time.sleep(IDLE_WAIT_S)
                 return records
 
             yield take

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Kafka's producer, in Java: `RecordAccumulator.append`, which shmaccum's core is modelled on, and the whole.
+"""Apache Kafka's producer in Java: `RecordAccumulator.append`, the model of shmaccum's core, and the whole producer.
 
-The whole is measured by its own ``kafka-producer-perf-test``, with the options of its script for the JVM. It counts
-from the first send to the last ack itself: the JVM's start is not in it, its warming up is.
+Its own ``kafka-producer-perf-test`` measures the whole producer, with the JVM options of its script. The figure runs
+from the first send to the last ack. It excludes the JVM's start and includes its warm-up.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TOTAL = re.compile(r"^\d+ records sent, ([\d.]+) records/sec .* 99\.9th\.$", re.
 
 
 def total_records_per_s(output: str) -> float:
-    """The line that ``kafka-producer-perf-test`` says at its end, after a line every five seconds.
+    """Return the total that ``kafka-producer-perf-test`` prints at its end.
 
     Raises:
-        ValueError: it did not come to an end.
+        ValueError: the output has no total.
     """
     match = TOTAL.search(output)
     if match is None:
-        raise ValueError(f"no total in what kafka-producer-perf-test says: {output[-500:]}")
+        raise ValueError(f"no total in the output of kafka-producer-perf-test: {output[-500:]}")
     return float(match[1])
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kafka-python: `send` from one thread, with larger batches and a linger as its documentation recommends.
 
-A mock cluster takes what it sends. It cannot read that cluster's refusal of the newest question for versions, so it is
-told which broker it talks to.
+It sends to a mock cluster. It cannot parse that cluster's rejection of the newest ApiVersions request, so `api_version`
+names the version.
 """
 
 from __future__ import annotations

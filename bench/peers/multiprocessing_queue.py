@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multiprocessing.Queue of the standard library: pickles go through a pipe, which a thread of each sender fills."""
+"""multiprocessing.Queue of the standard library: a thread of each sender writes pickles to a pipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.parts.queues import Product, Queue, Send, Take
 
 
 class StandardQueue(Queue):
-    """It has no calls of many."""
+    """A queue without calls of many."""
 
     def __init__(self) -> None:
         self._queue: multiprocessing.Queue[bytes] = multiprocessing.get_context("fork").Queue()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records per second does the C core append, with a process beside it that drains and checks every batch?
+"""How many records per second does the C core append while another process drains and verifies every batch?
 
-With the peers in Java, which need a minute to get warm, it is asked as append_java.
+The peers in Java need a minute to warm up, so append_java measures them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="C core append, 100 B, encode and running CRC, a process beside it verifies and frees",
+    title="C core append of 100 B with encoding and checksum, while another process verifies and frees",
     figures=(Figure("records_per_s", "M records/s", 1e-6, "higher"),),
     contenders=contenders,
     peer=PEER,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records per second do the queues of the JVM take, and Kafka's own RecordAccumulator?
+"""How many records per second do the queues of the JVM accept, and Kafka's own RecordAccumulator?
 
-A JVM is stopped while others have their rounds. It needs seconds to get warm, which is why this is not a part of
-append_core; their common contenders are measured in the same way.
+A JVM is stopped during the rounds of other contenders. It needs seconds to warm up, so this question is separate from
+append_core. The contenders that both have are measured in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="append of 100 B: the C core beside what JMH measures in Java",
+    title="append of 100 B: the C core beside JMH benchmarks in Java",
     figures=(Figure("records_per_s", "M records/s", 1e-6, "higher"),),
     contenders=contenders,
     peer=ONE,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records a second does a program send after a change of one import, until a cluster has acknowledged all?
+"""How many records per second does a program send after the change of one import?
 
-Each library sends to librdkafka's mock cluster, which is a process of its own, and so does the producer of
-`shmaccum.compat` that stands for it. The clock runs from the first `send` to the end of `flush`; a first record comes
+Each library, and the producer of `shmaccum.compat` that replaces it, sends to librdkafka's mock cluster in another
+process. The time runs from the first `send` to the end of `flush`, when all records are acknowledged. A record is sent
 before.
 """
 
@@ -145,7 +145,7 @@ QUESTION = Question(
     title="records of 100 B to a mock cluster after a change of one import",
     figures=(
         Figure("records_per_s", "k records/s", 1e-3, "higher", "from the first send to the last acknowledgement"),
-        Figure("call_ns", "ns", 1.0, "lower", "of one send, with all waits for room"),
+        Figure("call_ns", "ns", 1.0, "lower", "of one send, including all waits for buffers"),
     ),
     contenders=contenders,
     peer="kafka-python",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does a commit of a consumer cost, beside clients of Apache Kafka on the same machine?
+"""How long does a commit of a consumer take, beside clients of Apache Kafka on the same machine?
 
-Each consumer commits one offset of one partition again and again, and each commit is answered before the next one. Ours
-is that of a member of a group on the log's host, not synced. Kafka's brokers do not sync either by default.
+Each consumer commits one offset of one partition repeatedly and waits for each response. shmaccum's consumer is a
+member of a group on the log's host and does not sync. Kafka's brokers do not sync by default either.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does a consumer cost when nothing happens, beside clients of Apache Kafka on the same machine?
+"""How much processor time does an idle consumer use, beside clients of Apache Kafka on the same machine?
 
-Processor time of this process, user and system, over some seconds, while a member of a group polls an empty topic, a
-second at a time. It has been idle for a while before: ours looks less often then.
+The figure is user and system time of this process over some seconds, while a member of a group polls an empty topic
+with a time-out of a second. It has been idle before, because shmaccum's consumer then looks less often.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="processor time of a consumer that has nothing to do",
+    title="processor time of an idle consumer",
     figures=(Figure("cpu_share", "% of a core", 100.0, "lower"),),
     contenders=contenders,
     peer=PEER,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long after its send does a consumer in another process have a record?
 
-A process sends a record of 100 bytes a millisecond with ``linger_ms=0``, a second one is the sender and writes the log,
-and a third one consumes it: no server, no socket. The way to the sender alone is the question latency_delivered.
+One process sends a record of 100 bytes each millisecond with ``linger_ms=0``. A second one is the sender and writes the
+log. A third one consumes it without a server and without a socket.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long do 1,000 consumers of one group need to share 1,000 partitions, and to share those of 50 that were killed?
+"""How long do 1,000 consumers of a group need to share 1,000 partitions, and to take over those of 50 killed ones?
 
-Twenty processes have fifty consumers each, in one event loop. The group has gathered when every consumer has one
-partition. Then one process is killed with SIGKILL. The others have rebalanced when all partitions have owners again.
+Twenty processes have fifty consumers each, in one event loop. The group is complete when every consumer has one
+partition. Then one process is killed with SIGKILL. The rebalance is complete when all partitions have owners again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records a second does a consumer on the log's host get, beside clients of Apache Kafka on the same machine?
+"""How many records per second does a consumer on the log's host get, beside clients of Apache Kafka?
 
-The same records lie in our log and in the broker's: 100 bytes, six partitions, batches of 16 KiB, not compressed. Each
-round has a new consumer, which reads all of them, and the program asks each record for its value. The clock runs from
-the first record to the last one. We verify CRCs, as kafka-python does; librdkafka does not by default.
+All run on the same machine. The same records are in shmaccum's log and in the broker's: 100 bytes, six partitions,
+batches of 16 KiB, not compressed. Each round has a new consumer that reads all of them, and the program reads the value
+of each record. The time runs from the first record to the last one. shmaccum and kafka-python verify CRCs; librdkafka
+does not by default.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="Consume records of 100 B on the host of the log, beside clients of Apache Kafka on the same machine",
-    figures=(Figure("records_per_s", "k records/s", 1e-3, "higher", "in one process, each value asked for"),),
+    title="records of 100 B consumed on the log's host, beside clients of Apache Kafka on the same machine",
+    figures=(Figure("records_per_s", "k records/s", 1e-3, "higher", "in one process, each value read"),),
     contenders=contenders,
     peer=PEER,
     repetitions=5,

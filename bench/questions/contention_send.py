@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What do one to sixteen Python processes send together, and what does a send cost each of them?
+"""How many records per second do one to sixteen Python processes send together, and how long does a send take?
 
-To the partition that all of them fill (without a key) and with keys over six partitions; a process beside them drains.
-The peer is a multiprocessing.Queue with a process that takes; its feeder threads are part of what a put costs.
+They send without a key, to the partition that all of them fill, and with keys to six partitions. A process drains
+meanwhile. The peer is a multiprocessing.Queue with a process that reads; its feeder threads are part of the cost of a
+put.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from typing import Any
 
-from bench.harness.processes import together
 from bench.harness.question import Contender, Figure, Measurement, Question
 from bench.parts.arenas import drained_arena
 from bench.parts.sending import send_keyed, send_plain
@@ -93,8 +95,44 @@ def contenders() -> list[Contender]:
     return [contender for count in PROCESS_COUNTS for contender in _contenders(count)]
 
 
+# --- processes that begin together
+
+Work = Callable[..., Any]
+"""A function of a module. It is called when all processes are ready."""
+
+
+def _serve(begin: Any, result: Connection, prepare: Work, work: Work, arguments: tuple[Any, ...]) -> None:
+    prepared = prepare(*arguments)
+    begin.wait()
+    started_s = time.perf_counter()
+    returned = work(prepared, *arguments)
+    result.send((started_s, time.perf_counter(), returned))
+
+
+def together(prepare: Work, work: Work, arguments: Sequence[tuple[Any, ...]]) -> tuple[list[Any], float]:
+    """Fork a process for each of `arguments`. Each calls `prepare`, waits for the others, and calls `work`.
+
+    Return the results of `work`, and the seconds from the first start to the last end by the processes' own clocks,
+    because the waiting process may wake late.
+    """
+    context = multiprocessing.get_context("fork")
+    begin = context.Barrier(len(arguments) + 1)
+    pipes = [context.Pipe(duplex=False) for _ in arguments]
+    processes = [
+        context.Process(target=_serve, args=(begin, theirs, prepare, work, each))
+        for (_, theirs), each in zip(pipes, arguments, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    begin.wait()
+    starts_s, ends_s, results = zip(*(ours.recv() for ours, _ in pipes), strict=True)
+    for process in processes:
+        process.join()
+    return list(results), max(ends_s) - min(starts_s)
+
+
 QUESTION = Question(
-    title="sends of 100 B by 1 to 16 Python processes together, a process beside them takes",
+    title="sends of 100 B by 1 to 16 Python processes together, while another process reads",
     figures=(
         Figure("records_per_s", "M records/s", 1e-6, "higher", "of all together"),
         Figure("cpu_ns_per_record", "ns", 1.0, "lower", "processor time of a producer, per record"),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does a sender empty an arena that is full of sealed batches: into nothing, a log, a socket?
+"""How fast does a sender empty an arena of sealed batches into null:, a log and a socket?
 
-Each batch is drained, its checksum verified, delivered, and completed. The peer is the checksum alone: the same bytes
-read once by the same function, out of memory that was written before. For a socket it is the checksum and a bare
-``sendmsg`` of the same batches.
+Each batch is drained, verified by its checksum, delivered and completed. The peer is the checksum only: the same
+function reads the same bytes once, from memory that was written before. For a socket, the peer is the checksum and a
+bare ``sendmsg`` of the same batches.
 """
 
 from __future__ import annotations

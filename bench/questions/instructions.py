@@ -1,20 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many instructions does an append take, in C and from Python?
 
-In C it is the difference between twice as many records and as many, so that the start is not counted. From Python it
-is the loop around the calls, of which the loop around an empty C call is the interpreter's part. Nobody drains while
-Python sends: there is room for all. Counting is exact, so it is done once.
+In C, the figure is the difference between twice the records and the records, so that the start is not counted. From
+Python, it is the loop around the calls; the loop around an empty C call is the interpreter's part. No process drains
+while Python sends, and there is memory for all records. A count is exact, so there is one round.
+
+callgrind counts. The count does not include the cost of a cache line that another core has. valgrind has no AVX-512, so
+a checksum takes the path of older processors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from bench.harness.instructions import instructions, python_instructions
-from bench.harness.native import native_program
-from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.harness.native import BUILD, SOURCES, native_program
+from bench.harness.question import Contender, Figure, Measurement, Question, UnavailableError
 from bench.parts.arenas import PARTITION_COUNT, TOPIC
 from bench.parts.sending import VALUE
+from setup import ROOT
 
 SEND = f"send({TOPIC!r}, {VALUE!r})"
 PEER = "floor: encode and checksum, nothing shared"
@@ -88,6 +99,67 @@ def contenders() -> list[Contender]:
         Contender("send_many", _python(OURS, f"producer.send_many({TOPIC!r}, many)", REMOVE, CALL_COUNT)),
         Contender("confluent-kafka produce", _python(CONFLUENT, f"produce({TOPIC!r}, {VALUE!r})", "os._exit(0)")),
     ]
+
+
+# --- callgrind
+
+SECONDS_MAX = 100
+TOTALS = re.compile(r"^totals: (\d+)", re.MULTILINE)
+
+
+def instructions(command: Sequence[str], *, is_whole: bool = True) -> int:
+    """Return the instructions of a command and its forks. If `is_whole` is False, count only the code in `ENCLOSED`.
+
+    Raises:
+        UnavailableError: valgrind is not installed.
+    """
+    if shutil.which("valgrind") is None:
+        raise UnavailableError("valgrind is not installed: apt-get install valgrind")
+    with tempfile.TemporaryDirectory(prefix="shmaccum-bench-") as folder:
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}  # otherwise no two runs of Python are the same
+        start = f"--instr-atstart={'yes' if is_whole else 'no'}"
+        words = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={folder}/%p", start, *command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS_MAX, cwd=ROOT, env=environment)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command[:3])} failed under valgrind: {done.stderr[-500:]}")
+        outputs = [path.read_text(encoding="utf-8") for path in Path(folder).iterdir()]
+    count = sum(int(total) for output in outputs for total in TOTALS.findall(output))
+    if count == 0:
+        raise RuntimeError(f"callgrind counted nothing of {' '.join(command[:3])}")
+    return count
+
+
+def _marks() -> Path:
+    """Build the library that starts and stops the count of callgrind."""
+    target = BUILD / "callgrind.so"
+    source = SOURCES / "callgrind.c"
+    if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+        if not Path("/usr/include/valgrind/callgrind.h").exists():
+            raise UnavailableError("valgrind's headers are not installed: apt-get install valgrind")
+        BUILD.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", str(target), str(source)], check=True)
+    return target
+
+
+ENCLOSED = """
+import ctypes
+marks = ctypes.CDLL({marks!r})
+begin, end = marks.instructions_begin, marks.instructions_end
+{prepare}
+def work():
+{work}
+begin()
+work()
+end()
+{finish}
+"""
+"""The work is in a function, as the loop of a program is. Code of a module looks up each name in a dict."""
+
+
+def python_instructions(prepare: str, work: str, finish: str = "") -> int:
+    """Return the instructions of `work`, Python code that becomes the body of a function."""
+    code = ENCLOSED.format(marks=str(_marks()), prepare=prepare, work=textwrap.indent(work, "    "), finish=finish)
+    return instructions([sys.executable, "-c", code], is_whole=False)
 
 
 QUESTION = Question(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records a second does one process bring to Apache Kafka on the same machine, until all are acknowledged?"""
+"""How many records per second does one process send to Apache Kafka on the same machine until all are acknowledged?"""
 
 from __future__ import annotations
 

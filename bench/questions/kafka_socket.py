@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes per second does a sender put into a socket whose other end throws them away?
+"""How many bytes per second does a sender write to a socket whose other end discards them?
 
-A sender empties an arena of 512 MiB by its pump (native/sender/pump.h). Requests have 1 MiB, and at most five are
-without an answer; batches have 16 KiB (Kafka's batch.size) or 128 KiB. Each batch is drained, its checksum verified,
-sent and completed, and its buffer is freed. The peer has the same batches drained when its clock begins. It sends their
-buffers by a bare ``sendmsg``, and reads the answers without looking at them. Two numbers are not the pump's: the first
-request, which goes by Python's path, and the 10 ms after which a pump that has nothing left to do ends.
+A sender empties an arena of 512 MiB by its pump (native/sender/pump.h). Requests have 1 MiB, and at most five are in
+flight. Batches have 16 KiB (Kafka's batch.size) or 128 KiB. Each batch is drained, verified by its checksum, sent and
+completed, and its buffer is freed. The peer has drained the same batches when its time begins. It sends their buffers
+by a bare ``sendmsg`` and ignores the contents of the responses. Two parts of the sender's time are not the pump's: the
+first request, which Python sends, and the 10 ms after which a pump without work returns.
 
 The floors are a plain C program (bench/native/socket_floor.c): ``sendmsg`` alone, with one checksum pass before it, and
-with zeroed buffers behind the answers. A sender that verifies what it sends cannot do less than the second, and one
-that leaves free buffers zeroed cannot do less than the third.
+with zeroed buffers after the responses. A sender that verifies its batches cannot do less than the second one, and a
+sender that leaves free buffers zeroed cannot do less than the third.
 """
 
 from __future__ import annotations

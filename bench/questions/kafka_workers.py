@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What do eight workers gain that share one connection to Apache Kafka, beside eight that have a producer each?
+"""What do eight workers gain by sharing one connection to Apache Kafka, beside eight with a producer each?
 
-Everybody on the same cores, the broker too; keyed records of 100 bytes, six partitions, acks=all, idempotence, linger 5
-ms. Both have Kafka's batch.size of 16 KiB, and once what is best for their throughput: 1 MB for the peer, which is its
-default, 128 KiB for us. "Flat out" is as fast as the workers can; "paced" is what workers mostly do: 1,000 records a
-second each, five at a time, at moments of their own. The same workers do each paced job once more and send nothing, and
-what this costs is subtracted: the sleeps, and the waking from them. The cores that the clients and the broker keep busy
-tell who is full: where both together have every core, a client that takes less leaves more to the broker. A run takes
-five seconds, in the short form half a second. Each fleet has one run before its first, in which the broker's compiler
-learns. The broker writes up to 1 GB in a run into the folder for temporary files, and deletes it behind the run.
+All run on the same cores, including the broker: keyed records of 100 bytes, six partitions, acks=all, idempotence,
+linger 5 ms. Both have Kafka's batch.size of 16 KiB, and once the size that is best for their throughput: 1 MB for the
+peer, its default, and 128 KiB for shmaccum. "Flat out" workers send without a pause. "Paced" workers send 1,000 records
+a second each, five at a time, at moments of their own, as most workers do. The same workers repeat each paced job
+without a send, and the processor time of that is subtracted: it is the cost of the sleeps and wake-ups. The cores used
+by clients and broker show which of them limits the throughput: if both together use every core, a client that takes
+less leaves more to the broker.
+
+A run takes five seconds, in the short form half a second. Each fleet has one run before its first one, for the JIT
+compiler of the broker. The broker writes up to 1 GB in a run into the folder for temporary files, and deletes it
+afterwards.
 """
 
 from __future__ import annotations
@@ -98,13 +101,13 @@ QUESTION = Question(
     figures=(
         Figure("records_per_s", "k records/s", 1e-3, "higher", "delivered, from the first send to the last flush"),
         Figure("cpu_us_per_record", "us CPU/record", 1, "lower", "user and system, of all client processes"),
-        Figure("cores", "cores", 1, "lower", "that the client processes keep busy"),
-        Figure("broker_cores", "cores of the broker", 1, "lower", "that it keeps busy"),
+        Figure("cores", "cores", 1, "lower", "cores that the client processes use"),
+        Figure("broker_cores", "cores of the broker", 1, "lower", "cores that it uses"),
         Figure("broker_cpu_us_per_record", "us CPU/record of the broker", 1, "lower"),
         Figure("pacing_us_per_record", "us CPU/record of pacing", 1, "lower", "of workers that send nothing"),
         Figure("net_cpu_us_per_record", "us CPU/record without pacing", 1, "lower", "of all client processes"),
         Figure("connections", "connections", 1, "lower", "to the broker"),
-        Figure("records_per_batch", "records/batch", 1, "higher", "as they lie in the broker's log"),
+        Figure("records_per_batch", "records/batch", 1, "higher", "in the broker's log"),
     ),
     contenders=contenders,
     peer=PEER,

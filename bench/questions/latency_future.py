@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does it take from a send until its future says that it was delivered?
+"""How long does it take from a send until its future has a result?
 
-``send(...).get()`` again and again, ``linger_ms=0``: there and back between two processes, so the floor is a byte there
-and a byte back through two pipes. confluent-kafka sends to librdkafka's own mock broker, over the loopback: that is its
-shortest way to an answer. Both also send to one mock broker in a process of its own, which is a third process for us.
+The program repeats ``send(...).get()`` with ``linger_ms=0``. A record passes between two processes in both directions,
+so the floor is a byte in each direction through two pipes. confluent-kafka sends to librdkafka's own mock broker over
+the loopback, its shortest way to a response. Both also send to one mock broker in another process, which is a third
+process for shmaccum.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How close does a sender in front of a segment log come to writing the same bytes with a bare writev? Both on tmpfs.
+"""How close does a sender with a segment log come to a bare writev of the same bytes?
 
-A job is the same in each lap: a full arena is made, and the clock runs while it is emptied. The sender drains batches,
-compares their checksums, appends them in C (docs/decisions/0071), completes them, and zeroes their buffers. Its first
-round goes by Python's path, and is not counted. The log gives a partition at most 32 batches in flight, so that many go
-to the file by one call. The peer has the same batches drained when its clock begins, and writes their buffers by a bare
-``writev``, 32 a call. All of them write one file, in pages that did not exist before, and the kernel makes these.
+Both write to tmpfs. The job is the same in each lap: a full arena is made, and the time runs while it is emptied. The
+sender drains batches, compares their checksums, appends them in C (docs/decisions/0071), completes them, and zeroes
+their buffers. Its first round runs in Python and is not counted. The log accepts at most 32 batches of a partition in
+flight, so one call writes that many. The peer has drained the same batches when its time begins, and writes their
+buffers by a bare ``writev``, 32 a call. All of them write one file, in pages that the kernel allocates.
 
-The arena is small and the laps are many. So the pages of a lap are those that the lap before gave back. In larger laps
-the first touch of a page costs more than all else (docs/decisions/0071).
+The arena is small and there are many laps, so the pages of a lap are those that the lap before freed. In larger laps,
+the first touch of a page costs more than everything else (docs/decisions/0071).
 
-The floors are the peer with a checksum of each batch, by the function that the sender uses, and with zeros in each
-buffer that was written, too. A sender that verifies what it writes, and leaves no records behind, cannot do less.
+The floors are the peer with a checksum of each batch, by the function that the sender uses, and also with zeros in each
+buffer after its write. A sender that verifies what it writes and leaves no records in free buffers cannot do less.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="A sender appends full batches of 16 KiB of one partition to a log on tmpfs, 512 MiB",
+    title="a sender appends full batches of 16 KiB of one partition to a log on tmpfs, 512 MiB",
     figures=(
         Figure("bytes_per_s", "GiB/s", 1 / 2**30, "higher"),
         Figure("cpu_ns_per_batch", "µs", 1e-3, "lower", "processor time per batch"),

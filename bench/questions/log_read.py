@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records per second come out of a segment log, beside kafka-python's reader on the same files?"""
+"""How many records per second does a reader get from a segment log, beside kafka-python's reader of the same files?"""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="Read a log of 100 B records in 16 KiB batches, CRCs verified",
+    title="records of 100 B read from a log of 16 KiB batches, CRCs verified",
     figures=(Figure("records_per_s", "M records/s", 1e-6, "higher"),),
     contenders=contenders,
     peer=PEER,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many log records a second does a handler bring to a cluster that acknowledges them?
+"""How many log records per second does a handler send to a cluster that acknowledges them?
 
-Both sides write the same JSON and send it to librdkafka's mock cluster, which is a process of its own. The peer is the
-standard library's answer to a slow handler: a `QueueHandler`, behind which a thread gives the records to kafka-python.
-The clock runs from the first record to the end of the flush: once with calls of a logger, whose own time is the same on
-both sides, and once with records that were made before.
+Both sides write the same JSON and send it to librdkafka's mock cluster in another process. The peer is the standard
+library's solution for a slow handler: a `QueueHandler`, whose thread passes the records to kafka-python. The time runs
+from the first record to the end of the flush: once with calls of a logger, whose own time is the same on both sides,
+and once with prepared records.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ QUESTION = Question(
     title="log records as JSON to a mock cluster",
     figures=(
         Figure("records_per_s", "k records/s", 1e-3, "higher", "of the handler, until all are acknowledged"),
-        Figure("logged_per_s", "k records/s", 1e-3, "higher", "with the logger's own time"),
-        Figure("handle_ns", "ns", 1.0, "lower", "that the handler takes of one log call"),
+        Figure("logged_per_s", "k records/s", 1e-3, "higher", "including the logger's own time"),
+        Figure("handle_ns", "ns", 1.0, "lower", "time of the handler in a log call"),
     ),
     contenders=contenders,
     peer="QueueHandler + kafka-python",

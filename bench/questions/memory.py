@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory does a process need that is attached, beyond the arena that all share?
+"""How much memory does an attached process need in addition to the arena that all processes share?
 
-A new interpreter imports the package, and says how much memory is its own (private pages, clean and dirty, of all its
-maps but the arena's, and the page tables). Then it attaches, sends 200,000 records and flushes, and says it again:
-the difference is what being attached costs. The import alone is shown too: it is paid once per process, or once per
-host by who forks.
+A new interpreter imports the package and reports its own memory (private pages, clean and dirty, of all its maps except
+the arena's, and the page tables). Then it attaches, sends 200,000 records, flushes, and reports its memory again. The
+difference is the cost of being attached. The import alone is shown too; it is paid once per process, or once per host
+by programs that fork.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="memory of a process's own, after 200,000 sends of 100 B",
+    title="private memory of a process after 200,000 sends of 100 B",
     figures=(
-        Figure("private_size", "MiB", 1 / 2**20, "lower", "beyond what the import cost, page tables included"),
+        Figure("private_size", "MiB", 1 / 2**20, "lower", "in addition to the import, including page tables"),
         Figure("page_table_size", "MiB", 1 / 2**20, "lower", "page tables"),
         Figure("import_size", "MiB", 1 / 2**20, "lower", "of the import"),
     ),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast are spilling and delivering the overflow in an outage that is longer than memory, and a send meanwhile?
+"""How fast does a sender spill to the overflow and deliver from it, and how long does a send take meanwhile?
 
-The arena is full of sealed batches, and the overflow lies on tmpfs. Spilling has a log on tmpfs as its peer, to which
-the same sender delivers the same batches. Delivering goes to a broker that throws the bytes away, and its peer is the
-same sender that delivers as many batches of the arena to that broker. `send` beside a spilling sender has `send`
-beside a sender that delivers to the log as its peer.
+The arena is full of sealed batches, and the overflow is on tmpfs. Spilling has a log on tmpfs as its peer, to which the
+same sender delivers the same batches. Delivery goes to a broker that discards the bytes; its peer is the same sender
+that delivers as many batches of the arena to that broker. `send` beside a spilling sender has `send` beside a sender
+that delivers to the log as its peer.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="Outlast an outage that is longer than memory: full 16 KiB batches of 16 partitions",
+    title="spill to the overflow and deliver it: full 16 KiB batches of 16 partitions",
     figures=(
         Figure("bytes_per_s", "GiB/s", 1 / 2**30, "higher"),
         Figure("cpu_s_per_byte", "ns/KiB", 2**10 * 1e9, "lower", "processor time"),

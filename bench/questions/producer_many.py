@@ -81,7 +81,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="records of 100 B in calls of 10,000, one producer, a process beside it drains",
+    title="records of 100 B in calls of 10,000, one producer, while another process drains",
     figures=(
         Figure("records_per_s", "M records/s", 1e-6, "higher"),
         Figure("cpu_ns", "ns", 1, "lower", "processor time of the producer, per record"),

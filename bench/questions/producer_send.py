@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a send of 100 bytes take from Python, with a process beside it that drains?
+"""How long does a send of 100 bytes take from Python, while another process drains?
 
-The loop around the call is part of it, for everybody.
+The loop around the call is included for all contenders.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="send of 100 B from Python, a process beside it drains",
+    title="send of 100 B from Python, while another process drains",
     figures=(
         Figure("ns_per_record", "ns", 1.0, "lower"),
         Figure("cpu_ns_per_record", "ns", 1.0, "lower", "processor time of this process"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does an append cost more in an arena of 4 GiB than in one of 32 MiB?
 
-One process appends and drains in turn, so that buffers are used again as in earnest; processor time.
+One process appends and drains in turn, so buffers are reused as in production. The figure is processor time.
 """
 
 from __future__ import annotations

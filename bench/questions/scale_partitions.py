@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does an append cost more when there are ten thousand partitions?
+"""Does an append cost more if there are ten thousand partitions?
 
-Three ways to have them: they exist and one is used; all have an open batch, and runs of fifty records go to one after
-the other (as `send_many` groups them); the same record by record. The peers write the same records and checksums into
-as many private buffers in the same order: the caches are what they are for everybody, so that what a ratio loses
-between few partitions and many is ours. Processor time, in memory that was touched before and that nobody drains.
+There are three cases. The partitions exist and one is used. All have an open batch, and runs of fifty records go to one
+partition after the other, as `send_many` groups them. Or the partition changes with each record. The peers write the
+same records and checksums into as many private buffers in the same order, so both have the same cache misses, and the
+ratio shows the cost of shmaccum. The figure is processor time, in memory that was touched before and is not drained.
 
-The partitions have their turns in an order that is shuffled anew in each round, as keys do it. In the order of their
-memory the processor foresees the next buffer, and private buffers cost no more than one (``docs/decisions/0008``).
+The order of the partitions is shuffled in each round, as keys do it. In the order of their memory, the processor
+prefetches the next buffer, and private buffers cost no more than one (``docs/decisions/0008``).
 
-Record by record to ten thousand is the worst there is: each append finds its partition, its lock, the slot's word and
-header and the end of the batch in lines and pages that nobody has touched for 9,999 records, a private buffer two of
-them.
+Record by record to ten thousand partitions is the worst case: each append finds its partition, its lock, the slot's
+word and header and the end of the batch in lines and pages that were not touched for 9,999 records. A private buffer
+has two of them.
 """
 
 from __future__ import annotations

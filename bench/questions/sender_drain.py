@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records a second come from two producing processes to a third one that takes them all?
+"""How many records per second pass from two producing processes to a third one that reads them all?
 
-Ours go through an arena of 32 MiB to a sender, which checks every batch and delivers it to a sink that throws it away;
-the clock runs from the producers' start to the last record's delivery. The peers move the same records through a queue.
-They do not do the other work of ours (Kafka's format, checksums, order, results for each record, surviving kill -9).
+shmaccum's records pass through an arena of 32 MiB to a sender, which verifies every batch and delivers it to a sink
+that discards it. The time runs from the producers' start to the last record's delivery. The peers move the same records
+through a queue. They do not do the other work: Kafka's format, checksums, order, results for each record, surviving
+kill -9.
 """
 
 from __future__ import annotations

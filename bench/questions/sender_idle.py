@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does a sender cost when nothing happens, and what a standby?
+"""How much processor time do an idle sender and an idle standby use?
 
-Processor time of this process, user and system, over some seconds, once the sender has been idle for one. The peer
-sleeps as often as an idle sender looks: to come awake is most of it.
+The figure is user and system time of this process over some seconds, after the sender has been idle for one. The peer
+sleeps as often as an idle sender looks: most of the cost is that of waking.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="processor time of a sender and of a standby that have nothing to do",
+    title="processor time of an idle sender and an idle standby",
     figures=(Figure("cpu_share", "% of a core", 100.0, "lower"),),
     contenders=contenders,
     peer=PEER,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after a lone sender was killed has the one that a producer starts in its place delivered a record?
+"""How long after a lone sender was killed has the sender that a producer starts delivered a record?
 
-The log has records already, so the successor recovers a partition. The broker of ``kafka:`` runs on this machine, takes
-what it is sent and keeps nothing.
+The log has records already, so the successor recovers a partition. The broker of ``kafka:`` runs on this machine and
+discards what it receives.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after the sender was killed does the standby have the role, and has it delivered what was left?"""
+"""How long after the sender was killed has the standby the role, and has delivered the remaining records?"""
 
 from __future__ import annotations
 

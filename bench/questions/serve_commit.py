@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does a commit of one offset cost, not synced: in a group's file beside SQLite, by a server beside Apache Kafka?
+"""How long does a commit of one offset take without a sync, in a file and through a server?
 
-The commits of one contender come one after another. A commit through a server is an OffsetCommit of a group without
-members and its answer.
+A group's file has SQLite as its peer, and a served log has Apache Kafka. The commits of one contender follow one
+another. A commit through a server is an OffsetCommit of a group without members and its response.
 """
 
 from __future__ import annotations

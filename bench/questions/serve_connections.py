@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many small fetches per second do 100 busy clients get among 1,000 idle ones, beside Apache Kafka?
 
-Each busy client has one request under way; one thread reads all their answers. The idle clients are connected and say
-nothing. A second contender has no idle clients. Kafka answers by several threads, a served log by one.
+Each busy client has one request in flight; one thread reads all their responses. The idle clients are connected and
+send nothing. A second contender has no idle clients. Kafka uses several threads, a served log one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title=f"{BUSY_COUNT} clients fetch {FETCH_SIZE >> 10} KiB each again and again, beside idle clients",
+    title=f"{BUSY_COUNT} clients fetch {FETCH_SIZE >> 10} KiB each repeatedly, beside idle clients",
     figures=(
         Figure("fetches_per_s", "k fetches/s", 1e-3, "higher"),
         Figure("cpu_s_per_fetch", "µs CPU/fetch", 1e6, "lower", "of the server"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many bytes per second does a served log send to a consumer, beside Apache Kafka on the same two cores?
 
-One client fetches one partition by answers of 1 MiB and of 64 KiB, one request at a time. The client does nothing with
-the records, and it uses a core of its own.
+One client fetches one partition with responses of 1 MiB and of 64 KiB, one request at a time. The client ignores the
+records, and uses a core of its own.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ QUESTION = Question(
     figures=(
         Figure("bytes_per_s", "MB/s", 1e-6, "higher"),
         Figure("cpu_s_per_byte", "CPU-s/GB", 1e9, "lower", "processor time of the server"),
-        Figure("s_per_fetch", "µs/fetch", 1e6, "lower", "from request to whole answer"),
+        Figure("s_per_fetch", "µs/fetch", 1e6, "lower", "from the request to the whole response"),
     ),
     contenders=contenders,
     peer=PEER,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long does a record take from its producer to a consumer through a served log, beside Apache Kafka?
 
-A confluent-kafka consumer waits for the next record; a record is sent when the one before it has come. Producer and
-consumer are one process, which reads one clock. "writer in the server" is a confluent-kafka producer at
+A confluent-kafka consumer waits for the next record, and a record is sent when the previous one has arrived. Producer
+and consumer are one process with one clock. "writer in the server" is a confluent-kafka producer that sends to
 ``shmaccum serve --writable``. "sender beside it" is a `shmaccum.Producer` whose sender writes the log, and a server
-that reads the log beside the sender.
+that reads the log.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a server take from its start to its first answer, and how much memory has it then?
+"""How long does a server take from its start to its first response, and how much memory does it have then?
 
 Both serve an empty log. Memory is the resident set of the process. Kafka starts on a formatted directory.
 """
@@ -63,10 +63,10 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="from the start of a server to its first answer",
+    title="from the start of a server to its first response",
     figures=(
         Figure("seconds", "s", 1.0, "lower"),
-        Figure("resident_bytes", "MB resident", 1e-6, "lower", "behind the first answer"),
+        Figure("resident_bytes", "MB resident", 1e-6, "lower", "after the first response"),
     ),
     contenders=contenders,
     peer=PEER,

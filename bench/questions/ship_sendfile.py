@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How close does shipping a log come to a bare sendfile of the same files into the same draining socket?
+"""How close does shipping a log come to a bare sendfile of the same files into the same socket?
 
-A request has 1 MiB: 64 batches of 16 KiB, 8 of 128 KiB or one of 1 MiB, each of a partition of its own, because Kafka
-takes one batch of a partition in a request. The peer sends each file by sendfile as one request, and waits for its
-answer. The files lie in memory (tmpfs), so neither side waits for a disk, and positions are forced to it at no cost.
-The clock of both begins when the connection stands.
+The other end discards the bytes. A request has 1 MiB: 64 batches of 16 KiB, 8 of 128 KiB or one of 1 MiB, each of a
+different partition, because Kafka accepts one batch of a partition in a request. The peer sends each file by sendfile
+as one request and waits for its response. The files are on tmpfs, so neither side waits for a disk, and a sync of the
+positions costs nothing. The time of both begins when the connection is established.
 """
 
 from __future__ import annotations

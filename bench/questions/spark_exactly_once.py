@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does it cost that Spark writes exactly once into a log: staged, then applied by its commit?"""
+"""What does exactly once cost when Spark writes into a log: staging, and a commit that appends the staged records?"""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows per second does Spark write to Apache Kafka through the arena, beside what one writes without it?
+"""How many rows per second does Spark write to Apache Kafka through the arena, beside a program without it?
 
-That is ``foreachPartition`` with a confluent-kafka producer for each partition, which is flushed at its end. Everybody
-on one machine, the broker too; six partitions, acks=all, idempotence, linger 5 ms. The peer has Kafka's batch.size of
-16 KiB and once its own default of 1 MB.
+The peer is ``foreachPartition`` with a confluent-kafka producer for each partition, which is flushed at its end. All
+run on one machine, including the broker: six partitions, acks=all, idempotence, linger 5 ms. The peer has Kafka's
+batch.size of 16 KiB and once its own default of 1 MB.
 
-Exactly once is asked for, too: tasks stage on tmpfs, and the driver commits one transaction of Kafka. It is compared
-with ours at least once. Both run once more with the same size of batches, because tasks stage larger ones by default.
+Exactly once is measured too: tasks stage on tmpfs, and the driver commits one Kafka transaction. It is compared with
+shmaccum at least once. Both run once more with the same batch size, because tasks stage larger batches by default.
 
-A job that starts a sender or makes a transaction pays some tenths of a second for it, so jobs are long.
+A job that starts a sender or makes a transaction needs some tenths of a second for it, so jobs are long.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _measured(write: Callable[[], None], row_count: int = ROW_COUNT) -> Measurem
     return {"rows_per_s": row_count / (time.perf_counter() - started_s)}
 
 
-def _through_the_arena(arena: str, **options: str) -> Callable[[], Measurement]:
+def _arena_run(arena: str, **options: str) -> Callable[[], Measurement]:
     def run() -> Measurement:
         from bench.parts.spark_session import rows
 
@@ -141,9 +141,9 @@ def contenders() -> list[Contender]:
     """Ours with both guarantees, and theirs with Kafka's batch size and their own."""
     atexit.register(_clean)
     return [
-        Contender(OURS, _through_the_arena(NAME)),
+        Contender(OURS, _arena_run(NAME)),
         Contender(ONCE, _exactly_once(), peer=OURS),
-        Contender(OURS_LARGE, _through_the_arena(f"{NAME}-large", **LARGE)),
+        Contender(OURS_LARGE, _arena_run(f"{NAME}-large", **LARGE)),
         Contender(ONCE_LARGE, _exactly_once(**LARGE), peer=OURS_LARGE),
         Contender(PEER, _without_it(**{"batch.size": 16384}), version=_version),
         Contender(f"{PEER}, batch.size 1 MB", _without_it(), version=_version),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows per second does Spark write through the arena, beside a writer that takes batches and drops them?"""
+"""How many rows per second does Spark write through the arena, beside a writer that discards the batches?"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows per second does Spark read from a segment log, beside a source that gives batches it has already?"""
+"""How many rows per second does Spark read from a segment log, beside a source that returns prebuilt batches?"""
 
 from __future__ import annotations
 

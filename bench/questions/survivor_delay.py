@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long is a survivor held up when another process is killed in the middle of its work?
+"""How long is a process delayed when another one is killed during its work?
 
-Two processes put records into one place as fast as they can, one of them is killed with SIGKILL at a random moment,
-and the other goes on: the longest of its puts around the death counts. A survivor that needs more than two seconds is
-given up: for the queues of others, which guard themselves with locks that nobody takes from the dead, that is for
-ever. A run is several deaths; its worst delay is its figure, and the share of deaths after which the survivor never
-came back.
+Two processes put records into one place as fast as they can. One of them is killed with SIGKILL at a random moment. The
+figure is the longest put of the other one around the death. If this put takes more than two seconds, the trial is given
+up: a lock of the dead process is never released. A run has several deaths; its figures are the worst delay, and the
+share of deaths after which the survivor was blocked.
 """
 
 from __future__ import annotations
@@ -128,10 +127,10 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title=f"delay of a survivor after kill -9 of the process beside it, {DEATH_COUNT} deaths a run, given up after 2 s",
+    title=f"delay of a survivor after kill -9 of the other process, {DEATH_COUNT} deaths a run, given up after 2 s",
     figures=(
         Figure("worst_s", "ms", 1e3, "lower", "longest put around a death"),
-        Figure("lost", "%", 100, "lower", "deaths after which the survivor never came back"),
+        Figure("lost", "%", 100, "lower", "deaths after which the survivor was blocked"),
     ),
     contenders=contenders,
     peer=PEER,

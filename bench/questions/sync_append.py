@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With durability=sync, how many records a second come back as being on disk, from eight processes?
+"""With durability=sync, how many records per second do eight processes have on disk?
 
-A record that is waited for one by one can share a fdatasync with at most one record of each other process, so eight
-processes get at most eight of them into one, and half of that where those who just came back miss the next one. More
-needs more records under way: threads, `Producer.synced_together`, `send_many`.
+A record that its process waits for can share an fdatasync with at most one record of each other process. So eight
+processes get at most eight of them into one, and half of that if processes that have just returned miss the next one.
+More records per fdatasync need more records in flight: threads, `Producer.synced_together`, `send_many`.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="records of 100 B that are on disk when the call comes back (durability=sync)",
+    title="records of 100 B that are on disk when the call returns (durability=sync)",
     figures=(
         Figure("records_per_s", "records/s", 1, "higher"),
         Figure("records_per_sync", "records per fdatasync", 1, "higher"),

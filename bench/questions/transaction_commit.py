@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a transaction take: one of eight workers beside one producer of confluent-kafka, and an empty one?
+"""How long does a transaction of eight workers take, beside one producer of confluent-kafka, and an empty one?
 
-Ours begins when the coordinator begins it, and ends when the sink has committed. Workers wait for it in processes of
-their own, each with 1,000 records of 100 bytes, and answer when their records are in the arena. The peer is one
-producer with all 8,000 records. librdkafka ends an empty transaction without a word to the broker, so one record in a
-transaction is asked for, too.
+shmaccum's transaction begins when the coordinator begins it, and ends when the sink has committed. Eight worker
+processes wait for it, append 1,000 records of 100 bytes each, and report. The peer is one producer with all 8,000
+records. librdkafka ends an empty transaction without a request to the broker, so a transaction with one record is
+measured too.
 
-Our sink is a log, beside a peer with a served log; or it is Apache Kafka, and so is the peer's. The topic has one
-partition.
+shmaccum's sink is a log, with a served log for the peer, or Apache Kafka for both. The topic has one partition.
 
-A partition takes one batch in each request. Our batches have 16 KiB as Java's do, and librdkafka's a million bytes. So
-one of our contenders has librdkafka's size, and one of theirs has ours.
+A request has one batch of a partition. shmaccum's batches have 16 KiB as Java's do, librdkafka's a million bytes. So
+one contender of each side has the batch size of the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does a send cost inside a transaction, beside one to an arena without transactions?
+"""How long does a send take inside a transaction, beside a send to an arena without transactions?
 
-The work is that of `producer_send`. The transaction is open all the time, so each batch is opened in it.
+The work is that of `producer_send`. The transaction is always open, so each batch is opened in it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def contenders() -> list[Contender]:
 
 
 QUESTION = Question(
-    title="send of 100 B from Python inside a transaction, a process beside it drains",
+    title="send of 100 B from Python inside a transaction, while another process drains",
     figures=(
         Figure("ns_per_record", "ns", 1.0, "lower"),
         Figure("cpu_ns_per_record", "ns", 1.0, "lower", "processor time of this process"),

@@ -19,7 +19,6 @@ from rich.console import Console
 from bench.harness import asking
 from bench.harness.asking import Allowed, allowed
 from bench.harness.drift import drift
-from bench.harness.instructions import python_instructions
 from bench.harness.machine import machine
 from bench.harness.measuring import Measured, Series, measure
 from bench.harness.plots import plot
@@ -27,6 +26,7 @@ from bench.harness.question import Contender, Figure, Goal, Measurement, Questio
 from bench.harness.results import Answer, answer, from_json, lines, load, save, to_json
 from bench.harness.table import render, spell
 from bench.harness.verdict import Interval, Verdict, interval, judge, ratios, spread
+from bench.questions.instructions import python_instructions
 from tests.bench.limits import limit_counts_from
 from tests.support.processes import WATCHDOG_S, process_exists
 
@@ -335,7 +335,7 @@ def test_the_same_again_is_no_drift_and_twice_the_ratio_is() -> None:
 
     before = measured_again(50)
     assert list(drift(before, measured_again(52))) == []
-    assert list(drift(before, measured_again(100))) == ["ours, ns: 1 times peer, but 0.5 to 0.5 was stated"]
+    assert list(drift(before, measured_again(100))) == ["ours, ns: 1 times peer, but bench/results has 0.5 to 0.5"]
 
 
 # --- in a process of its own

@@ -108,16 +108,16 @@ def test_the_page_says_what_is_reached_and_who_is_missing() -> None:
     assert '   "a send, dreamt of", "≤ 1 ns", "120, **not reached**", "0.200 of peer", "``producer_send``"\n' in text
     assert '   "a send, of the peer\'s", "≤ 0.5 of the peer", "0.200", "0.200 of peer", "``producer_send``"\n' in text
     ours, theirs = "120 ns, Producer.send, no key", "600 ns, peer"
-    assert f'   "what is asked", "{ours}", "{theirs}", "0.200, better", "``producer_send``"\n' in text
+    assert f'   "what is asked", "{ours}", "{theirs}", "0.200, better", "", "``producer_send``"\n' in text
     assert "- faster-fifo: it is not installed\n" in text
 
 
-def test_the_page_names_the_questions_that_were_asked_beside_other_work() -> None:
+def test_the_page_names_the_questions_that_were_measured_on_a_busy_machine() -> None:
     quiet, busy = measured("producer_send"), measured("append_core")
     busy.machine = {**MACHINE, "load before": "14.5"}
     found = page.page({"producer_send": quiet, "append_core": busy}, [])
-    assert "on a quiet one: ``append_core`` (load 14.5).\n" in found
-    assert "Other work ran" not in page.page({"producer_send": quiet}, [])
+    assert "of a busy machine: ``append_core`` (load 14.5).\n" in found
+    assert "Other programs ran" not in page.page({"producer_send": quiet}, [])
 
 
 def test_the_page_has_the_ratio_of_another_machine_beside_ours(tmp_path: Path) -> None:
@@ -128,10 +128,8 @@ def test_the_page_has_the_ratio_of_another_machine_beside_ours(tmp_path: Path) -
     rows = machines.load(kept)
     assert sorted(row.question for row in rows) == ["append_core", "producer_send"], "one row for each question"
     text = page.page({"producer_send": measured("producer_send")}, rows)
-    cells = '"Producer.send, no key", "peer", "a, slower one"'
-    ratio = '"0.200, 0.200 to 0.200"'
-    assert f'   {cells}, "120 ns", {ratio}, {ratio}, "``producer_send``"\n' in text
-    assert f'   {cells}, "120 ns", {ratio}, "not measured", "``append_core``"\n' in text
+    assert '"0.200, better", "0.200, 0.200 to 0.200 (a, slower one)", "``producer_send``"\n' in text
+    assert "append_core" not in text
 
 
 def test_rows_of_other_machines_are_figures_of_questions() -> None:
@@ -162,7 +160,7 @@ def test_a_kept_answer_is_shown_whole(capsys: pytest.CaptureFixture[str], monkey
     page.main()
     shown = capsys.readouterr().out
     assert all(series.contender in shown for series in load()["producer_send"].series)
-    assert "what each guarantees" in shown
+    assert "guarantees" in shown
 
 
 def test_the_picture_has_a_row_for_each_question(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from bench.harness.processes import together
+from bench.questions.contention_send import together
 
 PROCESS_COUNT = 16
 WORK_S = 0.001
