@@ -13,7 +13,7 @@ _package = metadata("shmaccum")
 _links = dict(link.split(", ", 1) for link in _package.get_all("Project-URL") or [])
 
 project = "shmaccum"
-author = "the authors of shmaccum"
+author = _package["Author"]
 project_copyright = f"{author}. License: Apache-2.0"
 release = version = _package["Version"]
 

@@ -144,6 +144,11 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f'#define BUILD_VERSION "{shmaccum.__version__}"' in build
 
 
+def test_the_metadata_name_authors_and_where_vulnerabilities_go() -> None:
+    assert metadata("shmaccum")["Author"] == "the authors of shmaccum"
+    assert project_urls()["Security"] == f"{project_urls()['Repository']}/security"
+
+
 def test_a_wheel_is_built_for_each_python_that_is_promised() -> None:
     promised = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', (ROOT / "pyproject.toml").read_text("utf-8"))
     settings = dict(
