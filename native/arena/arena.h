@@ -2,9 +2,6 @@
  *
  * The arena as one process sees it: the mapping, its private copy of the geometry, and its own process entry.
  *
- * The file is opened twice: `map_descriptor` is mapped, `lock_descriptor` has the byte locks and is never mapped. A
- * mapping would keep the open file description, and with it the locks, alive in a forked child.
- *
  * This folder has:
  *   layout             the map of the file                        slot_word          the authoritative words
  *   superblock         the facts that never change                attach             create, attach, detach

@@ -6,8 +6,7 @@
  *            downgrade to shared → register
  *   attach   check owner, mode and size → byte lock 0: exclusive if no other process is attached (then cold recovery),
  *            else shared, if some process has an entry → superblock by pread → map → register
- *   detach   give back what this process holds → mark the entry clean → close the lock descriptor (this frees the byte
- *            locks)
+ *   detach   give back what this process holds → mark the entry clean → close the lock descriptor and its byte locks
  *   fork     the child handler closes the lock descriptor and forgets the entry; the first use attaches again, on the
  *            child's mapping, with the same locks, and with cold recovery if no other process is attached
  *

@@ -31,11 +31,9 @@
  *     continued. Order holds within a partition: a thread waits for one place at a time, and tasks of a loop that send
  *     to one topic do so one after another, so no later record of a process passes its parked one.
  *
- * FIX (under the pool lock; any number of times): while there is a free slot and an eligible waiter, the waiter with
- * the
- *     lowest ticket gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT.
- *     At the end waiting_count = number of WAIT, parked_count = number of PARKED. It is a CAS because the fast path
- *     runs without the lock.
+ * FIX (under the pool lock; any number of times): while there is a free slot and an eligible waiter, the lowest ticket
+ *     gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT. At the end waiting_count =
+ *     number of WAIT, parked_count = number of PARKED. It is a CAS because the fast path runs without the lock.
  *     A waiter for an oversized record is eligible while oversized_bytes and the bytes that it still needs stay within
  *     oversized_bytes_max. An ineligible one does not block later waiters, and among oversized ones order holds. Only
  *     the lowest eligible ticket accumulates, so two partly served waiters never wait for each other.
@@ -52,17 +50,15 @@
  *     the slots. A waiter repairs (wait on), and so do an attach that finds the entry of a dead process (attach.c) and
  *     the sender in its rounds (sender_maintain, native/sender/sender_role.c).
  *
- * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not in the
- * queue,
- *     so it blocks no other process there.
+ * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not queued, so
+ *     it blocks no other process there.
  *
  * A slot is scrubbed before it becomes FREE: a free slot is all zeros, so nothing of one topic is readable in another.
  *
  * DEATHS. Every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore that
- * was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9. STOPS. A
- * stopped waiter loses its grants to others (REVOKE), and finds itself PARKED. A stopped holder of the pool lock blocks
- * allocation from an exhausted pool until it is continued (stat names it), because it makes plain stores to several
- * words.
+ * was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9.
+ * STOPS. A stopped waiter loses its grants to others (REVOKE), and finds itself PARKED. A stopped holder of the pool
+ * lock makes plain stores to several words, so an exhausted pool allocates nothing until it continues (stat names it).
  *
  *   W1 waiter: waiting_count raised, full barrier, then free slots are searched for (fix)
  *   W2 freer:  slot word = FREE, full barrier, then waiting_count is read

@@ -31,7 +31,7 @@ enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, str
         return STATUS_OK;
     }
     if (errno == EAGAIN || errno == EACCES) {
-        return error_set(error, STATUS_BUSY, "another process holds a lock of the arena that is wanted: try again");
+        return error_set(error, STATUS_BUSY, "another process has the requested lock of the arena: try again");
     }
     return error_set_os(error, "this file system does not give open-file-description locks");
 }

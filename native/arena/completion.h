@@ -9,13 +9,12 @@
  *
  * record (sender):  cell.number = 0 (C1) → fields → cell.number = number + 1 (release, C2) → slot.last_completion
  *                   (release) → completion_tail = number + 1 (release)
- * find (anyone):    a batch is identified by (partition, seq), which is never used twice. Read the slot's word. If it
- * is
- *                   still OPEN or READY with these: pending. Else walk the list from last_completion: number (acquire,
- *                   C2), fields, number again (C1): changed = overwritten. If the batch's own cell is not found, the
- *                   result has expired. A batch in the sender's overflow (spilled.h) is in no slot, and pending, too.
- *                   A batch that is OPEN or READY may have a result as well: it was split, or decided in flight. The
- *                   walk for it ends at the first result of a batch that had the slot before.
+ * find (anyone):    (partition, seq) identifies a batch, and is never used twice. Read the slot's word: if it is still
+ *                   OPEN or READY with these, the batch is pending. Else walk the list from last_completion: number
+ *                   (acquire, C2), fields, number again (C1): changed = overwritten. If the batch's own cell is not
+ *                   found, the result has expired. A batch in the sender's overflow (spilled.h) is in no slot, and
+ *                   pending, too. An OPEN or READY batch may also have a result: it was split, or decided in flight.
+ *                   The walk for it ends at the first result of a batch that had the slot before.
  *
  * WAITING for results: completion_wait is one word with a count of wake-ups, two flags and a futex. The word is a hint;
  * after a wake-up, the process reads the truth again.
@@ -32,9 +31,9 @@
  *   It is a flag and not a count of waiters: a waiter that dies leaves at most one unneeded wake-up. If the sender is
  *   killed between the CAS and the wake, the sleepers wait for the rest of their slice.
  *
- *   An event loop cannot sleep on a futex, so it polls a FIFO (shmaccum/arena/results_bell.py). It sets the
- *   other flag (C3) and checks. The sender clears that flag after its results (C4), and wakes the loops. If no loop
- *   listens, this costs a load.
+ *   An event loop cannot sleep on a futex, so it polls a FIFO (shmaccum/arena/results_bell.py). It sets the other flag
+ *   (C3) and checks. The sender clears that flag after its results (C4), and wakes the loops. Without a loop this costs
+ *   a load.
  *
  * A batch may have several results, one per part, if it was split; the parts are contiguous and in order.
  *

@@ -30,12 +30,12 @@ enum status durability_check_place(int descriptor, uint32_t level, struct error 
         return STATUS_OK;
     }
     if (fstatfs(descriptor, &found) < 0) {
-        return error_set_os(error, "cannot ask what file system the arena lies on");
+        return error_set_os(error, "cannot determine the file system of the arena");
     }
     if (found.f_type == TMPFS_MAGIC || found.f_type == RAMFS_MAGIC || found.f_type == HUGETLBFS_MAGIC) {
         return error_set(error, STATUS_INVALID,
-                         "the arena lies in memory (tmpfs), where nothing survives the host: give it a path on a disk, "
-                         "or say durability=process");
+                         "the arena is in memory (tmpfs), which does not survive a crash of the host: give it a path "
+                         "on a disk, or use durability=process");
     }
     return STATUS_OK;
 }

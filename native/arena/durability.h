@@ -26,8 +26,7 @@
  *
  * WHY A DURABLE RECORD STAYS. Bytes below a committed size are never written again, and an append changes no other byte
  *   of a sector, so a torn later write of that sector leaves them intact. Records A and B share no sector.
- * DEATHS. A leader at any step: the kernel releases the byte, the next one leads. The dead leader's records are
- * replaced or agree.
+ * DEATHS. A leader at any step: the kernel releases the byte, the next one leads. Its records are replaced or agree.
  *   STOPS: others wait for it. Their appends are in the arena and are delivered, but not acknowledged.
  * WHEN THE DISK FAILS. A failed force may have lost pages that count as clean now, so no later one proves anything: the
  *   arena is poisoned (STATUS_SYNC_FAILED), nothing more is acknowledged, and it can be inspected and exported.

@@ -36,7 +36,7 @@ enum status features_validate(const struct superblock *superblock, bool is_read_
     }
     if (read_only != 0 && !is_read_only) {
         return error_set(error, STATUS_OTHER_LAYOUT,
-                         "%s may only look at this arena (inspect, check), for it does not know features of it "
+                         "%s may only inspect and check this arena, because it does not know features of it "
                          "(read-only: %#" PRIx64 "). %s made it: install that version or a later one, or drain the "
                          "arena with it and create it again",
                          BUILD_NAME, read_only, build);
@@ -70,12 +70,12 @@ enum status extensions_validate(const struct superblock *superblock, uint64_t ba
     CHECK(base_size % PAGE_SIZE_BYTES == 0);
     uint64_t start = base_size;
     if (superblock->extension_count > EXTENSION_COUNT_MAX) {
-        return error_set(error, STATUS_CORRUPT, "the superblock lists %u extension regions, it has room for %d",
+        return error_set(error, STATUS_CORRUPT, "the superblock lists %u extension regions, the limit is %d",
                          superblock->extension_count, EXTENSION_COUNT_MAX);
     }
     for (uint32_t i = 0; i < superblock->extension_count; i++) {
         if (!extension_is_possible(&superblock->extensions[i], start)) {
-            return error_set(error, STATUS_CORRUPT, "extension region %u cannot lie where the superblock says", i);
+            return error_set(error, STATUS_CORRUPT, "the superblock gives extension region %u an impossible place", i);
         }
         start = extension_end(&superblock->extensions[i]);
     }

@@ -11,8 +11,7 @@
  *   in features_compatible     attaches and works, and leaves the feature's regions and words alone
  *   in features_read_only      maps the arena without write permission, for inspection
  *   in features_incompatible   rejects the arena, and names both builds
- * A feature that all processes have to maintain is always incompatible, because a build that does not know it would
- * not.
+ * A feature that all processes have to maintain is incompatible, because a build that does not know it would not.
  *
  * REGIONS. An array with an element for each slot, partition or process. The kind defines which, and the elements.
  *   Regions follow the slot data, in the order of the table, and do not overlap. A build that does not know a kind

@@ -91,7 +91,7 @@ enum status geometry_validate(const struct geometry *geometry, struct error *err
     RETURN_IF_FAILED(bounds_check(bounds, sizeof bounds / sizeof bounds[0], error));
     if (geometry->topic_share_factor != 0 && (geometry->topic_share_factor < TOPIC_SHARE_ONE / 2 ||
                                               geometry->topic_share_factor > 64 * TOPIC_SHARE_ONE)) {
-        return error_set(error, STATUS_INVALID, "topic_share_factor must be 0 or lie between 1/2 and 64");
+        return error_set(error, STATUS_INVALID, "topic_share_factor must be 0 or between 1/2 and 64");
     }
     if (geometry->slot_stride != round_up(geometry->batch_size, PAGE_SIZE_BYTES) ||
         geometry->buffer_memory / geometry->batch_size != geometry->slot_count ||

@@ -30,8 +30,7 @@
  * Sums that always hold:
  *   FREE + GRANT + OWNED + OPEN + READY + DONE + CONT + BAD == slot_count
  *   waiting_count >= number of waiter words in WAIT          (equal while no process holds the pool lock)
- *   oversized_bytes == batch_size for each slot granted, owned or filled for a record that needs several
- *                                                            (while no process holds the pool lock)
+ *   oversized_bytes == batch_size for each slot granted, owned or filled for a record that needs several (same)
  *
  * The writers (the rule of each field is next to it):
  *   creator   once, before the magic
@@ -49,7 +48,7 @@
  * FROZEN. Processes of different builds use one arena at a time. So a field of a released layout never moves and never
  * changes its size or meaning, and strides are constants (layout_fields.h asserts each offset). A reserved word is 0,
  * and no build writes to it. A later build may give it a meaning only under a feature of the superblock (extension.h):
- *   0 means what builds do that do not know the word    a compatible feature, or none at all
+ *   0 means what builds do that do not know the word     a compatible feature, or none at all
  *   each process that appends or sends must maintain it  an incompatible feature
  * A slot header is full. Further words of a slot are in an extension region that is parallel to the slots.
  */

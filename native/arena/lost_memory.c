@@ -132,7 +132,7 @@ enum status lost_memory_watch(struct arena *arena, struct error *error)
     struct watched *row = row_of(0);
     row = row != NULL || status != STATUS_OK ? row : row_add();
     if (status == STATUS_OK && row == NULL) {
-        status = error_set(error, STATUS_OS, "no memory to attach to the arena with");
+        status = error_set(error, STATUS_OS, "no memory to attach to the arena");
     }
     if (status == STATUS_OK) {
         row_set(row, arena);
@@ -162,7 +162,7 @@ void lost_memory_forget(struct arena *arena)
 enum status lost_memory_error(struct error *error)
 {
     return error_set(error, STATUS_TRUNCATED,
-                     "the memory of the arena is lost to this process: somebody cut its file while the process was "
-                     "attached, or the file system could not give a page. What it held is not known here any more: "
-                     "remove the arena, create it again, and attach to that one");
+                     "the memory of the arena is lost to this process: its file was truncated while the process was "
+                     "attached, or the file system could not provide a page. Its content is no longer known here: "
+                     "remove the arena, create it again, and attach to the new one");
 }

@@ -5,9 +5,9 @@
  * If a process accesses a page that the file no longer has, or that a full tmpfs cannot provide, the kernel sends
  * SIGBUS, which ends the process. A producer's process is the user's program, so it has a handler:
  *
- *   SIGBUS at an address in a mapping of an arena  is_lost = 1, then private pages of zeros over the whole mapping,
- *                                               then their word `poisoned_status`; the access is repeated, and succeeds
- *   SIGBUS at any other address, or of kill()   the previous handler; without one the process dies as it did before
+ *   SIGBUS at an address in a mapped arena   is_lost = 1, then private pages of zeros over the whole mapping, then
+ *                                            their word `poisoned_status`; the access is repeated, and succeeds
+ *   SIGBUS elsewhere, or of kill()           the previous handler; without one the process dies as it did before
  *
  * From the first fault on, nothing that this process writes reaches another process, and nothing that it reads is
  * valid. So is_lost is read after each append and before a result is returned:

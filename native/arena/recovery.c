@@ -452,7 +452,8 @@ static enum status tables_check(const struct arena *arena, struct error *error)
 {
     return arena_tables_fit(arena)
                ? STATUS_OK
-               : error_set(error, STATUS_CORRUPT, "a table of the arena claims more entries than it has room for");
+               : error_set(error, STATUS_CORRUPT, "the count of a table of the arena exceeds its size: remove the "
+                                                "arena and create it again");
 }
 
 enum status recovery_plan(struct arena *arena, struct recovery_report *report, struct error *error)

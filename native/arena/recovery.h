@@ -10,10 +10,9 @@
  *      other boot id: the host crashed, and only content whose running CRC-32C verifies is trusted. Any other batch is
  *      cut back to the records that had been forced to disk (durability.h). If there are none, it becomes BAD, with an
  *      entry in the error log. Nothing is silently dropped, and no damage prevents the start.
- *      A batch of another boot that stays begins a new span (delivery_clock.h), because its times are of another boot's
- *      clock.
- *   4. partitions: open = none, next_seq = highest seq in a slot + 1 (never lowered), next_base_sequence in the same
- *   way 5. caches (hints, counts) rebuilt, arena_epoch raised, boot id stored last
+ *      A batch of another boot that stays begins a new span (delivery_clock.h), because that boot's clock is gone.
+ *   4. partitions: open = none, next_seq = highest seq in a slot + 1 (never lowered), next_base_sequence accordingly
+ *   5. caches (hints, counts) rebuilt, arena_epoch raised, boot id stored last
  *
  * Idempotent: every step computes from the words alone. If the process dies in any step, the kernel releases the byte
  * and the next opener repeats all steps. Input is checked: an impossible word (index, count, size out of range) makes

@@ -28,7 +28,7 @@ static enum status uuid_make(uint8_t *uuid, size_t size, struct error *error)
     while ((size_t)count != size) {
         count = getrandom(uuid, size, 0);
         if (count < 0 && errno != EINTR) {
-            return error_set_os(error, "cannot get random bytes to name the arena by");
+            return error_set_os(error, "cannot get random bytes for the id of the arena");
         }
     }
     return STATUS_OK;
@@ -105,8 +105,8 @@ static enum status superblock_validate(const struct superblock *superblock, uint
     }
     if (superblock->options_size > OPTIONS_SIZE_MAX || superblock_crc(superblock) != superblock->superblock_crc) {
         return error_set(error, STATUS_CORRUPT,
-                         "the superblock's bytes contradict its checksum: nothing in it can be found any more, remove "
-                         "the arena and create it again");
+                         "the superblock's bytes contradict its checksum, so the arena's content cannot be read: "
+                         "remove the arena and create it again");
     }
     RETURN_IF_FAILED(features_validate(superblock, is_read_only, error));
     return superblock_check_sizes(superblock, file_size, error);

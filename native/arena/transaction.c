@@ -157,7 +157,7 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
     return STATUS_TRANSACTION_ENDED;
 }
 
-/* A fence is in the word until its transaction is over, and in the standing until the id is taken back. */
+/* A fence is in the word until its transaction is over, and in the recovery state until the id is taken back. */
 static bool is_fenced(uint64_t standing, uint64_t word)
 {
     bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
@@ -275,7 +275,7 @@ static bool arena_holds_records(const struct arena *arena)
     return false;
 }
 
-/* The standing on disk, and a fence in it, may be older than the sink's. */
+/* The recovery state on disk, and a fence in it, may be older than the sink's. */
 static void standing_recover(struct arena *arena)
 {
     if (load_relaxed_u64(&arena->globals->transaction_standing) != 0) {

@@ -28,22 +28,22 @@
  *   transaction_standing     sender: the transaction's progress in the sink, for the next sender. The sink encodes it,
  *                            except for two bits. FENCED: another producer has the transactional id. Anyone may store 0
  *                            by cas to take the id back, while the word is NONE. LOST: set by cold recovery, because
- *                            the host crashed and the sink may be further. 0 if no state is stored
+ *                            the host crashed and the sink may be ahead. 0 if no state is stored
  *
  * BEGIN    take the coordinator's role; abort what a dead coordinator left; if the word is NONE: OPEN, number + 1
  * COMMIT   has batches: COMMITTING by cas, full barrier (X1), then each OPEN slot is sealed
  *          has none:    NONE by cas. The transaction is over without the sender
- * ABORT    the same, with ABORTING, or with NONE and the reason FAIL     ABORT_ONLY by cas, then the same OPEN A BATCH
- * (producer_batch.h): slot word = OPEN, full barrier (X2), read the word. If it is OPEN without `has
+ * ABORT    the same, with ABORTING, or with NONE and the reason
+ * FAIL     ABORT_ONLY by cas, then the same
+ * OPEN A BATCH (producer_batch.h): slot word = OPEN, full barrier (X2), read the word. If it is OPEN without `has
  *          batches`, set that by cas, and read again if the cas fails. If it is not OPEN, the opener takes its empty
  *          slot back before `open` names it.
  * APPEND to an open batch reads nothing here. An appender that joined a transaction reads the word after the slot word
  *          and before its commit. It continues only if the word is OPEN with its number.
- * OVERSIZED RECORD   its head is opened like a batch, empty, and then becomes READY with its record by cas. The cas
- * fails
- *          if another process has sealed it.
- * DECIDE, in each tick of the sender: seal each OPEN slot; if no slot holds a record: DECIDED by cas END      the sink
- * ends the transaction; then NONE, by the sender
+ * OVERSIZED RECORD   its head is opened like a batch, empty, and then becomes READY with its record by cas, which
+ *          fails if another process has sealed it.
+ * DECIDE, in each tick of the sender: seal each OPEN slot; if no slot holds a record: DECIDED by cas
+ * END      the sink ends the transaction; then NONE, by the sender
  *
  * WHY A RECORD IS IN THE TRANSACTION IT WAS ACCEPTED IN. A record exists by a cas on a word that is OPEN. The opener of
  * that slot read the transaction word after its store (X2), and it was OPEN, number n. The process that ends
@@ -75,8 +75,8 @@
  *   appender                     its committed records are in the transaction. Its empty slot becomes DONE. `has
  *                                batches` stays, and the sender finds no record.
  *   sender while COMMITTING      the next one seals, delivers again what was not acknowledged, and decides.
- *   sender in DECIDED, ABORTING  the next one ends the transaction again: the sink, or the standing, shows that it has
- *                                ended.
+ *   sender in DECIDED, ABORTING  the next one ends the transaction again: the sink or its recovery state shows that it
+ *                                has ended.
  *   sender in FAIL               the word becomes ABORT_ONLY before the rejected batch gets its result, so the batch is
  *                                still there, and the transaction is never decided.
  *   host                         DECIDED stays. The sender forces NONE to disk before the next batch goes, so the sink
@@ -109,7 +109,7 @@ enum transaction_why {
     TRANSACTION_WHY_COUNT = 9,
 };
 
-/* Bits of the standing that the core knows. */
+/* Bits of the recovery state that the core knows. */
 #define TRANSACTION_STANDING_FENCED (UINT64_C(1) << 63)
 #define TRANSACTION_STANDING_LOST (UINT64_C(1) << 62)
 
@@ -211,7 +211,7 @@ void transaction_decide(struct arena *arena, uint64_t word);
  * committed, or TRANSACTION_WHY_NOT if it ended according to the word. */
 enum status transaction_end(struct arena *arena, uint64_t number, enum transaction_why why) MUST_USE;
 
-/* Stores the standing for the next sender. */
+/* Stores the recovery state for the next sender. */
 void transaction_standing_store(struct arena *arena, uint64_t standing);
 
 /* ---- cold recovery ---- */

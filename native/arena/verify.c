@@ -83,11 +83,11 @@ static const char *pieces_problem(const struct inspection *inspection, uint32_t 
         return NULL;
     }
     if (records_walk(records, records + pieces[0].size, slot_word_count(word)) != STATUS_OK) {
-        return "its records are not those that its word counts";
+        return "its records differ from the count in its word";
     }
     bool is_timed = records_are_timed(records, records + pieces[0].size, slot_word_count(word),
                                       inspection->arena->slots[slot_index].base_timestamp_ms, meta->max_timestamp_ms);
-    return is_timed ? NULL : "its times are not those of its records";
+    return is_timed ? NULL : "its times differ from those of its records";
 }
 
 static const char *bytes_problem(const struct inspection *inspection, uint32_t slot_index, uint64_t word)
@@ -135,10 +135,10 @@ static const char *filled_problem(const struct inspection *inspection, uint32_t 
         return "it names a partition that does not exist";
     }
     if (load_relaxed_u64(&slot->seq) >= load_relaxed_u64(&arena->partitions[partition_index].next_seq)) {
-        return "its number in the partition was never given out";
+        return "its number in the partition was never assigned";
     }
     if (!is_chain && load_relaxed_u32(&slot->written_end) < size) {
-        return "it has records beyond what was ever written";
+        return "it has records past the written bytes";
     }
     bool is_deep = inspection->options.depth >= VERIFY_DEEP && slot_word_count(word) > 0;
     return is_deep ? bytes_problem(inspection, slot_index, word) : NULL;
@@ -162,7 +162,7 @@ static const char *free_problem(const struct inspection *inspection, uint32_t sl
 {
     const struct arena *arena = inspection->arena;
     if ((word & LOW_BITS(SLOT_COUNT_BITS + SLOT_SIZE_BITS)) != 0) {
-        return "a free slot's word has something in it";
+        return "a free slot's word is not empty";
     }
     if (arena->slots[slot_index].chain_next != 0) {
         return "a free slot is linked";
@@ -185,7 +185,7 @@ static const char *grant_problem(const struct inspection *inspection, uint64_t w
     uint64_t waiter = load_acquire_u64(&inspection->arena->waiters[waiter_index].word); /* V4 */
     bool is_wanted = waiter_word_state(waiter) != WAITER_IDLE &&
                      ((waiter_word_ticket(waiter) ^ word) & LOW_BITS(GRANT_TICKET_BITS)) == 0;
-    return inspection->options.is_idle && !is_wanted ? "it is granted to a waiter that is gone" : NULL;
+    return inspection->options.is_idle && !is_wanted ? "it is granted to a waiter that no longer waits" : NULL;
 }
 
 static const char *cont_problem(const struct inspection *inspection, uint64_t word)
@@ -198,7 +198,7 @@ static const char *cont_problem(const struct inspection *inspection, uint64_t wo
     uint64_t head = load_acquire_u64(&inspection->arena->slots[head_index].word); /* V4 */
     bool is_headed = slot_word_generation(head) == slot_word_head_generation(word) &&
                      slot_word_state(head) != SLOT_FREE && slot_word_state(head) != SLOT_GRANT;
-    return inspection->options.is_idle && !is_headed ? "it continues a slot that is gone" : NULL;
+    return inspection->options.is_idle && !is_headed ? "it continues a batch that no longer exists" : NULL;
 }
 
 static const char *slot_problem(const struct inspection *inspection, uint32_t slot_index, uint64_t word)
@@ -317,11 +317,11 @@ static void pool_check(struct inspection *inspection)
         count.oversized_bytes += slot_counts_as_oversized(arena, i) ? arena->geometry.batch_size : 0;
     }
     if (count.waiting != load_relaxed_u32(&arena->globals->waiting_count)) {
-        finding_add(inspection, NO_SLOT, "waiting_count says %u, %u waiters wait",
+        finding_add(inspection, NO_SLOT, "waiting_count is %u, but %u waiters wait",
                     load_relaxed_u32(&arena->globals->waiting_count), count.waiting);
     }
     if (count.parked != load_relaxed_u32(&arena->globals->parked_count)) {
-        finding_add(inspection, NO_SLOT, "parked_count says %u, %u waiters are parked",
+        finding_add(inspection, NO_SLOT, "parked_count is %u, but %u waiters are parked",
                     load_relaxed_u32(&arena->globals->parked_count), count.parked);
     }
     if (count.oversized_bytes != load_relaxed_u64(&arena->globals->oversized_bytes)) {
@@ -342,14 +342,14 @@ static void globals_check(struct inspection *inspection)
                     status_sentence((enum status)load_relaxed_u32(&globals->poisoned_status)));
     }
     if (load_relaxed_u32(&globals->closing) > CLOSING_DONE) {
-        finding_add(inspection, NO_SLOT, "the word that says whether the arena closes was overwritten");
+        finding_add(inspection, NO_SLOT, "the closing word of the arena was overwritten");
     }
     if (!arena_tables_fit(arena)) {
-        finding_add(inspection, NO_SLOT, "a table claims more entries than it has room for");
+        finding_add(inspection, NO_SLOT, "the count of a table exceeds its size");
     }
     uint64_t last_word = load_relaxed_u64(&globals->sink_name[SINK_NAME_SIZE / 8 - 1]);
     if (((const char *)&last_word)[sizeof last_word - 1] != '\0') {
-        finding_add(inspection, NO_SLOT, "the name of the sender's sink has no end");
+        finding_add(inspection, NO_SLOT, "the name of the sender's sink has no terminating NUL");
     }
 }
 

@@ -5,12 +5,11 @@
  *
  *   VERIFY_QUICK   superblock, counts within the geometry, poisoned or not           O(1)
  *   VERIFY_NORMAL  every word by itself and against related words: states, owners, chains, open words, sequences,
- *                  caches that have to be right on an idle arena                             O(slots + partitions)
+ *                  caches that have to be right on an idle arena                      O(slots + partitions)
  *   VERIFY_DEEP    also the bytes: records walked, running CRCs, headers of drained batches, free slots all zeros
  *
- * On a live arena words change while they are read, so a finding counts only if a second check finds it, too. If
- * `is_idle` is set, it also makes the checks that hold only while no other process is attached (tear-down of every
- * test).
+ * On a live arena words change while they are read, so a finding counts only if a second check finds it, too. `is_idle`
+ * adds the checks that are valid only while no other process is attached (tear-down of every test).
  */
 #ifndef ARENA_VERIFY_H
 #define ARENA_VERIFY_H

@@ -13,13 +13,13 @@
     X(INVALID, "an argument is out of range")                                                              \
     X(OS, "the operating system refused a call")                                                           \
     X(NOT_AN_ARENA, "this is not a shmaccum arena")                                                        \
-    X(UNFINISHED, "the arena was never finished by its creator: remove it and create it again")            \
+    X(UNFINISHED, "the creation of the arena was not completed: remove it and create it again")            \
     X(OTHER_LAYOUT, "the arena has another layout: drain it with the version that made it, or remove it")   \
     X(TRUNCATED, "the arena file is shorter than its superblock says")                                     \
     X(FORBIDDEN, "the arena belongs to another user or is open to others")                                 \
     X(NO_ENTRY, "every process entry of the arena is taken")                                               \
     X(NO_WAITER, "every waiter entry of the arena is taken")                                               \
-    X(NO_PARTITION, "the arena has no room for another topic or partition")                                \
+    X(NO_PARTITION, "the arena has no free entry for another topic or partition")                          \
     X(RECORD_TOO_LARGE, "the record is larger than the arena allows")                                      \
     X(EXHAUSTED, "no buffer is free")                                                                      \
     X(CLOSED, "the producer is closed")                                                                    \
@@ -36,7 +36,7 @@
     X(NO_TRANSACTION, "no transaction is open: begin one before you send to this arena")                   \
     X(TRANSACTION_ENDED, "the transaction takes no more records")                                          \
     X(FENCED, "another producer has the transactional_id of this arena, or the brokers aborted its last "  \
-              "transaction for its time: init_transactions() takes the id back")                           \
+              "transaction at its timeout: init_transactions() takes the id back")                         \
     X(SYNC_FAILED, "forcing the arena to disk failed: nothing more is acknowledged, export what it holds")
 
 enum status {

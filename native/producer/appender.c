@@ -17,7 +17,7 @@
 #include "producer/producer_batch_append.h"
 
 /* The largest number of record bytes that is prefetched before a partition is locked. */
-enum { LINES_ASKED_SIZE = 256 };
+enum { LINES_PREFETCHED_SIZE = 256 };
 
 /* From here on a copy takes longer than releasing an interpreter lock and acquiring it again. */
 enum { LONG_COPY_SIZE = 128 * 1024 };
@@ -33,7 +33,7 @@ enum status appender_open(struct arena *arena, struct appender **result, struct 
         free(appender);
         free(touched);
         free(notes);
-        return error_set(error, STATUS_OS, "there is no memory to append to the arena with");
+        return error_set(error, STATUS_OS, "no memory for the tables of the appender");
     }
     appender->arena = arena;
     appender->owner = arena->owner;
@@ -119,7 +119,7 @@ static COLD enum status locked_open_batch(struct arena *arena, struct partition_
 /* Prefetches the lines that an append to this partition writes. Each line is found from the content of the previous
  * one, and no load passes the locked instructions in between. So without this an append would wait for one line after
  * another (docs/decisions/0008). Not inlined, so that an append to the same partition saves no registers for it. */
-static __attribute__((noinline)) void lines_ask(const struct appender *appender, const struct append_order *order)
+static __attribute__((noinline)) void lines_prefetch(const struct appender *appender, const struct append_order *order)
 {
     CHECK(order->partition_index < appender->arena->geometry.partition_count);
     const struct arena *arena = appender->arena;
@@ -131,19 +131,19 @@ static __attribute__((noinline)) void lines_ask(const struct appender *appender,
     prefetch_for_write(&arena->slots[note->slot_index]);
     uint64_t size = record_size_upper_bound(&order->records[0].size);
     const uint8_t *bytes = arena_slot_data(arena, note->slot_index) + note->end;
-    const uint8_t *end = bytes + (order->count == 1 && size < LINES_ASKED_SIZE ? size : LINES_ASKED_SIZE);
+    const uint8_t *end = bytes + (order->count == 1 && size < LINES_PREFETCHED_SIZE ? size : LINES_PREFETCHED_SIZE);
     for (bytes -= (uintptr_t)bytes % CACHE_LINE; bytes < end; bytes += CACHE_LINE) {
         prefetch_for_write(bytes);
     }
 }
 
 /* After an append to another partition, the lines may have left the cache of this process. */
-static inline void lines_ask_elsewhere(struct appender *appender, const struct append_order *order)
+static inline void lines_prefetch_elsewhere(struct appender *appender, const struct append_order *order)
 {
     CHECK(order->count >= 1);
     if (UNLIKELY(order->partition_index != appender->last_partition_index)) {
         appender->last_partition_index = order->partition_index;
-        lines_ask(appender, order);
+        lines_prefetch(appender, order);
     }
 }
 
@@ -205,8 +205,7 @@ static uint32_t reservation_take_one(struct reservation *reservation)
     return *reservation->slots++;
 }
 
-/* Called if the sticky partition moved on before a new batch was opened. A slot that the process waited for stays in
- * the reservation for the next batch. */
+/* Called if the sticky partition moved on before a new batch was opened. Returns the slot to the reservation. */
 static COLD void reservation_keep(struct append_call *call)
 {
     CHECK(!call->is_reserved || call->order->reservation != NULL);
@@ -368,7 +367,7 @@ static COLD enum status locked_append_again(struct appender *appender, struct pa
 }
 
 /* Completes an append whose first attempt returned `status`. The lock is still held. Needed once per batch. */
-static COLD enum status append_go_on(struct appender *appender, const struct append_order *order,
+static COLD enum status append_continue(struct appender *appender, const struct append_order *order,
                                      struct partition_hold hold, enum status status, struct append_result *result)
 {
     struct arena *arena = appender->arena;
@@ -406,7 +405,7 @@ enum status appender_append(struct appender *appender, const struct append_order
     result->appended = 0;
     result->need = 0;
     result->is_sender_wanted = false;
-    lines_ask_elsewhere(appender, order);
+    lines_prefetch_elsewhere(appender, order);
     uint32_t need = record_slots_needed(arena, &order->records[0].size);
     if (UNLIKELY(need > 1)) {
         return append_oversized(appender, order, need, result);
@@ -417,7 +416,7 @@ enum status appender_append(struct appender *appender, const struct append_order
     enum status status =
         producer_batch_append(arena, &hold, order->records, order->count, &result->appended, &result->first);
     if (UNLIKELY(status != STATUS_OK || order->reservation != NULL)) {
-        return append_go_on(appender, order, hold, status, result);
+        return append_continue(appender, order, hold, status, result);
     }
     partition_unlock(arena, &hold);
     count_appended(appender, order, result);

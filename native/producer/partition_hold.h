@@ -24,7 +24,6 @@ struct partition_hold {
     uint64_t joined; /* number of the transaction that the appender joined, or 0 */
 };
 
-/* The place of a record that was appended. */
 struct batch_place {
     uint32_t slot_index;
     uint32_t generation;

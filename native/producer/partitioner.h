@@ -8,8 +8,7 @@
  *
  * THE STICKY WORD of a topic: (how often it moved on, partition), or (how often, none): not chosen yet.
  *
- *   choose   a process that finds none draws a partition and stores it by CAS. The first store is valid for all
- *            processes.
+ *   choose   a process that finds none draws a partition and stores it by CAS. The first store counts for all.
  *   stay     while its open batch takes records. Only one load per record is shared.
  *   move on  CAS (n, partition) -> (n + 1, none), under the producer lock of that partition, at the moment when another
  *            batch would have to be opened there, if the previous one is full, or if this process alone has appended

@@ -127,7 +127,6 @@ static ALWAYS_INLINE void prefetch_lines(const struct claim_room *room, uint32_t
     }
 }
 
-/* The place of the next record. */
 struct claim_place {
     uint32_t body_size;
     uint32_t end;

@@ -3,9 +3,8 @@
 
 #include "arena/counters.h"
 
-/* Each check fetches the lock's line from the process that has it. Checking continuously slows the holder down and
- * rarely finds the lock free, because a process that releases it acquires it again within nanoseconds. Measured from 1
- * to 128: docs/decisions/0002. */
+/* Each check fetches the lock's line from its holder. Continuous checks slow the holder down and rarely find the lock
+ * free, because a process reacquires it within nanoseconds. Measured from 1 to 128: docs/decisions/0002. */
 enum { PAUSES_BETWEEN_CHECKS = 32 };
 
 static void producer_lock_back_off(void)

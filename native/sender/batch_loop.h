@@ -28,7 +28,6 @@
 #include "broker/link.h"
 #include "sender/partition_stream.h"
 
-/* A batch of a request. */
 struct ship_piece {
     struct partition_stream *stream;
     uint64_t number;

@@ -471,7 +471,7 @@ uint32_t sender_expire(struct sender_half *half, uint64_t now_ns, uint64_t deliv
     return expired;
 }
 
-void sender_set_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always)
+void sender_publish_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always)
 {
     half->counts_always = counts_always;
     delivery_clock_announce(half->arena, delivery_timeout_ns, counts_always);

@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "sender/sender.h"
 
-/* Sums over batches that were delivered. */
 struct delivered {
     uint64_t batch_count;
     uint64_t record_count;

@@ -80,8 +80,8 @@ static bool transaction_is_ending(uint64_t word)
     return state == TRANSACTION_COMMITTING || state == TRANSACTION_DECIDED || state == TRANSACTION_ABORTING;
 }
 
-enum transaction_task sender_advance_transaction(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
-                                                 struct wake_set *wakes)
+enum transaction_task sender_next_transaction_task(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
+                                                   struct wake_set *wakes)
 {
     struct arena *arena = half->arena;
     uint64_t word = transaction_read(arena);

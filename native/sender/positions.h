@@ -21,7 +21,6 @@ struct ship_positions {
     bool has_failed; /* it is unknown whether the line is on disk; the streams are where they were */
 };
 
-/* The recorder's function. */
 bool positions_record(struct ship_recorder *recorder, struct partition_stream *streams, uint32_t stream_count);
 
 void positions_free(struct ship_positions *positions);

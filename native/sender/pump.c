@@ -23,7 +23,7 @@ enum { WAKES_AT_ONCE = 512 };
 #define BUSY_NS (10 * NS_PER_MS) /* a sender that sent nothing for this long is asleep, not in a short wait */
 #define LAST_ANSWERS_NS (20 * NS_PER_MS)
 #define WAKE_DELAY_NS (5 * NS_PER_MS)
-_Static_assert(WAKE_DELAY_NS < WAITER_SLICE_NS, "a waiter that is held back wakes by itself at the end of its slice");
+_Static_assert(WAKE_DELAY_NS < WAITER_SLICE_NS, "a delayed waiter wakes by itself at the end of its slice");
 
 enum { FREED_SHARE = 64 }; /* waiters are woken at once when this part of the buffers has been freed */
 

@@ -26,10 +26,9 @@
  *
  * SLEEP. The sleep flag that producers read is set, with a full barrier, before the last check for batches (D2). A
  * round that finds nothing with the flag set is followed by a wait. Any other round is followed by a check of the
- * sockets. If no
- * link accepts a request, the sender can do nothing with new batches before a response arrives,
- * which ends the wait. So the flag remains SENDER_AWAKE, and no process wakes it. A commit that is requested meanwhile
- * is seen after the short wait, which lasts 10 ms there if the broker has taken longer than that.
+ * sockets. If no link accepts a request, the sender can do nothing with new batches before a response arrives, which
+ * ends the wait. So the flag remains SENDER_AWAKE, and no process wakes it. A commit that is requested meanwhile is
+ * seen after the short wait, which lasts 10 ms there if the broker has taken longer than that.
  *
  * WAITERS. A process that waits for a buffer gets it when a response has freed it, and wakes when the caller posts its
  * semaphore. If no link accepts a request, the broker limits the rate. A process woken at each response would fill the
@@ -55,7 +54,6 @@
 
 enum { PUMP_BATCHES_MAX = 500 /* of a request */ };
 
-/* A batch of a request. */
 struct pump_piece {
     struct drained_batch drained;
     uint32_t topic; /* its place in the pump's table */

@@ -11,8 +11,7 @@
  *   abort      batches fail by force
  *
  * The half keeps private lists and rebuilds them from the slot words when the role is taken (sender_half.h). So a
- * sender may die anywhere: a batch that is READY is sent again, and the broker recognises it by the sequence in its
- * header.
+ * sender may die anywhere: a batch that is READY is sent again, and the broker recognises it by its sequence.
  *
  * One thread of the process uses the half at a time, and the caller holds no lock of the arena.
  *
@@ -172,7 +171,7 @@ enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uin
 
 /* Set the timeout on the delivery clock (delivery_clock.h), and add to the clock the time in which the sink worked
  * since the last call. counts_always: the boot clock alone gives the age of a batch. */
-void sender_set_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always);
+void sender_publish_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always);
 void sender_run_delivery_clock(struct sender_half *half, uint64_t run_ns);
 
 /* Fails every batch older than delivery_timeout_ns on the delivery clock. One in flight gets its result now and keeps
@@ -196,8 +195,8 @@ enum transaction_task { TRANSACTION_TASK_NOTHING, TRANSACTION_TASK_COMMIT, TRANS
  * discards the batches of an ending one, in as many calls as that takes: call it in each round. `number` receives the
  * transaction of the task. When the sink is done, call sender_end_transaction, with the reason if a decided one was not
  * committed. */
-enum transaction_task sender_advance_transaction(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
-                                                 struct wake_set *wakes);
+enum transaction_task sender_next_transaction_task(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
+                                                   struct wake_set *wakes);
 enum status sender_end_transaction(struct sender_half *half, uint64_t number, enum transaction_why why) MUST_USE;
 
 /* Fails every batch (RESULT_ABORTED). Batches in flight keep their memory until sender_complete. */

@@ -8,8 +8,7 @@
  *
  * All of it is a cache of the slot words. A batch gets here through the ready hints. Its producer sets the slot's bit
  * while the slot is still OWNED, before OPEN, so no batch can be missed. The sender clears the bit, and checks a slot
- * that is not OPEN yet repeatedly (watched), until it is OPEN or has another owner. A new sender checks every slot
- * once.
+ * that is not OPEN yet repeatedly (watched), until it is OPEN or has another owner. A new sender checks all slots once.
  *
  * ORDER. Batches of a partition are announced in the order of their seq, but one pass over the hints may see a later
  * one and not an earlier one, which was announced after the pass read its word. A batch that was announced before one

@@ -46,7 +46,6 @@ struct spill_recorder {
     bool is_synced;           /* positions are forced to disk */
 };
 
-/* The recorder's function. */
 bool spill_record(struct ship_recorder *recorder, struct partition_stream *streams, uint32_t stream_count);
 
 #endif

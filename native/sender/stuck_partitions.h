@@ -33,7 +33,6 @@ void stuck_partitions_note_acked(struct sender_half *half, uint64_t created_ns);
 /* Stores the stuck word of a partition if it has changed. */
 void stuck_partition_publish(struct sender_half *half, uint32_t partition_index, uint64_t now_ns);
 
-/* Called by the sender's maintenance. */
 void stuck_partitions_maintain(struct sender_half *half);
 
 #endif

@@ -15,13 +15,11 @@
 
 #include "sender/sender_half.h"
 
-/* The recount. */
 void topic_limits_recount(struct sender_half *half);
 
 /* Called after batches were freed. */
 void topic_limits_check(struct sender_half *half, struct wake_set *wakes);
 
-/* Called by the sender's maintenance. */
 void topic_limits_maintain(struct sender_half *half, struct wake_set *wakes);
 
 #endif

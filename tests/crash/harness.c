@@ -564,7 +564,7 @@ static void survivor_press_on(struct world *world)
         REQUIRE(transaction_abort(world->arena, number, TRANSACTION_WHY_ASKED) == STATUS_OK);
     }
     struct sender_half *half = world->accumulator->sender;
-    enum transaction_task task = sender_advance_transaction(half, UINT64_MAX, &number, NULL);
+    enum transaction_task task = sender_next_transaction_task(half, UINT64_MAX, &number, NULL);
     if (task != TRANSACTION_TASK_NOTHING) {
         survivor_end(world, task, number);
     } else {

@@ -804,7 +804,7 @@ static enum status operate_expire(struct world *world)
     uint64_t next_expiry_ns;
     struct wake_set wakes = {0};
     uint64_t now_ns = arena_now_ns(world->arena);
-    sender_set_delivery_timeout(world->accumulator->sender, 0, true);
+    sender_publish_delivery_timeout(world->accumulator->sender, 0, true);
     uint32_t expired = sender_expire(world->accumulator->sender, now_ns, 0, &next_expiry_ns, &wakes);
     return expired >= 2 ? STATUS_OK : STATUS_STALE;
 }
@@ -849,7 +849,7 @@ static enum status operate_end_abort(struct world *world)
 {
     uint64_t number;
     struct sender_half *half = world->accumulator->sender;
-    bool is_over = sender_advance_transaction(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_ABORT;
+    bool is_over = sender_next_transaction_task(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_ABORT;
     return is_over ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
 }
 
@@ -866,7 +866,7 @@ static enum status operate_end(struct world *world)
 {
     uint64_t number;
     struct sender_half *half = world->accumulator->sender;
-    bool is_decided = sender_advance_transaction(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_COMMIT;
+    bool is_decided = sender_next_transaction_task(half, UINT64_MAX, &number, NULL) == TRANSACTION_TASK_COMMIT;
     return is_decided ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
 }
 

@@ -489,7 +489,7 @@ static void work_drain(struct worker *worker, const struct event *event)
     if (accumulator->sender == NULL && accumulator_become_sender(accumulator, &error) != STATUS_OK) {
         return;
     }
-    sender_set_delivery_timeout(accumulator->sender, event->value, (event->how & 2) != 0);
+    sender_publish_delivery_timeout(accumulator->sender, event->value, (event->how & 2) != 0);
     sender_run_delivery_clock(accumulator->sender, event->value);
     const struct ready_options ready = {.now_ns = arena_now_ns(worker->arena),
                                         .linger_ns = event->value % 1000000,

@@ -283,7 +283,7 @@ def kind(request: pytest.FixtureRequest, arena_name: str) -> str:
 
 
 SENTENCES = {
-    "read_only": r"may only look at this arena.*install that version or a later one",
+    "read_only": r"may only inspect and check this arena.*install that version or a later one",
     "incompatible": r"does not know features of this arena.*install that version or a later one",
 }
 

@@ -47,7 +47,7 @@ PyObject *py_half_publish_queues(struct sender_half_object *self)
 PyObject *py_half_publish_delivery_timeout(struct sender_half_object *self,
                                            const struct py_half_publish_delivery_timeout *given)
 {
-    sender_set_delivery_timeout(self->core, (uint64_t)given->delivery_timeout_ns, given->counts_always);
+    sender_publish_delivery_timeout(self->core, (uint64_t)given->delivery_timeout_ns, given->counts_always);
     Py_RETURN_NONE;
 }
 
@@ -61,7 +61,7 @@ PyObject *py_half_next_transaction_task(struct sender_half_object *self,
                                         const struct py_half_next_transaction_task *given)
 {
     uint64_t number = 0;
-    switch (sender_advance_transaction(self->core, (uint64_t)given->timeout_ns, &number, &self->wakes)) {
+    switch (sender_next_transaction_task(self->core, (uint64_t)given->timeout_ns, &number, &self->wakes)) {
     case TRANSACTION_TASK_COMMIT:
         return Py_BuildValue("(OK)", Py_True, (unsigned long long)number);
     case TRANSACTION_TASK_ABORT:

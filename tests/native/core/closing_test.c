@@ -206,7 +206,7 @@ TEST(an_impossible_word_is_told_by_verify)
     const struct verify_options options = {.depth = VERIFY_QUICK};
     store_relaxed_u32(&company.arena->globals->closing, 7);
     EXPECT_EQ_U64(verify(company.arena, &options, &finding, 1), 1);
-    EXPECT(strstr(finding.text, "closes") != NULL);
+    EXPECT(strstr(finding.text, "closing word") != NULL);
     store_relaxed_u32(&company.arena->globals->closing, CLOSING_NOT);
     company_left(&company);
 }

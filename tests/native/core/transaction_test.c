@@ -71,7 +71,7 @@ static void sink_end(struct company *company, enum transaction_task task)
 
 static enum transaction_task look(struct company *company, uint64_t *number)
 {
-    return sender_advance_transaction(company->sender->sender, 60 * NS_PER_S, number, NULL);
+    return sender_next_transaction_task(company->sender->sender, 60 * NS_PER_S, number, NULL);
 }
 
 /* Rounds of the sender until the transaction is over. */
@@ -227,7 +227,7 @@ TEST(a_plain_arena_has_no_transactions)
     uint64_t number;
     EXPECT_STATUS(transaction_begin(arena, &number), STATUS_INVALID);
     EXPECT_STATUS(transaction_commit(arena, 1), STATUS_TRANSACTION_ENDED);
-    EXPECT_EQ_U64(sender_advance_transaction(sender->sender, 0, &number, NULL), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(sender_next_transaction_task(sender->sender, 0, &number, NULL), TRANSACTION_TASK_NOTHING);
     EXPECT_STATUS(append_number(sender, 0, 7), STATUS_OK);
     struct ledger ledger = {0};
     deliver_everything(sender, &ledger);
@@ -777,7 +777,7 @@ static void die_as_sender(struct arena *arena, void *context)
     uint64_t number;
     struct ledger ledger = {0};
     for (int round = 0; round < ROUNDS_MAX; round++) {
-        if (sender_advance_transaction(sender->sender, 60 * NS_PER_S, &number, NULL) != TRANSACTION_TASK_NOTHING) {
+        if (sender_next_transaction_task(sender->sender, 60 * NS_PER_S, &number, NULL) != TRANSACTION_TASK_NOTHING) {
             (void)!sender_end_transaction(sender->sender, number, TRANSACTION_WHY_NOT);
         }
         (void)deliver_round(sender, &ledger);

@@ -29,7 +29,7 @@ static struct ending ending_begun(void)
     ending.producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
     ending.producer = accumulator_opened(ending.producing);
     ending.sender = sender_opened(ending.arena);
-    sender_set_delivery_timeout(ending.sender->sender, 0, true); /* tests without an outage turn the boot clock */
+    sender_publish_delivery_timeout(ending.sender->sender, 0, true); /* tests without an outage turn the boot clock */
     return ending;
 }
 
@@ -263,7 +263,7 @@ TEST(a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
 static struct ending waiting_begun(void)
 {
     struct ending ending = ending_begun();
-    sender_set_delivery_timeout(ending.sender->sender, TIMEOUT_NS, false);
+    sender_publish_delivery_timeout(ending.sender->sender, TIMEOUT_NS, false);
     EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
     return ending;
 }
@@ -298,7 +298,7 @@ TEST(time_in_which_nobody_could_deliver_does_not_age_a_batch)
 TEST(always_counts_the_time_in_which_nobody_could_deliver)
 {
     struct ending ending = waiting_begun();
-    sender_set_delivery_timeout(ending.sender->sender, TIMEOUT_NS, true);
+    sender_publish_delivery_timeout(ending.sender->sender, TIMEOUT_NS, true);
     EXPECT_EQ_U64(load_relaxed_u32(&ending.arena->globals->delivery_counts_always), 1);
     EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_timeout_ns), TIMEOUT_NS);
     EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS), 1);
@@ -330,7 +330,7 @@ TEST(the_spans_of_batches_go_on_under_the_next_sender)
 TEST(the_delivery_clock_s_stamps_wrap)
 {
     struct ending ending = ending_begun();
-    sender_set_delivery_timeout(ending.sender->sender, TIMEOUT_NS, false);
+    sender_publish_delivery_timeout(ending.sender->sender, TIMEOUT_NS, false);
     sender_run_delivery_clock(ending.sender->sender, (UINT64_C(1) << 32) * NS_PER_MS - TIMEOUT_NS / 2);
     EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
     sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS - NS_PER_MS);
@@ -586,7 +586,7 @@ static void end_batches(struct accumulator *sender, const struct death *death, s
     uint64_t next_ns;
     switch (death->way) {
     case BY_EXPIRING:
-        sender_set_delivery_timeout(sender->sender, 1, true);
+        sender_publish_delivery_timeout(sender->sender, 1, true);
         (void)sender_expire(sender->sender, UINT64_MAX, 1, &next_ns, NULL);
         break;
     case BY_ABORTING:

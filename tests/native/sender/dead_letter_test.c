@@ -27,7 +27,7 @@ static struct accumulator *gravedigger(struct arena *arena)
     struct error error;
     sender->wants_dead_letters = true;
     EXPECT_STATUS(accumulator_become_sender(sender, &error), STATUS_OK);
-    sender_set_delivery_timeout(sender->sender, TIMEOUT_NS, true);
+    sender_publish_delivery_timeout(sender->sender, TIMEOUT_NS, true);
     return sender;
 }
 

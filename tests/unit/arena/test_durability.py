@@ -71,7 +71,7 @@ def syncs(arena: Arena) -> int:
 @pytest.mark.parametrize("level", ["interval", "sync"])
 def test_memory_is_refused_loudly(arena_name: str, level: Level, shell: Shell) -> None:
     interval: dict[str, Any] = {"sync_interval_ms": 10} if level == "interval" else {}
-    with pytest.raises(InvalidArgumentError, match=r"lies in memory .*: give it a path on a disk"):
+    with pytest.raises(InvalidArgumentError, match=r"is in memory .*: give it a path on a disk"):
         Arena.create(arena_name, durability=level, **interval, **SMALL)
     assert not Arena.exists(arena_name)
     options = ["--durability", level, *(["--sync-interval-ms", "10ms"] if interval else [])]
