@@ -88,7 +88,7 @@ class Dispatcher:
         numbers: counts requests.
         limits: the limits of incoming frames.
         selector: the selector of the server's loop.
-        ring: wakes the server's loop; thread-safe.
+        wake: wakes the server's loop; thread-safe.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Dispatcher:
         numbers: ServerNumbers,
         limits: FrameLimits,
         selector: selectors.BaseSelector,
-        ring: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self.table = table
         self.connections: set[Connection] = set()
@@ -113,7 +113,7 @@ class Dispatcher:
         self._numbers = numbers
         self._limits = limits
         self._selector = selector
-        self._judging, self._reading = Worker(ring, "judging"), Worker(ring, "reading")
+        self._judging, self._reading = Worker(wake, "judging"), Worker(wake, "reading")
         self._starved: set[Connection] = set()
         self._under_way: dict[Connection, tuple[Call, RequestSteps]] = {}
         """Requests that are answered in steps, the longest wait first."""

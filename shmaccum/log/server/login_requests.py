@@ -31,11 +31,11 @@ class LoginRequests:
     """Handles the logins of a server.
 
     Args:
-        ring: wakes the server's loop; thread-safe.
+        wake: wakes the server's loop; thread-safe.
     """
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._hashing = Worker(ring, "hashing")
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._hashing = Worker(wake, "hashing")
         self._refused: deque[tuple[float, Call, Values]] = deque()
 
     def handshake(self, call: Call) -> Values:

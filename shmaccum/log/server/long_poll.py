@@ -76,13 +76,13 @@ class LongPoll:
 
     Args:
         topics: the topics that the server serves.
-        ring: wakes the server's loop; thread-safe.
+        wake: wakes the server's loop; thread-safe.
         is_told: whether every append is reported by `tell`, so that inotify is not needed.
     """
 
-    def __init__(self, topics: LogTopics, ring: Callable[[], None], *, is_told: bool) -> None:
+    def __init__(self, topics: LogTopics, wake: Callable[[], None], *, is_told: bool) -> None:
         self._topics = topics
-        self._ring = ring
+        self._wake = wake
         self._watch = None if is_told else LogWatch()
         self._parked: dict[Call, Fetch] = {}
         self._size = 0
@@ -161,7 +161,7 @@ class LongPoll:
         if folder in self._by_folder:
             self._told.append(folder)
             if len(self._told) == 1:
-                self._ring()
+                self._wake()
 
     def told(self) -> list[Fetch]:
         """Returns the fetches with partitions that `tell` has reported."""

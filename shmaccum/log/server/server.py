@@ -119,36 +119,36 @@ class LogServer(ClosedOnExit):
             self.directory = LogReader(directory).path
             self.address = Address(listening.host, self._listener.getsockname()[1])
             self._begin_loop()
-            taken.callback(self._bell.close)
-            taken.callback(self._rope.close)
+            taken.callback(self._wake_receiver.close)
+            taken.callback(self._wake_sender.close)
             self._open_log(writer or self._log)
             self._begin_requests(advertised._replace(port=advertised.port or self.address.port))
             taken.pop_all()
 
     def _begin_loop(self) -> None:
         """Initializes the state of the loop."""
-        self._bell, self._rope = socket.socketpair()
-        self._rope.setblocking(False)
-        self._questions: Questions[list[Family]] = Questions("the server", self._ring)
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_sender.setblocking(False)
+        self._questions: Questions[list[Family]] = Questions("the server", self._wake)
         self._scraped: Stepwise[Sequence[GroupLag]] | None = None
         self._ticking: Steps | None = None
         self._maintain_at_s = 0.0
         self._is_stopped = False
         self._problem, self._problem_s = "", -math.inf
 
-    def _open_log(self, teller: LogDirectory | None) -> None:
+    def _open_log(self, writer: LogDirectory | None) -> None:
         """Opens the parts that read and write the log.
 
         Args:
-            teller: the log as written by this process. None if another process writes it.
+            writer: the log as written by this process. None if another process writes it.
         """
         self._numbers = ServerNumbers()
         self._topics = LogTopics(self.directory)
-        self._polls = LongPoll(self._topics, self._ring, is_told=teller is not None)
+        self._polls = LongPoll(self._topics, self._wake, is_told=writer is not None)
         self._fetches = FetchHandler(self._topics, self._polls, self._numbers)
-        self._teller = teller
-        if teller is not None:
-            teller.on_append = self._polls.tell
+        self._writer = writer
+        if writer is not None:
+            writer.on_append = self._polls.tell
         self._coordinator = _new_coordinator(self._topics, self.options)
         self._coordinator.address = f"{self.address.host}:{self.address.port}"
         self._writing: Writing | None = None
@@ -167,10 +167,10 @@ class LogServer(ClosedOnExit):
         """
         listener = listener_name(self.options, advertised)
         settings = ServerSettings(
-            self._topics, self._teller, advertised=listener, is_writable=self._writing is not None
+            self._topics, self._writer, advertised=listener, is_writable=self._writing is not None
         )
         creator = None if self._writing is None else self._writing.topics
-        self._logins = LoginRequests(self._ring)
+        self._logins = LoginRequests(self._wake)
         cluster = Cluster(self._topics, creator, _cluster_id(self.directory), advertised)
         table = request_table(
             self._topics,
@@ -192,12 +192,12 @@ class LogServer(ClosedOnExit):
             self._numbers,
             self._limits,
             self._selector,
-            self._ring,
+            self._wake,
         )
         self._acceptor = Acceptor(
             self._listener, self._selector, self._dispatcher, self._limits, self.options, self._tls, self._users
         )
-        self._selector.register(self._bell, selectors.EVENT_READ, lambda: self._bell.recv(64))
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ, lambda: self._wake_receiver.recv(64))
         if self._polls.descriptor >= 0:
             self._selector.register(
                 self._polls.descriptor, selectors.EVENT_READ, lambda: self._fetches.wake(self._polls.grown())
@@ -273,12 +273,12 @@ class LogServer(ClosedOnExit):
     def stop(self) -> None:
         """Ends `run`. Thread-safe, and safe in a signal handler."""
         self._is_stopped = True
-        self._ring()
+        self._wake()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         """Wakes the loop. If the pipe is full, a wake-up is already pending."""
         with contextlib.suppress(OSError):
-            self._rope.send(b"\0")
+            self._wake_sender.send(b"\0")
 
     def _maintain(self) -> None:
         now_s = clock.monotonic()
@@ -366,7 +366,7 @@ class LogServer(ClosedOnExit):
         self._coordinator.close()
         self._selector.close()
         self._polls.close()
-        for one in (self._listener, self._bell, self._rope):
+        for one in (self._listener, self._wake_receiver, self._wake_sender):
             one.close()
         if self._log is not None:
             self._log.close()

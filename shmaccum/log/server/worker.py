@@ -28,12 +28,12 @@ class Worker:
     """The thread, which starts with the first computation.
 
     Args:
-        ring: wakes the server's loop; thread-safe.
+        wake: wakes the server's loop; thread-safe.
         name: the name of the thread.
     """
 
-    def __init__(self, ring: Callable[[], None], name: str) -> None:
-        self._ring = ring
+    def __init__(self, wake: Callable[[], None], name: str) -> None:
+        self._wake = wake
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"shmaccum-{name}")
         self._computed: deque[Callable[[], None]] = deque()
 
@@ -47,7 +47,7 @@ class Worker:
 
         def note(_: object) -> None:
             self._computed.append(lambda: None if computed.cancelled() else conclude(computed.result()))
-            self._ring()
+            self._wake()
 
         computed.add_done_callback(note)
 
