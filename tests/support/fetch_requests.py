@@ -14,7 +14,7 @@ from shmaccum.log.files.log_file import FileRange
 from shmaccum.log.server.fetch import find_each, is_enough
 from shmaccum.log.server.fetch_frames import (
     FetchRequest,
-    Ordinary,
+    FetchTables,
     Outcome,
     PartitionRecords,
     Piece,
@@ -66,7 +66,7 @@ def no_session(_request: FetchRequest) -> list[Wanted] | None:
 
 
 def ready(
-    files: Sequence[socket.socket], clients: Sequence[socket.socket], tables: Ordinary, rest_s: float = 0.0
+    files: Sequence[socket.socket], clients: Sequence[socket.socket], tables: FetchTables, rest_s: float = 0.0
 ) -> list[tuple[socket.socket | int, int, Outcome]]:
     """The files that are ready, of which some are those of clients."""
     with contextlib.closing(select.epoll()) as epoll:

@@ -6,7 +6,7 @@
  *                      └────────────┴── not ordinary: the bytes go to Python, and nothing was sent
  *
  *   heads    { (topic, partition): a LogHead }
- *   goes_on  Sessions.goes_on, of sessions.py: the partitions of a session that goes on with a request, or None
+ *   goes_on  Sessions.continued, of sessions.py: the partitions of a session that goes on with a request, or None
  *   windows  LogHead.windows, of log_heads.py: the segments of which the last fetches were answered
  *
  * A fetch is ordinary when it came alone and whole, finds each of its partitions in a window, and has enough bytes

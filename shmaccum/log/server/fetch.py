@@ -26,7 +26,7 @@ from shmaccum.log.server.call import Call, Result
 from shmaccum.log.server.fetch_frames import (
     NO_SESSION,
     FetchRequest,
-    Ordinary,
+    FetchTables,
     PartitionRecords,
     Piece,
     Served,
@@ -64,7 +64,7 @@ class FetchHandler:
         self._polls = polls
         self._numbers = numbers
         self._sessions = Sessions()
-        self.ordinary = Ordinary(topics.heads, self._sessions.goes_on)
+        self.ordinary = FetchTables(topics.heads, self._sessions.continued)
 
     def handle(self, call: Call) -> Result:
         """Fetch: responds now, or in steps if it has many partitions, or parks it."""
@@ -79,8 +79,8 @@ class FetchHandler:
     def wake(self, fetches: Iterable[Fetch]) -> None:
         """Checks the partitions of parked fetches again, and completes each fetch that has a response now."""
         for fetch in fetches:
-            fetch.has_news = True
-            if not fetch.is_looking and self._polls.has(fetch):
+            fetch.may_have_grown = True
+            if not fetch.is_checking and self._polls.has(fetch):
                 fetch.call.complete(self._answer_parked(fetch))
 
     def drop(self, call: Call) -> None:
@@ -93,34 +93,34 @@ class FetchHandler:
         if served.request.session_id != NO_SESSION:
             session = self._sessions.of(served.request)
             if isinstance(session, Session):
-                session.news(served.found)
+                session.changes(served.found)
 
     def _answer_or_park(self, fetch: Fetch) -> Stepwise[list[Piece] | None]:
         """Checks, then parks, each partition in a step."""
-        fetch.is_looking = True
+        fetch.is_checking = True
         try:
-            response = yield from self._look(fetch)
+            response = yield from self._check(fetch)
             if response is None:
                 yield from self._polls.park(fetch)
                 response = yield from self._answer_parked(fetch)
             return response
         finally:
-            fetch.is_looking = False
+            fetch.is_checking = False
 
     def _answer_parked(self, fetch: Fetch) -> Stepwise[list[Piece] | None]:
-        fetch.is_looking = True
+        fetch.is_checking = True
         try:
-            response = yield from self._look(fetch)
+            response = yield from self._check(fetch)
             if response is not None:
                 self._polls.drop(fetch.call)
             return response
         finally:
-            fetch.is_looking = False
+            fetch.is_checking = False
 
-    def _look(self, fetch: Fetch) -> Stepwise[list[Piece] | None]:
+    def _check(self, fetch: Fetch) -> Stepwise[list[Piece] | None]:
         """Returns the response, or None. Checks every partition until no partition has grown during the check."""
-        while fetch.has_news:
-            fetch.has_news = False
+        while fetch.may_have_grown:
+            fetch.may_have_grown = False
             found = []
             for one in find_each(fetch.request, ((wanted, self._head(fetch, wanted)) for wanted in fetch.wanted)):
                 found.append(one)
@@ -140,14 +140,14 @@ class FetchHandler:
 
     def _response(self, fetch: Fetch, found: list[PartitionRecords]) -> list[Piece]:
         session = fetch.session
-        told = found if session is None else session.news(found)
-        self._count(told)
+        changed = found if session is None else session.changes(found)
+        self._count(changed)
         return write_response(
-            fetch.call.request, told, session_id=NO_SESSION if session is None else session.session_id
+            fetch.call.request, changed, session_id=NO_SESSION if session is None else session.session_id
         )
 
-    def _count(self, told: Sequence[PartitionRecords]) -> None:
-        for one in told:
+    def _count(self, changed: Sequence[PartitionRecords]) -> None:
+        for one in changed:
             if one.records is not None:
                 self._numbers.note_fetched(self._topics.name_of_key(one.wanted.topic) or "", one.records.size)
 

@@ -97,17 +97,17 @@ connection; an error of the socket; or None if C did not read from it."""
 Client = TypeVar("Client")
 
 
-class Ordinary(NamedTuple):
+class FetchTables(NamedTuple):
     """The tables with which C answers an ordinary fetch."""
 
     heads: dict[Any, LogHead]
     """The partitions by topic and number, from `LogTopics.heads`."""
-    goes_on: Callable[[FetchRequest], list[Wanted] | None]
-    """Returns the partitions of the session that a request continues (`Sessions.goes_on`)."""
+    continued: Callable[[FetchRequest], list[Wanted] | None]
+    """Returns the partitions of the session that a request continues (`Sessions.continued`)."""
 
 
 def receive_ready(
-    epoll: int, rest_s: float, clients: dict[int, Client], tables: Ordinary, size_max: int
+    epoll: int, rest_s: float, clients: dict[int, Client], tables: FetchTables, size_max: int
 ) -> list[tuple[Client | int, int, Outcome]]:
     """Waits for the files of a server's loop, and answers ordinary fetches at once (serve_ready.c).
 

@@ -3,14 +3,14 @@
 
 ::
 
-    fetch ──> parked, by partition ──┬── partition grew ──> told, grown ──┐
+    fetch ──> parked, by partition ──┬── partition grew ──> reported, changed ──┐
                                      └── deadline ────────> due ──────────┴──> `FetchHandler.wake`
 
 Rules: a parked fetch is checked again when one of its partitions grew, and at its deadline. Each deadline is in a heap
 once, so a round of the loop does no work for fetches that wait. An entry of an answered fetch is removed when it
 reaches the top of the heap, or when such entries are the majority.
 
-How growth is detected: a writer in this process reports each append (`tell`), from any thread. Appends by another
+How growth is detected: a writer in this process reports each append (`record_append`), from any thread. Appends by another
 process are detected with inotify (`log_watch`). If the kernel provides no watch, the server polls every
 `UNWATCHED_LOOK_S`.
 
@@ -52,7 +52,7 @@ STALE_MAX = 64
 class Fetch:
     """A fetch that is being answered or waits for more records."""
 
-    __slots__ = ("call", "deadline_s", "folders", "has_news", "is_looking", "request", "session", "wanted")
+    __slots__ = ("call", "deadline_s", "folders", "is_checking", "may_have_grown", "request", "session", "wanted")
 
     def __init__(self, call: Call, request: FetchRequest, session: Session | None) -> None:
         self.call = call
@@ -60,9 +60,9 @@ class Fetch:
         self.session = session
         self.wanted = request.wanted if session is None else list(session.wanted.values())
         self.folders: list[str] = []
-        self.has_news = True
-        """True if a partition may have grown since the last check began."""
-        self.is_looking = False
+        self.may_have_grown = True
+        """True if a partition may have changed since the last check began."""
+        self.is_checking = False
         self.deadline_s = call.began_s + min(max(request.max_wait_ms, 0), WAIT_MAX_MS) / 1000
 
     @property
@@ -77,31 +77,31 @@ class LongPoll:
     Args:
         topics: the topics that the server serves.
         wake: wakes the server's loop; thread-safe.
-        is_told: whether every append is reported by `tell`, so that inotify is not needed.
+        has_reports: whether every append is reported by `record_append`, so that inotify is not needed.
     """
 
-    def __init__(self, topics: LogTopics, wake: Callable[[], None], *, is_told: bool) -> None:
+    def __init__(self, topics: LogTopics, wake: Callable[[], None], *, has_reports: bool) -> None:
         self._topics = topics
         self._wake = wake
-        self._watch = None if is_told else LogWatch()
+        self._watch = None if has_reports else LogWatch()
         self._parked: dict[Call, Fetch] = {}
         self._size = 0
         self._by_folder: dict[str, dict[Call, Fetch]] = {}
         self._deadlines: list[tuple[float, int, Call]] = []
         self._tickets = itertools.count()
-        self._told: deque[str] = deque()
+        self._reported: deque[str] = deque()
 
     # --- parking
 
     def park(self, parked: Fetch) -> Steps:
-        """Parks a fetch, one partition per step. Sets `has_news` if a partition grew meanwhile."""
+        """Parks a fetch, one partition per step. Sets `may_have_grown` if a partition grew meanwhile."""
         if self._size + len(parked.wanted) > PARKED_PARTITIONS_MAX:
             parked.deadline_s = -math.inf
-            parked.has_news = True
+            parked.may_have_grown = True
             return
         self._size += len(parked.wanted)
         self._parked[parked.call] = parked
-        self._note_deadline(parked)
+        self._push_deadline(parked)
         heads = []
         for one in parked.wanted:
             if (head := self._topics.head(one.topic, one.partition)) is not None:
@@ -113,10 +113,10 @@ class LongPoll:
             yield None
         for head in heads:
             if head.refresh():  # it grew between the first check and the watch
-                parked.has_news = True
+                parked.may_have_grown = True
             yield None
 
-    def _note_deadline(self, parked: Fetch) -> None:
+    def _push_deadline(self, parked: Fetch) -> None:
         heapq.heappush(self._deadlines, (parked.deadline_s, next(self._tickets), parked.call))
         if len(self._deadlines) > 2 * len(self._parked) + STALE_MAX:
             self._deadlines = [entry for entry in self._deadlines if entry[2] in self._parked]
@@ -155,22 +155,22 @@ class LongPoll:
     def _has_unwatched(self) -> bool:
         return self._watch is not None and self._watch.folder_count < len(self._by_folder)
 
-    def tell(self, place: TopicPartition) -> None:
+    def record_append(self, place: TopicPartition) -> None:
         """Reports an append by a writer of this process. Thread-safe; called after the append."""
         folder = os.path.join(self._topics.directory, str(place))
         if folder in self._by_folder:
-            self._told.append(folder)
-            if len(self._told) == 1:
+            self._reported.append(folder)
+            if len(self._reported) == 1:
                 self._wake()
 
-    def told(self) -> list[Fetch]:
-        """Returns the fetches with partitions that `tell` has reported."""
+    def reported(self) -> list[Fetch]:
+        """Returns the fetches with partitions that `record_append` has reported."""
         folders = []
-        while self._told:
-            folders.append(self._told.popleft())
+        while self._reported:
+            folders.append(self._reported.popleft())
         return self._at(folders)
 
-    def grown(self) -> list[Fetch]:
+    def changed(self) -> list[Fetch]:
         """Returns the fetches with partitions that inotify has reported."""
         return [] if self._watch is None else self._at(self._watch.changed())
 

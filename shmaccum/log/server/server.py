@@ -144,11 +144,11 @@ class LogServer(ClosedOnExit):
         """
         self._numbers = ServerNumbers()
         self._topics = LogTopics(self.directory)
-        self._polls = LongPoll(self._topics, self._wake, is_told=writer is not None)
+        self._polls = LongPoll(self._topics, self._wake, has_reports=writer is not None)
         self._fetches = FetchHandler(self._topics, self._polls, self._numbers)
         self._writer = writer
         if writer is not None:
-            writer.on_append = self._polls.tell
+            writer.on_append = self._polls.record_append
         self._coordinator = _new_coordinator(self._topics, self.options)
         self._coordinator.address = f"{self.address.host}:{self.address.port}"
         self._writing: Writing | None = None
@@ -200,7 +200,7 @@ class LogServer(ClosedOnExit):
         self._selector.register(self._wake_receiver, selectors.EVENT_READ, lambda: self._wake_receiver.recv(64))
         if self._polls.descriptor >= 0:
             self._selector.register(
-                self._polls.descriptor, selectors.EVENT_READ, lambda: self._fetches.wake(self._polls.grown())
+                self._polls.descriptor, selectors.EVENT_READ, lambda: self._fetches.wake(self._polls.changed())
             )
 
     # --- the loop
@@ -230,7 +230,7 @@ class LogServer(ClosedOnExit):
         self._take_events(0.0 if has_work else max(due_s - clock.monotonic(), 0.0))
         if self._questions.has_any:
             self._scrape()
-        self._fetches.wake(self._polls.told())
+        self._fetches.wake(self._polls.reported())
         self._logins.conclude()
         self._dispatcher.go_on()
         if self._ticking is not None:

@@ -31,7 +31,7 @@ FIRST_EPOCH = 1
 EPOCH_MAX = 2**31 - 1
 
 Key = tuple[TopicKey, int]
-Told = tuple[int, int]
+SentOffsets = tuple[int, int]
 """The end and start offset in the last response."""
 
 
@@ -48,34 +48,34 @@ class Session:
         self.session_id = session_id
         self.next_epoch = FIRST_EPOCH
         self.wanted: OrderedDict[Key, Wanted] = OrderedDict(((one.topic, one.partition), one) for one in wanted)
-        self._told: dict[Key, Told] = {}
+        self._sent: dict[Key, SentOffsets] = {}
 
     def change(self, request: FetchRequest) -> None:
         """Applies the changes of a fetch."""
         for key in request.forgotten:
             self.wanted.pop(key, None)
-            self._told.pop(key, None)
+            self._sent.pop(key, None)
         for one in request.wanted:
             self.wanted[one.topic, one.partition] = one
         self.next_epoch = FIRST_EPOCH if self.next_epoch == EPOCH_MAX else self.next_epoch + 1
 
-    def news(self, found: Sequence[PartitionRecords]) -> list[PartitionRecords]:
+    def changes(self, found: Sequence[PartitionRecords]) -> list[PartitionRecords]:
         """Returns the results that the client does not know yet.
 
         A partition that had records moves to the end of the session, so that no partition starves.
         """
-        news = [one for one in found if self._is_new(one)]
-        for one in news:
+        changes = [one for one in found if self._is_new(one)]
+        for one in changes:
             key = one.wanted.topic, one.wanted.partition
-            self._told[key] = one.end_offset, one.start_offset
+            self._sent[key] = one.end_offset, one.start_offset
             if one.records is not None and key in self.wanted:
                 self.wanted.move_to_end(key)
-        return news
+        return changes
 
     def _is_new(self, found: PartitionRecords) -> bool:
-        told = self._told.get((found.wanted.topic, found.wanted.partition))
+        sent = self._sent.get((found.wanted.topic, found.wanted.partition))
         has_error = found.error is not BrokerError.NONE
-        return has_error or found.records is not None or told != (found.end_offset, found.start_offset)
+        return has_error or found.records is not None or sent != (found.end_offset, found.start_offset)
 
 
 @final
@@ -85,7 +85,7 @@ class Sessions:
     def __init__(self) -> None:
         self._sessions: OrderedDict[int, Session] = OrderedDict()
 
-    def goes_on(self, request: FetchRequest) -> list[Wanted] | None:
+    def continued(self, request: FetchRequest) -> list[Wanted] | None:
         """Returns the partitions of the session that a request continues, without changing the session.
 
         Returns None if the request starts or ends a session, changes its partitions, or is not the next one.
