@@ -117,7 +117,7 @@ class MemoryTransport:
         """No file."""
         return -1
 
-    def shake_hands(self) -> None:
+    def handshake(self) -> None:
         """Nothing to be done."""
 
     def receive(self, size_max: int) -> bytes:
@@ -239,13 +239,13 @@ class Clients:
         self._now: Client | None = None
         self._round_cpu_s = 0.0
         self.ordinary_count = 0
-        self._note_served = target.server._fetches.note_served
-        target.server._fetches.note_served = self._count_served  # type: ignore[method-assign]
+        self._record_served = target.server._fetches.record_served
+        target.server._fetches.record_served = self._count_served  # type: ignore[method-assign]
         self.begin_round()
 
     def _count_served(self, served: Served) -> None:
         self.ordinary_count += 1
-        self._note_served(served)
+        self._record_served(served)
 
     def begin_round(self) -> None:
         """Notes the CPU time, which is asked for seldom: a call may cost as much as ten frames."""
@@ -398,7 +398,7 @@ def _memory_growth(sizes: Sequence[int]) -> int:
 def _bring_to_rest(server: LogServer) -> None:
     """Closes the groups, and deletes the topics or, in a server that only reads, closes their files."""
     server.run_once()
-    for worker in (server._dispatcher._judging, server._dispatcher._reading):
+    for worker in (server._dispatcher._validator, server._dispatcher._reader_thread):
         _await_computations(server, worker)
     server._coordinator.close()
     for topic in server._topics.names():

@@ -89,18 +89,18 @@ class Acceptor:
                 return
             except OSError as error:
                 logger.warning("a client could not be accepted: %s", error.strerror)
-                if not self._make_room(self._dispatcher.connections):
+                if not self._close_idle(self._dispatcher.connections):
                     # Clients wait in the backlog until `maintain`. Otherwise, the loop would spin without descriptors.
                     self._selector.unregister(self._listener)
                     self._is_accepting = False
                 return
-            if not self._has_room_for(host, accepted.fileno()):
+            if not self._may_connect(host, accepted.fileno()):
                 accepted.close()
                 continue
             with contextlib.suppress(OSError):  # the client has already disconnected
-                self._welcome(accepted, host)
+                self._add_client(accepted, host)
 
-    def _welcome(self, accepted: socket.socket, host: str) -> None:
+    def _add_client(self, accepted: socket.socket, host: str) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = PlainTransport(accepted) if self._tls is None else TlsTransport(accepted, self._tls.context)
@@ -121,7 +121,7 @@ class Acceptor:
             self._dispatcher.close(connection)
         self._descriptor_end = descriptors.limit() - descriptors.reserve(partition_count)
         if descriptors.lowest_free() >= self._descriptor_end:
-            self._make_room(connections)
+            self._close_idle(connections)
 
     def _is_overdue(self, connection: Connection, now_s: float) -> bool:
         login = connection.login
@@ -134,7 +134,7 @@ class Acceptor:
 
     # --- limits
 
-    def _has_room_for(self, host: str, descriptor: int) -> bool:
+    def _may_connect(self, host: str, descriptor: int) -> bool:
         """Returns whether a client may connect, if necessary by closing an idle client."""
         connections, host_count = self._dispatcher.connections, self._dispatcher.host_counts[host]
         if host_count >= self._options.connection_count_per_address_max:
@@ -145,12 +145,12 @@ class Acceptor:
             others, reason = list(connections), "the remaining file descriptors are reserved for the log"
         else:
             return True
-        has_room = self._make_room(others)
-        if not has_room:
+        is_accepted = self._close_idle(others)
+        if not is_accepted:
             logger.warning("a client from %s was rejected: %s", host, reason)
-        return has_room
+        return is_accepted
 
-    def _make_room(self, connections: Collection[Connection]) -> bool:
+    def _close_idle(self, connections: Collection[Connection]) -> bool:
         """Closes the clients that have been idle longest, those without any request first.
 
         Several are closed at once, so that many new clients do not each require a scan of all connections.

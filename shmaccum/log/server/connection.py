@@ -27,7 +27,7 @@ PROGRESS_SIZE = 256 << 10
 """The least bytes of a request that a client must send per `STALLED_S` while others wait for memory."""
 PORTION_SIZE = 2 << 20
 """The bytes of a response that are sent before other clients are served; the same as in C (send_pieces.c)."""
-STRANGER_SIZE_MAX = 64 << 10
+BEFORE_LOGIN_SIZE_MAX = 64 << 10
 """The most bytes of a request from a client that has not logged in."""
 PRODUCE = 0
 
@@ -56,7 +56,7 @@ class FrameLimits:
     def of(self, api_key: int) -> int:
         return self.produce_size_max if api_key == PRODUCE else self.size_max
 
-    def hold(self, holder: Connection, size: int) -> None:
+    def set_size(self, holder: Connection, size: int) -> None:
         """Sets the number of bytes that a client holds here."""
         self._memory += size - self._holders.get(holder, 0)
         if size:
@@ -104,7 +104,7 @@ class Connection:
         self.events = 0
         self._limits = limits
         self._received = bytearray()
-        self._noted_size = 0
+        self._progress_size = 0
         self._to_send: tuple[Piece, ...] = ()
         self._is_answered = False
         self._is_plain = login is None and isinstance(transport, PlainTransport)
@@ -137,20 +137,20 @@ class Connection:
         if not content:
             raise ConnectionError("the client closed the connection")
         self._received += content
-        self._note_received()
-        if len(self._received) >= self._noted_size + PROGRESS_SIZE or self._noted_size == 0:
-            self._noted_size = len(self._received)
+        self._update_held_size()
+        if len(self._received) >= self._progress_size + PROGRESS_SIZE or self._progress_size == 0:
+            self._progress_size = len(self._received)
             self.progress_s = clock.monotonic()
 
-    def _note_received(self) -> None:
-        self._limits.hold(self, len(self._received))
+    def _update_held_size(self) -> None:
+        self._limits.set_size(self, len(self._received))
 
     @property
     def may_fetch_at_once(self) -> bool:
         """True if C may read from the client: no request is in progress, and no rights must be checked."""
         return self._is_plain and not (self.is_gone or self.is_busy or self._received)
 
-    def take_over(self, outcome: Outcome) -> None:
+    def handle_outcome(self, outcome: Outcome) -> None:
         """Continues after C has read from the client (`receive_ready`).
 
         Raises:
@@ -186,8 +186,8 @@ class Connection:
         received = self._received
         frame = memoryview(bytes(received if end == len(received) else received[:end]))[SIZE.size :]
         del received[:end]
-        self._note_received()
-        self._noted_size = len(received)
+        self._update_held_size()
+        self._progress_size = len(received)
         self.is_busy, self._is_answered, self.has_asked = True, False, True
         self.active_s = self.progress_s = clock.monotonic()
         return frame
@@ -201,7 +201,7 @@ class Connection:
         if len(self._received) < SIZE_AND_KEY.size:
             return None
         size, api_key = SIZE_AND_KEY.unpack_from(self._received)
-        size_max = self._limits.of(api_key) if self.is_known else STRANGER_SIZE_MAX
+        size_max = self._limits.of(api_key) if self.is_known else BEFORE_LOGIN_SIZE_MAX
         if not 0 < size <= size_max:
             raise BadFrameError(f"a frame has {size} bytes, but a request {api_key} may have at most {size_max}")
         end = SIZE.size + size
@@ -236,7 +236,7 @@ class Connection:
         transport, left = self.transport, PORTION_SIZE
         try:
             if not transport.is_open:
-                transport.shake_hands()
+                transport.handshake()
             while self._to_send and left > 0:
                 sent = transport.send(self._to_send)
                 self._drop(sent)
@@ -262,5 +262,5 @@ class Connection:
         """Closes the connection. Idempotent."""
         self.is_gone = True
         self._to_send = ()
-        self._limits.hold(self, 0)
+        self._limits.set_size(self, 0)
         self.transport.close()

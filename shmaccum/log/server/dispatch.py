@@ -113,7 +113,7 @@ class Dispatcher:
         self._numbers = numbers
         self._limits = limits
         self._selector = selector
-        self._judging, self._reading = Worker(wake, "judging"), Worker(wake, "reading")
+        self._validator, self._reader_thread = Worker(wake, "judging"), Worker(wake, "reading")
         self._starved: set[Connection] = set()
         self._under_way: dict[Connection, tuple[Call, RequestSteps]] = {}
         """Requests that are answered in steps, the longest wait first."""
@@ -129,17 +129,17 @@ class Dispatcher:
 
     @property
     def deadline_s(self) -> float:
-        """The latest time for the next `go_on`, on the clock of time.monotonic(), if there is no work now."""
+        """The latest time for the next `run_pending`, on the clock of time.monotonic(), if there is no work now."""
         return clock.monotonic() + STALLED_S / 4 if self._starved else math.inf
 
-    def go_on(self) -> None:
+    def run_pending(self) -> None:
         """Runs pipelined requests and one long request for one slice each."""
         self._take_runnable()
         if self._starved:
-            self._feed_starved()
+            self._resume_starved()
             self._close_stalled()
-        self._judging.conclude()
-        self._reading.conclude()
+        self._validator.conclude()
+        self._reader_thread.conclude()
         if self._under_way:
             connection = next(iter(self._under_way))
             call, steps = self._under_way.pop(connection)
@@ -155,7 +155,7 @@ class Dispatcher:
                 self._runnable = runnable[taken:] + self._runnable
                 return
 
-    def _feed_starved(self) -> None:
+    def _resume_starved(self) -> None:
         """Resumes reading from connections that waited for memory, while memory is available."""
         for connection in [each for each in self._starved if each.wants_to_read]:
             self._starved.discard(connection)
@@ -175,7 +175,7 @@ class Dispatcher:
                 connection.host,
             )
             self.close(connection)
-        self._feed_starved()
+        self._resume_starved()
 
     # --- connections
 
@@ -185,7 +185,7 @@ class Dispatcher:
         self.host_counts[connection.host] += 1
         connection.events = selectors.EVENT_READ
         self._selector.register(connection.transport.socket, connection.events, connection)
-        self._note_idle(connection)
+        self._update_idle(connection)
 
     def serve(self, connection: Connection, events: int) -> None:
         """Reads and writes as the events of the socket allow, and starts a request that is complete."""
@@ -200,15 +200,15 @@ class Dispatcher:
             self._fail(connection, error)
         self.take_frame(connection)
 
-    def take_over(self, connection: Connection, outcome: Outcome) -> None:
+    def handle_outcome(self, connection: Connection, outcome: Outcome) -> None:
         """Continues a connection after C has read from it, and has answered the request if it was an ordinary fetch."""
         if isinstance(outcome, Served):
-            self._fetches.note_served(outcome)
-            self._numbers.note_answered(api_name(FETCH), outcome.took_s)
+            self._fetches.record_served(outcome)
+            self._numbers.count_answered(api_name(FETCH), outcome.took_s)
         if connection.is_gone:
             return
         try:
-            connection.take_over(outcome)
+            connection.handle_outcome(outcome)
         except Exception as error:  # noqa: BLE001 - see `_fail`
             self._fail(connection, error)
         if not connection.may_fetch_at_once:
@@ -229,9 +229,9 @@ class Dispatcher:
         if connection.events != events:
             connection.events = events
             self._selector.modify(connection.transport.socket, events, connection)
-        self._note_idle(connection)
+        self._update_idle(connection)
 
-    def _note_idle(self, connection: Connection) -> None:
+    def _update_idle(self, connection: Connection) -> None:
         """Lets C read from the connection while it has no request in progress."""
         if connection.may_fetch_at_once:
             self.idle[connection.descriptor] = connection
@@ -279,8 +279,8 @@ class Dispatcher:
         """Closes every connection and the threads. Idempotent."""
         for connection in list(self.connections):
             self.close(connection)
-        self._judging.close()
-        self._reading.close()
+        self._validator.close()
+        self._reader_thread.close()
 
     # --- a request
 
@@ -362,12 +362,12 @@ class Dispatcher:
             else:
                 self._send(connection, [content])
 
-        self._reading.ask(functools.partial(_computed, make), conclude)
+        self._reader_thread.ask(functools.partial(_computed, make), conclude)
 
     def _send(self, connection: Connection, pieces: Sequence[Piece]) -> None:
         call = self.waiting.pop(connection, None)
         if call is not None:
-            self._numbers.note_answered(api_name(call.request.api_key), clock.monotonic() - call.began_s)
+            self._numbers.count_answered(api_name(call.request.api_key), clock.monotonic() - call.began_s)
         if connection.is_gone:
             return
         connection.answer(pieces)
@@ -395,7 +395,7 @@ class Dispatcher:
         except StopIteration as end:
             self._respond(connection, call, end.value)
             return
-        thread = self._judging if call.request.api_key == PRODUCE else self._reading
+        thread = self._validator if call.request.api_key == PRODUCE else self._reader_thread
         thread.ask(
             functools.partial(_computed, compute),
             lambda computed: self._try_steps(connection, call, steps, computed),

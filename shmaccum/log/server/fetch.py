@@ -87,7 +87,7 @@ class FetchHandler:
         """Drops a waiting fetch whose client has disconnected."""
         self._polls.drop(call)
 
-    def note_served(self, served: Served) -> None:
+    def record_served(self, served: Served) -> None:
         """Applies the state changes of an ordinary fetch that C has answered."""
         self._count(served.found)
         if served.request.session_id != NO_SESSION:
@@ -149,7 +149,7 @@ class FetchHandler:
     def _count(self, changed: Sequence[PartitionRecords]) -> None:
         for one in changed:
             if one.records is not None:
-                self._numbers.note_fetched(self._topics.name_of_key(one.wanted.topic) or "", one.records.size)
+                self._numbers.count_fetched(self._topics.name_of_key(one.wanted.topic) or "", one.records.size)
 
 
 # --- records of the log

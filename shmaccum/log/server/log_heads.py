@@ -12,7 +12,7 @@ deletes stays readable while its range is in use.
 
 Procedure: `refresh` reads the size of the active segment, and verifies new batches one by one. A segment has ended if a
 file exists whose base offset is the verified end: offsets in our logs have no gaps, so one check is enough. The
-position of a batch is recorded about every `NOTE_INTERVAL` bytes. Positions in older segments come from ``.index``.
+position of a batch is recorded about every `POSITION_INTERVAL` bytes. Positions in older segments come from ``.index``.
 
 The last stable offset depends on the open transactions (`transaction_view`). So a partition is read from its newest
 snapshot on, which lists the transactions that were open at its offset.
@@ -36,7 +36,7 @@ from shmaccum.log.files.leader_epochs import NO_EPOCH, LeaderEpochs
 from shmaccum.log.files.log_file import FileRange, LogFile
 from shmaccum.log.files.transaction_view import TransactionView
 
-NOTE_INTERVAL = 16 << 10
+POSITION_INTERVAL = 16 << 10
 READ_SIZE = 1 << 20
 OPEN_FILES_MAX, OPEN_FILES_PARTS = 512, 8
 """The most open files of a server, and the part of its limit of open files that it may use."""
@@ -53,12 +53,12 @@ class OpenFiles:
         self._files: OrderedDict[tuple[str, int], LogFile] = OrderedDict()
         self._holders: dict[tuple[str, int], LogHead] = {}
 
-    def hold(self, folder: str, base_offset: int, holder: LogHead) -> None:
+    def attach_windows(self, folder: str, base_offset: int, holder: LogHead) -> None:
         """Registers a partition whose windows are removed when the file is dropped, so that they do not keep it
         open."""
         self._holders[folder, base_offset] = holder
 
-    def _let_go(self, segment: tuple[str, int]) -> None:
+    def _drop_windows(self, segment: tuple[str, int]) -> None:
         if (holder := self._holders.pop(segment, None)) is not None:
             holder.windows = ()
 
@@ -73,7 +73,7 @@ class OpenFiles:
         if file is None:
             file = self._files[segment] = LogFile(offset_file(folder, base_offset, LOG))
             if len(self._files) > self._count_max:
-                self._let_go(self._files.popitem(last=False)[0])
+                self._drop_windows(self._files.popitem(last=False)[0])
         else:
             self._files.move_to_end(segment)
         return file
@@ -82,7 +82,7 @@ class OpenFiles:
         """Drops the open files of a folder."""
         for segment in [segment for segment in self._files if segment[0] == folder]:
             del self._files[segment]
-            self._let_go(segment)
+            self._drop_windows(segment)
 
 
 class Window(NamedTuple):
@@ -109,8 +109,8 @@ class _Positions:
         self.offsets = [base_offset]
         self.positions = [0]
 
-    def note(self, offset: int, position: int) -> None:
-        if position - self.positions[-1] >= NOTE_INTERVAL:
+    def add(self, offset: int, position: int) -> None:
+        if position - self.positions[-1] >= POSITION_INTERVAL:
             self.offsets.append(offset)
             self.positions.append(position)
 
@@ -204,17 +204,17 @@ class LogHead:
         """Makes a segment the active one. Reading starts at the last indexed batch below the newest snapshot."""
         self.end_offset = base_offset
         self._end = 0
-        self._notes = _indexed_positions(self.folder, base_offset)
-        self._notes.cut(self.transactions.start_offset)
+        self._known = _indexed_positions(self.folder, base_offset)
+        self._known.cut(self.transactions.start_offset)
         file = self._open(base_offset)
-        while file is not None and len(self._notes.positions) > 1:
-            position = self._notes.positions[-1]
+        while file is not None and len(self._known.positions) > 1:
+            position = self._known.positions[-1]
             content = os.pread(file.descriptor, HEADER_SIZE, position)
             header = read_header(content) if len(content) == HEADER_SIZE else None
-            if header is not None and header.problem is None and header.last_offset == self._notes.offsets[-1]:
+            if header is not None and header.problem is None and header.last_offset == self._known.offsets[-1]:
                 self.end_offset, self._end = header.base_offset, position
                 return
-            self._notes = _Positions(base_offset)
+            self._known = _Positions(base_offset)
 
     def _open(self, base_offset: int) -> LogFile | None:
         try:
@@ -253,7 +253,7 @@ class LogHead:
             OSError: the log cannot be read.
         """
         former = self.end_offset
-        while self._verify_new() or self._go_on_to_next_segment():
+        while self._verify_new() or self._enter_next_segment():
             self.windows = ()
         return self.end_offset != former
 
@@ -272,7 +272,7 @@ class LogHead:
         block = memoryview(os.pread(file.descriptor, min(READ_SIZE, size - self._end), self._end))
         position = 0
         while (header := self._whole_batch(block, position)) is not None:
-            self._notes.note(header.base_offset, self._end + position)
+            self._known.add(header.base_offset, self._end + position)
             if header.attributes & OF_A_TRANSACTION:
                 self.transactions.add_batch(header, block[position : position + header.size])
             position += header.size
@@ -307,7 +307,7 @@ class LogHead:
             return None
         return None if crc_problem(header, block[position : position + header.size]) else header
 
-    def _go_on_to_next_segment(self) -> bool:
+    def _enter_next_segment(self) -> bool:
         if self.end_offset == self._segments[-1] or not os.path.exists(offset_file(self.folder, self.end_offset, LOG)):
             return False
         self._verify_new()  # the last batch may have been appended after the size was read and before the roll
@@ -356,18 +356,18 @@ class LogHead:
             return None
         is_active = slot == len(self._segments) - 1
         end = self._end if is_active else os.fstat(file.descriptor).st_size
-        notes = self._notes if is_active else self._positions(self._segments[slot])
-        found = find_batch(file.descriptor, notes.before(offset), end, offset)
+        known = self._known if is_active else self._positions(self._segments[slot])
+        found = find_batch(file.descriptor, known.before(offset), end, offset)
         if found is None:
             return None
-        self._open_window(slot, file, end, notes)
+        self._open_window(slot, file, end, known)
         position, first_size = found
         if end_offset < self.end_offset and self._slot_of(end_offset) == slot:
-            cut = find_batch(file.descriptor, notes.before(end_offset), end, end_offset)
+            cut = find_batch(file.descriptor, known.before(end_offset), end, end_offset)
             end = end if cut is None else cut[0]
         return FileRange(file, position, max(min(size_max, end - position), first_size)), first_size
 
-    def _open_window(self, slot: int, file: LogFile, file_end: int, notes: _Positions) -> None:
+    def _open_window(self, slot: int, file: LogFile, file_end: int, known: _Positions) -> None:
         """Lets C answer the next fetches from a segment, if the partition has no transactions."""
         if self.transactions.has_any():
             return
@@ -375,10 +375,10 @@ class LogHead:
         last_offset = self.end_offset if is_active else self._segments[slot + 1]
         first_offset = max(self._segments[slot], self.start_offset)
         ends = self.start_offset, self.end_offset, self.epochs.latest
-        window = Window(file, first_offset, last_offset, file_end, notes.offsets, notes.positions, *ends)
+        window = Window(file, first_offset, last_offset, file_end, known.offsets, known.positions, *ends)
         others = [each for each in self.windows if each.last_offset != last_offset]
         self.windows = (window, *others[:INDEXED_MAX])
-        self._files.hold(self.folder, self._segments[slot], self)
+        self._files.attach_windows(self.folder, self._segments[slot], self)
 
     def _slot_of(self, offset: int) -> int:
         """Returns the index of the segment that has an offset."""
@@ -396,8 +396,8 @@ class LogHead:
             OSError: an index cannot be read.
         """
         slot = self._slot_of(offset)
-        notes = self._notes if slot == len(self._segments) - 1 else self._positions(self._segments[slot])
-        behind = notes.behind(records.position + records.size)
+        known = self._known if slot == len(self._segments) - 1 else self._positions(self._segments[slot])
+        behind = known.behind(records.position + records.size)
         if behind is None:
             behind = self._segments[slot + 1] if slot + 1 < len(self._segments) else end_offset
         return tuple(entry[:2] for entry in self.transactions.aborted(offset, min(behind, end_offset)))

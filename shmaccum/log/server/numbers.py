@@ -59,16 +59,16 @@ class ServerNumbers:
         self._requests: Counter[str] = Counter()
         self._times_ms: defaultdict[str, float] = defaultdict(float)
 
-    def note_produced(self, topic: str, size: int, message_count: int) -> None:
+    def count_produced(self, topic: str, size: int, message_count: int) -> None:
         """Counts batches that a client appended to a topic."""
         self._bytes_in[topic] += size
         self._messages_in[topic] += message_count
 
-    def note_fetched(self, topic: str, size: int) -> None:
+    def count_fetched(self, topic: str, size: int) -> None:
         """Counts bytes of a topic that were sent to a client."""
         self._bytes_out[topic] += size
 
-    def note_answered(self, api_name: str, took_s: float) -> None:
+    def count_answered(self, api_name: str, took_s: float) -> None:
         """Counts a request. The time is that from its arrival to its response, including waits."""
         self._requests[api_name] += 1
         self._times_ms[api_name] += took_s * MS_PER_S

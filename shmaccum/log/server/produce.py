@@ -171,7 +171,7 @@ class ProduceHandler:
         except OSError as error:
             return Rejection(BrokerError.KAFKA_STORAGE_ERROR, str(error))
         taken = [batch for batch, outcome in zip(batches, outcomes, strict=True) if isinstance(outcome, int)]
-        self._numbers.note_produced(
+        self._numbers.count_produced(
             place.topic, sum(batch.size for batch in taken), sum(batch.record_count for batch in taken)
         )
         for outcome in outcomes:

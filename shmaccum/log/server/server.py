@@ -232,9 +232,9 @@ class LogServer(ClosedOnExit):
             self._scrape()
         self._fetches.wake(self._polls.reported())
         self._logins.conclude()
-        self._dispatcher.go_on()
+        self._dispatcher.run_pending()
         if self._ticking is not None:
-            self._go_on_ticking(self._ticking)
+            self._continue_tick(self._ticking)
         if clock.monotonic() >= due_s:
             self._do_due()
 
@@ -244,7 +244,7 @@ class LogServer(ClosedOnExit):
         ready = receive_ready(descriptor, rest_s, dispatcher.idle, self._fetches.ordinary, self._limits.size_max)
         for source, mask, outcome in ready:
             if isinstance(source, Connection):
-                dispatcher.take_over(source, outcome)
+                dispatcher.handle_outcome(source, outcome)
             else:
                 self._take_event(source, mask)
 
@@ -301,11 +301,11 @@ class LogServer(ClosedOnExit):
                 logger.info("reloaded the certificate from %s for new connections", self.options.ssl_certfile)
             if self._users is not None and self._users.refresh():
                 logger.info("reloaded the users from %s", self._users.path)
-                self._take_over_rights()
+                self._apply_rights()
         except InvalidArgumentError as error:
             logger.error("the previous contents stay in effect: %s", error)
 
-    def _take_over_rights(self) -> None:
+    def _apply_rights(self) -> None:
         """Applies the new rights to requests in progress. A waiting fetch that lost its right is answered."""
         for connection, call in self._dispatcher.waiting.items():
             if connection.login is not None:
@@ -314,7 +314,7 @@ class LogServer(ClosedOnExit):
 
     # --- numbers
 
-    def _go_on_ticking(self, steps: Steps) -> None:
+    def _continue_tick(self, steps: Steps) -> None:
         """Runs the periodic work of transactions for one slice."""
         end_s = clock.monotonic() + SLICE_S
         self._ticking = None

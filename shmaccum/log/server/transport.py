@@ -40,7 +40,7 @@ class Transport(Protocol):
     def wants_to_write(self) -> bool:
         """True while the transport itself has bytes to send."""
 
-    def shake_hands(self) -> None:
+    def handshake(self) -> None:
         """Continues the handshake. Does nothing once it is done."""
 
     def receive(self, size_max: int) -> bytes:
@@ -69,7 +69,7 @@ class PlainTransport:
     def __init__(self, accepted: socket.socket) -> None:
         self.socket = accepted
 
-    def shake_hands(self) -> None:
+    def handshake(self) -> None:
         """Does nothing: plain TCP has no handshake here."""
 
     def receive(self, size_max: int) -> bytes:
@@ -101,7 +101,7 @@ class TlsTransport:
         self.wants_to_write = False
         self._unsent = b""  # TLS requires a write that would have blocked to be repeated with the same bytes
 
-    def shake_hands(self) -> None:
+    def handshake(self) -> None:
         """See `Transport`.
 
         Raises:
@@ -115,7 +115,7 @@ class TlsTransport:
 
     def receive(self, size_max: int) -> bytes:
         """See `Transport`. Reads until less than a whole record would fit, or no bytes are available."""
-        self.shake_hands()
+        self.handshake()
         received = bytearray()
         while size_max - len(received) >= TLS_RECORD_SIZE:
             try:
