@@ -119,7 +119,7 @@ class _Positions:
         kept = max(bisect.bisect_right(self.offsets, offset), 1)
         del self.offsets[kept:], self.positions[kept:]
 
-    def behind(self, position: int) -> int | None:
+    def after(self, position: int) -> int | None:
         """Returns an offset after all batches that start below a position. None means the end of the segment."""
         slot = bisect.bisect_left(self.positions, position)
         return self.offsets[slot] + 1 if slot < len(self.offsets) else None
@@ -397,10 +397,10 @@ class LogHead:
         """
         slot = self._slot_of(offset)
         known = self._known if slot == len(self._segments) - 1 else self._positions(self._segments[slot])
-        behind = known.behind(records.position + records.size)
-        if behind is None:
-            behind = self._segments[slot + 1] if slot + 1 < len(self._segments) else end_offset
-        return tuple(entry[:2] for entry in self.transactions.aborted(offset, min(behind, end_offset)))
+        end = known.after(records.position + records.size)
+        if end is None:
+            end = self._segments[slot + 1] if slot + 1 < len(self._segments) else end_offset
+        return tuple(entry[:2] for entry in self.transactions.aborted(offset, min(end, end_offset)))
 
     def _positions(self, base_offset: int) -> _Positions:
         """Returns the positions of a finished segment. Those of the last used segments are cached."""

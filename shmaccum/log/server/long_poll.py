@@ -4,15 +4,15 @@
 ::
 
     fetch ──> parked, by partition ──┬── partition grew ──> reported, changed ──┐
-                                     └── deadline ────────> due ──────────┴──> `FetchHandler.wake`
+                                     └── deadline ────────> due ────────────────┴──> `FetchHandler.wake`
 
 Rules: a parked fetch is checked again when one of its partitions grew, and at its deadline. Each deadline is in a heap
 once, so a round of the loop does no work for fetches that wait. An entry of an answered fetch is removed when it
 reaches the top of the heap, or when such entries are the majority.
 
-How growth is detected: a writer in this process reports each append (`record_append`), from any thread. Appends by another
-process are detected with inotify (`log_watch`). If the kernel provides no watch, the server polls every
-`UNWATCHED_LOOK_S`.
+How growth is detected: a writer in this process reports each append (`record_append`), from any thread. Appends by
+another process are detected with inotify (`log_watch`). If the kernel provides no watch, the server polls every
+`UNWATCHED_CHECK_S`.
 
 Why no growth is missed: a fetch is parked first, and then its partitions are checked once more. A writer appends
 first, and then looks for parked fetches. At least one of them sees the other.
@@ -38,7 +38,7 @@ from shmaccum.log.server.steps import Steps
 from shmaccum.log.server.topics import LogTopics
 
 WAIT_MAX_MS = 3_600_000
-UNWATCHED_LOOK_S = 0.002
+UNWATCHED_CHECK_S = 0.002
 """The polling interval for partitions that have no inotify watch."""
 PARKED_PARTITIONS_MAX = 500_000
 """The most partitions of all parked fetches. A fetch beyond this limit is answered at once."""
@@ -149,7 +149,7 @@ class LongPoll:
         while self._deadlines and self._deadlines[0][2] not in self._parked:
             heapq.heappop(self._deadlines)
         first_s = self._deadlines[0][0] if self._deadlines else math.inf
-        return min(first_s, clock.monotonic() + UNWATCHED_LOOK_S) if self._has_unwatched else first_s
+        return min(first_s, clock.monotonic() + UNWATCHED_CHECK_S) if self._has_unwatched else first_s
 
     @property
     def _has_unwatched(self) -> bool:
