@@ -173,8 +173,8 @@ def test_compressed_records_are_judged_while_others_are_answered(
             assert may_go_on.wait(DEADLINE_S)
         return judge(*arguments)
 
-    judge = produced.judge
-    monkeypatch.setattr(produce_module, "judge", judge_slowly)
+    judge = produced.validate_batches
+    monkeypatch.setattr(produce_module, "validate_batches", judge_slowly)
     delivered: list[Any] = []
     with running(tmp_path / "log") as server, stranger(address_of(server)) as other:
         producer = confluent_kafka.Producer(

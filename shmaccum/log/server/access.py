@@ -105,10 +105,10 @@ def _each(
     """
 
     def rule(call: Call, handler: Handler, topics: LogTopics) -> Result:
-        judged = [(each, is_allowed(call, each, topics)) for each in getattr(call.message, field) or []]
-        lost = [refused(each) for each, is_right in judged if not is_right]
+        tested = [(each, is_allowed(call, each, topics)) for each in getattr(call.message, field) or []]
+        lost = [refused(each) for each, is_right in tested if not is_right]
         if lost:
-            setattr(call.message, field, [each for each, is_right in judged if is_right])
+            setattr(call.message, field, [each for each, is_right in tested if is_right])
             call.amend(lambda values: {**values, answered: [*values[answered], *lost]})
         return handler(call)
 

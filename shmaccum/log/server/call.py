@@ -25,7 +25,7 @@ Response = Values | Sequence[Piece]
 """A response by the names of its schema, or a frame in pieces. If it is empty, the client expects no response."""
 Result = Response | Generator[Callable[[], Any] | None, Any, Any] | None
 """The result of a handler: a response, steps that return one of these, or None if the response comes later."""
-TWICE: Final[Values] = {
+REPEATED: Final[Values] = {
     "error_code": BrokerError.INVALID_REQUEST,
     "error_message": "the request names it more than once",
 }
@@ -92,7 +92,7 @@ Handler = Callable[[Call], Result]
 """A function that handles a request."""
 
 
-def once_and_again(elements: Iterable[T], name_of: Callable[[T], Name]) -> tuple[list[T], list[Name]]:
+def split_repeated(elements: Iterable[T], name_of: Callable[[T], Name]) -> tuple[list[T], list[Name]]:
     """Return the elements whose names occur once, and the names that occur more than once."""
     named = [(name_of(one), one) for one in elements]
     counts = Counter(name for name, _ in named)

@@ -256,13 +256,13 @@ class ConsumerGroup:
         before = member.assigned
         member.expires_at_ms = now_ms + self.limits.session_timeout_ms
         # The last condition is true if a subscribed topic was created, deleted or grew.
-        if self._note(member, request, names) or is_new or self._subscribed(topics) != self._shapes:
+        if self._update(member, request, names) or is_new or self._subscribed(topics) != self._shapes:
             self.generation += 1
         if self.generation > self.assignment_epoch:
             self._assign(topics)
         self._reconcile(member, request.owned, now_ms)
-        is_news = request.is_full or member.assigned != before or request.member_epoch != member.epoch
-        return HeartbeatAnswer(member.member_id, member.epoch, member.assigned if is_news else None)
+        has_changed = request.is_full or member.assigned != before or request.member_epoch != member.epoch
+        return HeartbeatAnswer(member.member_id, member.epoch, member.assigned if has_changed else None)
 
     @staticmethod
     def _check(request: Heartbeat) -> None:
@@ -431,7 +431,7 @@ class ConsumerGroup:
             pattern = NO_PATTERN if former is None else former.topic_pattern
         return matching(pattern) if pattern else frozenset()
 
-    def _note(self, member: ConsumerMember, request: Heartbeat, matched_names: frozenset[str]) -> bool:
+    def _update(self, member: ConsumerMember, request: Heartbeat, matched_names: frozenset[str]) -> bool:
         """Stores the fields of a heartbeat. Returns True if the target depends on a change."""
         former = member.subscribed_names, member.assignor
         member.client_id, member.client_host = request.client_id, request.client_host

@@ -22,7 +22,7 @@ from shmaccum.log.server.consumer_group import (
     HeartbeatRefusedError,
     TopicShape,
 )
-from shmaccum.log.server.coordinator import Coordinator, Loaded
+from shmaccum.log.server.coordinator import Coordinator, LoadedGroup
 from shmaccum.log.server.steps import Stepwise, answer_each
 from shmaccum.log.server.topic_patterns import TopicPatterns
 from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
@@ -62,12 +62,12 @@ class ConsumerRequests:
             is_local = loaded is BrokerError.INCONSISTENT_GROUP_PROTOCOL
             return refusal_values(loaded, local_groups.refusal(call.message.group_id) if is_local else None)
         try:
-            return self._beaten(loaded, _heartbeat_of(call), call.user)
+            return self._handle_heartbeat(loaded, _heartbeat_of(call), call.user)
         except HeartbeatRefusedError as refusal:
             self._groups.release_unused(loaded)
             return refusal_values(refusal.error, str(refusal))
 
-    def _beaten(self, loaded: Loaded, request: Heartbeat, user: User) -> Values:
+    def _handle_heartbeat(self, loaded: LoadedGroup, request: Heartbeat, user: User) -> Values:
         group = loaded.as_consumer(self._groups.consumer_limits)
         if group is None:
             raise HeartbeatRefusedError(
@@ -77,7 +77,7 @@ class ConsumerRequests:
         group.size_max = self._groups.size_max(group)
         matching = functools.partial(self._matching, user)
         answer = group.heartbeat(request, self._topic_shapes(), self._groups.now_ms(), matching)
-        self._groups.settle(loaded)
+        self._groups.store_and_answer(loaded)
         places = {} if answer.assignment is None else _by_topic(answer.assignment)
         partitions = [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in places.items()]
         return {

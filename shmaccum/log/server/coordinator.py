@@ -81,7 +81,7 @@ def _new_member_id(client_id: str) -> str:
     return f"{client_id}-{uuid.uuid4()}"
 
 
-class Loaded:
+class LoadedGroup:
     """A loaded group with its files."""
 
     def __init__(self, directory: str, group_id: str, limits: GroupLimits, *, is_synced: bool) -> None:
@@ -92,7 +92,7 @@ class Loaded:
             self.lock.release()
             raise
         self.group: Group | ConsumerGroup = Group(group_id, limits, _new_member_id, generation=self.file.generation)
-        self.noted_generation = self.file.generation
+        self.stored_generation = self.file.generation
 
     def as_classic(self, limits: GroupLimits) -> Group | None:
         """Returns the group for classic members, or None if it has KIP-848 members."""
@@ -109,7 +109,7 @@ class Loaded:
     def store_generation(self) -> None:
         """Writes a new generation or group epoch to the file."""
         group = self.group
-        if group.generation == self.noted_generation:
+        if group.generation == self.stored_generation:
             return
         if isinstance(group, ConsumerGroup):
             self.file.store_generation(group.generation, CONSUMER, group.assignor)
@@ -117,7 +117,7 @@ class Loaded:
             self.file.store_generation(group.generation, group.protocol_type, group.protocol)
         else:
             return
-        self.noted_generation = group.generation
+        self.stored_generation = group.generation
 
     @property
     def is_unused(self) -> bool:
@@ -185,7 +185,7 @@ class Coordinator:
         self._clock_ms = clock_ms
         self.address = ""
         """HOST:PORT of the server, for commands on this host."""
-        self._groups: dict[str, Loaded] = {}
+        self._groups: dict[str, LoadedGroup] = {}
         self._read_files: OrderedDict[str, OffsetsFile] = OrderedDict()
         """The last read files of unloaded groups, the oldest first."""
         self._loaded_max = share(LOADED_MAX, LOADED_PARTS)
@@ -201,11 +201,11 @@ class Coordinator:
 
     # --- groups
 
-    def loaded(self, group_id: str) -> Loaded | None:
+    def loaded(self, group_id: str) -> LoadedGroup | None:
         """Returns a group if it is loaded, or None."""
         return self._groups.get(group_id)
 
-    def load(self, group_id: str, *, has_members: bool = True) -> Loaded | BrokerError:
+    def load(self, group_id: str, *, has_members: bool = True) -> LoadedGroup | BrokerError:
         """Returns the group, loaded for writing, or an error. The group with an empty name has no members (KIP-289)."""
         if not group_id and has_members:
             return BrokerError.INVALID_GROUP_ID
@@ -217,7 +217,7 @@ class Coordinator:
             if self._group_count >= GROUP_COUNT_MAX and not has_group(self._directory, group_id):
                 return BrokerError.GROUP_MAX_SIZE_REACHED
             try:
-                loaded = Loaded(self._directory, group_id, self.limits, is_synced=self._is_synced)
+                loaded = LoadedGroup(self._directory, group_id, self.limits, is_synced=self._is_synced)
             except GroupModeError:
                 # A JoinGroup response has no message, so it is logged, once for each group.
                 if group_id not in self._refused:
@@ -232,7 +232,7 @@ class Coordinator:
             self._sign(loaded)
         return loaded
 
-    def _sign(self, loaded: Loaded) -> None:
+    def _sign(self, loaded: LoadedGroup) -> None:
         with contextlib.suppress(OSError):  # then commands cannot find this server
             loaded.lock.write_address(self.address)
 
@@ -254,13 +254,13 @@ class Coordinator:
 
     def load_known(
         self, group_id: str, missing: BrokerError = BrokerError.UNKNOWN_MEMBER_ID, *, has_members: bool = True
-    ) -> Loaded | BrokerError:
+    ) -> LoadedGroup | BrokerError:
         """As `load`, but returns the error `missing` if the group does not exist."""
         if (group_id or not has_members) and group_id not in self._groups and not has_group(self._directory, group_id):
             return missing
         return self.load(group_id, has_members=has_members)
 
-    def release_unused(self, loaded: Loaded) -> None:
+    def release_unused(self, loaded: LoadedGroup) -> None:
         """Unloads a group that has nothing to store, and removes its lock file."""
         if loaded.is_unused and self._groups.get(loaded.group.group_id) is loaded:
             del self._groups[loaded.group.group_id]
@@ -269,14 +269,14 @@ class Coordinator:
                 loaded.lock.remove_files()
             loaded.close()
 
-    def settle(self, loaded: Loaded) -> None:
+    def store_and_answer(self, loaded: LoadedGroup) -> None:
         """Writes a new generation to the file, then sends the answers that were decided."""
         loaded.store_generation()
         self._send_answers(loaded)
         self.release_unused(loaded)
 
     @staticmethod
-    def _send_answers(loaded: Loaded) -> None:
+    def _send_answers(loaded: LoadedGroup) -> None:
         answers = [] if isinstance(loaded.group, ConsumerGroup) else loaded.group.take_answers()
         for token, content in answers:
             assert isinstance(token, Call)
@@ -299,7 +299,7 @@ class Coordinator:
         for loaded in list(self._groups.values()):
             if loaded.group.deadline_ms <= now_ms:
                 loaded.group.tick(now_ms)
-                self.settle(loaded)
+                self.store_and_answer(loaded)
 
     def retain(self) -> None:
         """Deletes groups that were unused for long, a few in each call. Called once a second.
@@ -317,7 +317,7 @@ class Coordinator:
                 self._maybe_expire(path)
         del self._to_retain[-RETAINED_PER_CALL:]
 
-    def _lock_again(self, loaded: Loaded) -> None:
+    def _lock_again(self, loaded: LoadedGroup) -> None:
         """Locks a group in its new lock file. If another process holds that lock, the members must join again."""
         group_id = loaded.group.group_id
         try:
@@ -385,7 +385,9 @@ class Coordinator:
         finally:
             self.release_unused(loaded)
 
-    def _commit_pending(self, loaded: Loaded, call: Call, offsets: Mapping[TopicPartition, Committed]) -> BrokerError:
+    def _commit_pending(
+        self, loaded: LoadedGroup, call: Call, offsets: Mapping[TopicPartition, Committed]
+    ) -> BrokerError:
         message = call.message
         if call.version >= 3 and (message.generation_id != NO_GENERATION or message.member_id):
             error = loaded.group.commit_problem(
@@ -418,7 +420,7 @@ class Coordinator:
             return False
         return True
 
-    def load_for_commit(self, group_id: str, generation: int, *, has_not_found: bool) -> Loaded | BrokerError:
+    def load_for_commit(self, group_id: str, generation: int, *, has_not_found: bool) -> LoadedGroup | BrokerError:
         """Returns the group of a commit. As in Kafka, only a commit without a generation creates a group."""
         if generation < 0:
             return self.load(group_id, has_members=False)
@@ -426,7 +428,7 @@ class Coordinator:
             group_id, BrokerError.GROUP_ID_NOT_FOUND if has_not_found else BrokerError.ILLEGAL_GENERATION
         )
 
-    def judged_offsets(
+    def checked_offsets(
         self, message: Any, *, has_epochs: bool
     ) -> Stepwise[tuple[dict[TopicPartition, Committed], dict[TopicPartition, BrokerError]]]:
         """Returns the valid offsets of a commit, and the errors of the others."""

@@ -330,13 +330,13 @@ class Group:
         is_unchanged = _same_protocols(member.join, request)
         leader = self.leader
         member.member_id = member_id
-        self._note(member, request)
+        self._update(member, request)
         self.members[member_id] = member
         self._static[str(request.instance_id)] = member_id
         if leader == former_id:
             self.leader = member_id
         if self.state is GroupState.STABLE and is_unchanged:
-            self._hear(member, now_ms)
+            self._mark_connected(member, now_ms)
             self._answer_join(token, self._rejoined_in_place(member, former_leader=leader))
         else:
             self._park_join(token, member, now_ms)
@@ -362,16 +362,16 @@ class Group:
             self._answer_join(token, JoinAnswer(BrokerError.FENCED_INSTANCE_ID, request.member_id))
             return
         is_unchanged = _same_protocols(member.join, request)
-        self._note(member, request)
+        self._update(member, request)
         is_leader = self.leader == member.member_id
         is_known = self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)
         if is_known and is_unchanged:  # the previous answer was lost
-            self._hear(member, now_ms)
+            self._mark_connected(member, now_ms)
             self._answer_join(token, self._joined(member))
         else:
             self._park_join(token, member, now_ms)
 
-    def _note(self, member: Member, request: Join) -> None:
+    def _update(self, member: Member, request: Join) -> None:
         """Stores the member's new join."""
         self.size += request.size - member.join.size
         member.join = request
@@ -381,7 +381,7 @@ class Group:
         if member.joining is not None:
             self._answer_join(member.joining, JoinAnswer(BrokerError.UNKNOWN_MEMBER_ID, member.member_id))
         member.joining = token
-        self._hear(member, now_ms)
+        self._mark_connected(member, now_ms)
         if self.state is GroupState.PREPARING:
             self._maybe_complete(now_ms)
         else:
@@ -398,10 +398,10 @@ class Group:
             self.protocol_type,
             self.protocol,
             self.leader or "",
-            self._told_to_leader() if member.member_id == self.leader else (),
+            self._members_for_leader() if member.member_id == self.leader else (),
         )
 
-    def _told_to_leader(self) -> tuple[JoinedMember, ...]:
+    def _members_for_leader(self) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol))
             for member in self.members.values()
@@ -494,7 +494,7 @@ class Group:
             return
         member = self.members[member_id]
         member.has_synced = True
-        self._hear(member, now_ms)
+        self._mark_connected(member, now_ms)
         if self.state is GroupState.COMPLETING:
             self._refuse_sync(member, BrokerError.UNKNOWN_MEMBER_ID)
             member.syncing = token
@@ -550,7 +550,7 @@ class Group:
         error = self._member_problem(member_id, instance_id, generation)
         if error is not None:
             return error
-        self._hear(self.members[member_id], now_ms)
+        self._mark_connected(self.members[member_id], now_ms)
         return BrokerError.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else BrokerError.NONE
 
     def commit_problem(self, member_id: str, instance_id: str | None, generation: int, now_ms: float) -> BrokerError:
@@ -560,7 +560,7 @@ class Group:
         error = self._member_problem(member_id, instance_id, generation)
         if error is not None:
             return error
-        self._hear(self.members[member_id], now_ms)
+        self._mark_connected(self.members[member_id], now_ms)
         is_between = self.state is GroupState.COMPLETING
         return BrokerError.REBALANCE_IN_PROGRESS if is_between else BrokerError.NONE
 
@@ -589,7 +589,7 @@ class Group:
             return BrokerError.UNKNOWN_MEMBER_ID
         return None if generation == self.generation else BrokerError.ILLEGAL_GENERATION
 
-    def _hear(self, member: Member, now_ms: float) -> None:
+    def _mark_connected(self, member: Member, now_ms: float) -> None:
         """Marks the member as connected, and extends its session."""
         member.is_gone = False
         self._touch(member, now_ms)

@@ -38,7 +38,7 @@ class GroupRequests:
             return JoinAnswer(BrokerError.INCONSISTENT_GROUP_PROTOCOL, call.message.member_id).values
         group.size_max = self._groups.size_max(group)
         group.join(call, _join_of(call), self._groups.now_ms())
-        self._groups.settle(loaded)
+        self._groups.store_and_answer(loaded)
         return None
 
     def sync(self, call: Call) -> Values | None:
@@ -59,7 +59,7 @@ class GroupRequests:
             protocol_type=message.protocol_type,
             protocol=message.protocol_name,
         )
-        self._groups.settle(loaded)
+        self._groups.store_and_answer(loaded)
         return None
 
     def heartbeat(self, call: Call) -> Values:
@@ -83,7 +83,7 @@ class GroupRequests:
             return _left_nothing(loaded, call)
         if call.version < 3:
             error = loaded.group.leave(message.member_id, None, self._groups.now_ms())
-            self._groups.settle(loaded)
+            self._groups.store_and_answer(loaded)
             return {"error_code": error}
         members = yield from answer_each(message.members, lambda one: self._left(message.group_id, one))
         return {"error_code": BrokerError.NONE, "members": members}
@@ -94,7 +94,7 @@ class GroupRequests:
             error = loaded
         else:
             error = loaded.group.leave(member.member_id, member.group_instance_id, self._groups.now_ms())
-            self._groups.settle(loaded)
+            self._groups.store_and_answer(loaded)
         return {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": error}
 
     def describe(self, call: Call) -> Stepwise[Values]:

@@ -20,7 +20,7 @@ from shmaccum.log.server.topics import LogTopics
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 NEVER = 1 << 15
-LOOKS_MAX = 3
+TRIES_MAX = 3
 MEANINGS = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The negative times of ListOffsets, and the version that introduced each (KIP-734, 405, 1005)."""
 
@@ -84,7 +84,7 @@ class OffsetLookup:
 
         The loop may delete the topic or old segments meanwhile. Then the search is repeated on the remaining records.
         """
-        for _ in range(LOOKS_MAX):
+        for _ in range(TRIES_MAX):
             with contextlib.suppress(LogPartitionNotFoundError, FileNotFoundError, OffsetOutOfRangeError):
                 partition = self._reader.partition(*place)
                 if timestamp_ms == MAX_TIMESTAMP:

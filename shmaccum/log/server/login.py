@@ -195,7 +195,7 @@ class Login:
         exchange = self._exchange
         if exchange is None or exchange.is_over:
             raise LoginError("SaslAuthenticate must follow SaslHandshake, once per login")
-        return self._noted(exchange, exchange.step(token))
+        return self._finished(exchange, exchange.step(token))
 
     def conclude(self, is_right: bool) -> bytes:
         """Returns the response to the token, given the result of its proof.
@@ -204,9 +204,9 @@ class Login:
             LoginError: the login failed.
         """
         assert isinstance(self._exchange, PlainExchange)
-        return self._noted(self._exchange, self._exchange.conclude(is_right))
+        return self._finished(self._exchange, self._exchange.conclude(is_right))
 
-    def _noted(self, exchange: Exchange, answer: Answer) -> Answer:
+    def _finished(self, exchange: Exchange, answer: Answer) -> Answer:
         """Stores the present user if the login succeeded, and returns the response."""
         self._as_it_logged_in = self._users.get(exchange.name) if exchange.is_over else None
         return answer

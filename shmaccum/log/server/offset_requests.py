@@ -36,7 +36,7 @@ class OffsetRequests:
     def commit(self, call: Call) -> Stepwise[Values]:
         """OffsetCommit: writes the valid offsets to the file, as one frame, before the response is sent."""
         message = call.message
-        offsets, errors = yield from self._groups.judged_offsets(message, has_epochs=call.version >= 6)
+        offsets, errors = yield from self._groups.checked_offsets(message, has_epochs=call.version >= 6)
         loaded = self._groups.load_for_commit(
             message.group_id, message.generation_id_or_member_epoch, has_not_found=call.version >= GENERATION_VERSION
         )
@@ -53,8 +53,8 @@ class OffsetRequests:
                 except OSError:
                     errors.update(dict.fromkeys(offsets, BrokerError.KAFKA_STORAGE_ERROR))
             self._groups.release_unused(loaded)
-        told = {} if group_error is not BrokerError.NONE else errors
-        return {"topics": [partition_errors(topic, told, group_error) for topic in message.topics]}
+        found = {} if group_error is not BrokerError.NONE else errors
+        return {"topics": [partition_errors(topic, found, group_error) for topic in message.topics]}
 
     def fetch(self, call: Call) -> Stepwise[Values]:
         """OffsetFetch of one group or, from version 8 on, several."""
@@ -106,12 +106,12 @@ class OffsetRequests:
             if topics is None
             else [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
         )
-        told: dict[str, list[Values]] = {}
+        found: dict[str, list[Values]] = {}
         for place in asked:
             is_unstable = is_stable and file is not None and file.is_pending(place)
-            told.setdefault(place.topic, []).append(_told_offset(place, offsets, is_unstable=is_unstable))
+            found.setdefault(place.topic, []).append(_offset_values(place, offsets, is_unstable=is_unstable))
             yield None
-        return BrokerError.NONE, [{"name": topic, "partitions": partitions} for topic, partitions in told.items()]
+        return BrokerError.NONE, [{"name": topic, "partitions": partitions} for topic, partitions in found.items()]
 
     def delete(self, call: Call) -> Stepwise[Values]:
         """OffsetDelete (KIP-496): rejected while the group has members."""
@@ -133,7 +133,7 @@ class OffsetRequests:
         }
 
 
-def _told_offset(place: TopicPartition, offsets: Mapping[TopicPartition, Committed], *, is_unstable: bool) -> Values:
+def _offset_values(place: TopicPartition, offsets: Mapping[TopicPartition, Committed], *, is_unstable: bool) -> Values:
     found = NO_OFFSET if is_unstable else offsets.get(place, NO_OFFSET)
     return {
         "partition_index": place.partition,

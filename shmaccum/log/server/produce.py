@@ -25,7 +25,7 @@ from shmaccum.log.files.partition_log import LOG_APPEND_TIME, OWN_TIME
 from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.server.call import Call, Response, Values
 from shmaccum.log.server.numbers import ServerNumbers
-from shmaccum.log.server.produced import AT_ONCE_SIZE_MAX, Budget, Rules, decompressed_size_max, judge, split
+from shmaccum.log.server.produced import AT_ONCE_SIZE_MAX, Budget, Rules, decompressed_size_max, split, validate_batches
 from shmaccum.log.server.steps import Stepwise, answer_each
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
@@ -78,12 +78,12 @@ class ProduceHandler:
         """Produce: validates the batches, and appends those of each partition without an invalid batch."""
         prepared = yield from self._prepare(call)
         try:
-            judged = _judged(prepared, Budget(AT_ONCE_SIZE_MAX))
+            validated = _validated(prepared, Budget(AT_ONCE_SIZE_MAX))
         except DecompressedTooLargeError:
             request_size = sum(len(data.records or b"") for _, data, _, _ in prepared)
             budget = Budget(decompressed_size_max(request_size), may_stream=True)
-            judged = yield functools.partial(_judged_in_thread, prepared, budget)
-        return (yield from self._append_all(call, judged))
+            validated = yield functools.partial(_validated_in_thread, prepared, budget)
+        return (yield from self._append_all(call, validated))
 
     def _prepare(self, call: Call) -> Stepwise[list[Prepared]]:
         """Returns every partition of a request with its batches, or with the reason why it is rejected."""
@@ -182,22 +182,24 @@ class ProduceHandler:
         return first, log.time_of(batches[0], first)
 
 
-def _judged(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
+def _validated(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
     """Validate the batches of all partitions.
 
     Raises:
         DecompressedTooLargeError: the decompressed size of the batches exceeds the budget.
     """
     return [
-        one if isinstance(one.batches, Rejection) else one._replace(batches=judge(one.batches, one.rules, budget))
+        one
+        if isinstance(one.batches, Rejection)
+        else one._replace(batches=validate_batches(one.batches, one.rules, budget))
         for one in prepared
     ]
 
 
-def _judged_in_thread(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
+def _validated_in_thread(prepared: list[Prepared], budget: Budget) -> list[Prepared]:
     """Validate in the thread. If the request exceeds the budget or validation fails, all of it is rejected."""
     try:
-        return _judged(prepared, budget)
+        return _validated(prepared, budget)
     except DecompressedTooLargeError as error:
         refusal = Rejection(BrokerError.MESSAGE_TOO_LARGE, f"{error} in one request: send smaller batches")
     except Exception as error:

@@ -4,7 +4,7 @@
 ::
 
     split   length, magic, CRC, attributes, count, producer           of each batch, in the loop
-    judge   the records: their count, numbers from 0, and times       uncompressed or small: in the loop
+    validate_batches   the records: their count, numbers from 0, and times       uncompressed or small: in the loop
                                                                       otherwise: in a thread, up to a bound
 
 Rules: a header field that follows from the records is checked against them. A batch that a reader could not read is
@@ -152,19 +152,19 @@ def _header_problem(header: BatchHeader, rules: Rules) -> Rejection | None:
 # --- records
 
 
-def judge(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatch] | Rejection:
+def validate_batches(batches: list[LogBatch], rules: Rules, budget: Budget) -> list[LogBatch] | Rejection:
     """Return the validated batches, or the reason to reject all of them.
 
     Raises:
         DecompressedTooLargeError: the decompressed size exceeds the budget.
     """
-    judged: list[LogBatch] = []
+    validated: list[LogBatch] = []
     for batch in batches:
-        found = _judge_one(batch, rules, budget)
+        found = _validate(batch, rules, budget)
         if isinstance(found, Rejection):
             return found
-        judged.append(found)
-    return judged
+        validated.append(found)
+    return validated
 
 
 def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> tuple[int, int]:
@@ -187,7 +187,7 @@ def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> 
     return records_time(plain, header.base_timestamp_ms, header.record_count)
 
 
-def _judge_one(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Rejection:
+def _validate(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Rejection:
     header = batch.header
     codec, records = header.attributes & CODEC_MASK, batch.view[HEADER_SIZE:]
     try:

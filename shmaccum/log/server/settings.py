@@ -21,7 +21,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.file_names import TOPIC_SETTINGS_FILE
 from shmaccum.log.files.topic_settings import SETTINGS, TopicSettings, checked
-from shmaccum.log.server.call import TWICE, Call, Values, once_and_again
+from shmaccum.log.server.call import REPEATED, Call, Values, split_repeated
 from shmaccum.log.server.steps import Stepwise, answer_each
 from shmaccum.log.server.topics import LogTopics
 
@@ -170,11 +170,11 @@ class ServerSettings:
 
     def _alter(self, call: Call, wanted: Callable[[Any], dict[str, str]]) -> Stepwise[Values]:
         is_trial = bool(call.message.validate_only)
-        resources, again = once_and_again(
+        resources, again = split_repeated(
             call.message.resources, lambda resource: (resource.resource_type, resource.resource_name)
         )
         answers = yield from answer_each(resources, lambda resource: self._altered(resource, wanted, is_trial=is_trial))
-        repeated = [{"resource_type": kind, "resource_name": name, **TWICE} for kind, name in again]
+        repeated = [{"resource_type": kind, "resource_name": name, **REPEATED} for kind, name in again]
         return {"responses": [*answers, *repeated]}
 
     def _altered(self, resource: Any, wanted: Callable[[Any], dict[str, str]], *, is_trial: bool) -> Values:
@@ -198,7 +198,7 @@ class ServerSettings:
     ) -> tuple[BrokerError, str | None]:
         assert self._log is not None  # only a writable server has these requests
         try:
-            settings = changeable(wanted(resource))
+            settings = without_fixed(wanted(resource))
             if not is_trial:
                 self._log.change_settings(resource.resource_name, settings)
         except InvalidArgumentError as error:
@@ -208,7 +208,7 @@ class ServerSettings:
         return BrokerError.NONE, None
 
 
-def changeable(settings: Mapping[str, str]) -> dict[str, str]:
+def without_fixed(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings without fixed ones.
 
     Raises:

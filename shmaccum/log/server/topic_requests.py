@@ -15,9 +15,9 @@ from shmaccum.common.units import format_count
 from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import LogDirectory
-from shmaccum.log.server.call import TWICE, Call, Values, once_and_again
+from shmaccum.log.server.call import REPEATED, Call, Values, split_repeated
 from shmaccum.log.server.placement import ONE_REPLICA
-from shmaccum.log.server.settings import NODE_ID, changeable
+from shmaccum.log.server.settings import NODE_ID, without_fixed
 from shmaccum.log.server.steps import Steps, Stepwise, answer_each
 from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
 
@@ -65,13 +65,13 @@ class TopicRequests:
     def create_topics(self, call: Call) -> Stepwise[Values]:
         """CreateTopics."""
         is_trial = bool(call.message.validate_only)
-        topics, again = once_and_again(call.message.topics, lambda topic: str(topic.name))
+        topics, again = split_repeated(call.message.topics, lambda topic: str(topic.name))
         created = []
         has_room = _is_within_limit(_wanted_count(topic) or 1 for topic in topics)
         for topic in topics:
             created.append((yield from self._created(topic, is_trial=is_trial, has_room=has_room)))
             yield None
-        return {"topics": [*created, *({**CREATED_NOT, "name": name, **TWICE} for name in again)]}
+        return {"topics": [*created, *({**CREATED_NOT, "name": name, **REPEATED} for name in again)]}
 
     def _created(self, topic: Any, *, is_trial: bool, has_room: bool) -> Stepwise[Values]:
         error, sentence = self._creation_problem(topic)
@@ -104,7 +104,7 @@ class TopicRequests:
         if count is not None and not 1 <= count <= PARTITION_COUNT_MAX:
             return BrokerError.INVALID_PARTITIONS, f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}"
         try:
-            changeable(_wanted_settings(topic))
+            without_fixed(_wanted_settings(topic))
         except InvalidArgumentError as error:
             return BrokerError.INVALID_CONFIG, str(error)
         return BrokerError.NONE, None
@@ -115,7 +115,7 @@ class TopicRequests:
         try:
             yield from self.create_topic(name, count)
             if settings:
-                self._directory.change_settings(name, changeable(settings))
+                self._directory.change_settings(name, without_fixed(settings))
         except InvalidArgumentError as error:
             return BrokerError.INVALID_TOPIC_EXCEPTION, str(error)
         except (LogError, OSError) as error:
@@ -125,13 +125,13 @@ class TopicRequests:
     def create_partitions(self, call: Call) -> Stepwise[Values]:
         """CreatePartitions: adds partitions to topics."""
         is_trial = bool(call.message.validate_only)
-        topics, again = once_and_again(call.message.topics, lambda topic: str(topic.name))
+        topics, again = split_repeated(call.message.topics, lambda topic: str(topic.name))
         grown = []
         has_room = _is_within_limit(topic.count for topic in topics)
         for topic in topics:
             grown.append((yield from self._grown(topic, is_trial=is_trial, has_room=has_room)))
             yield None
-        return {"results": [*grown, *({"name": name, **TWICE} for name in again)]}
+        return {"results": [*grown, *({"name": name, **REPEATED} for name in again)]}
 
     def _grown(self, topic: Any, *, is_trial: bool, has_room: bool) -> Stepwise[Values]:
         known = self._directory.partition_count(topic.name)
@@ -178,12 +178,12 @@ class TopicRequests:
 
     def delete_topics(self, call: Call) -> Stepwise[Values]:
         """DeleteTopics, by name or, from version 6 on, by id."""
-        topics, again = once_and_again(topics_to_delete(call), lambda topic: topic)
+        topics, again = split_repeated(topics_to_delete(call), lambda topic: topic)
         deleted = []
         for name, topic_id in topics:
             deleted.append((yield from self._deleted(name, topic_id)))
             yield None
-        repeated = [{"name": name, "topic_id": topic_id, **TWICE} for name, topic_id in again]
+        repeated = [{"name": name, "topic_id": topic_id, **REPEATED} for name, topic_id in again]
         return {"responses": [*deleted, *repeated]}
 
     def _deleted(self, name: str | None, topic_id: uuid.UUID) -> Stepwise[Values]:

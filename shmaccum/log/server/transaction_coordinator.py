@@ -146,7 +146,7 @@ class TransactionCoordinator:
                 timeout_ms = message.transaction_timeout_ms
                 found = yield from self._begin_producer(message.transactional_id, timeout_ms, expected)
         except TransactionRefusedError as refusal:
-            error = _told(refusal.error, is_fence_known=call.version >= 4)
+            error = _error_for_version(refusal.error, is_fence_known=call.version >= 4)
             return {"error_code": error, "producer_id": NO_PRODUCER_ID, "producer_epoch": -1}
         return {"error_code": BrokerError.NONE, "producer_id": found.producer_id, "producer_epoch": found.epoch}
 
@@ -225,14 +225,14 @@ class TransactionCoordinator:
         """TxnOffsetCommit: stores offsets that take effect if the transaction is committed."""
         message = call.message
         errors: dict[TopicPartition, BrokerError] = {}
-        judged = yield from self._groups.judged_offsets(message, has_epochs=call.version >= 2)
+        checked = yield from self._groups.checked_offsets(message, has_epochs=call.version >= 2)
 
         def commit() -> None:
             state = self._of(message.transactional_id, message.producer_id, message.producer_epoch)
             check_unprepared(state)
             if message.group_id not in state.groups:
                 raise TransactionRefusedError(BrokerError.INVALID_TXN_STATE)
-            found = self._groups.commit_of_transaction(call, *judged)
+            found = self._groups.commit_of_transaction(call, *checked)
             if isinstance(found, BrokerError):
                 raise TransactionRefusedError(found)
             errors.update(found)
@@ -289,17 +289,19 @@ class TransactionCoordinator:
         self._concluding.add(state.name)
         try:
             is_marked = yield from answer_each(sorted(state.places), lambda place: self._mark(place, state))
-            is_told = yield from answer_each(sorted(state.groups), lambda group_id: self._tell(group_id, state))
+            are_groups_done = yield from answer_each(
+                sorted(state.groups), lambda group_id: self._end_offsets(group_id, state)
+            )
         finally:
             self._concluding.discard(state.name)
-        if all(is_marked) and all(is_told):
+        if all(is_marked) and all(are_groups_done):
             with contextlib.suppress(TransactionRefusedError):
                 return self._put(completed(state, self._now_ms()))
         self._retry_ms = self._clock_ms() + RETRY_MS
         self._deadline_ms = None
         return state
 
-    def _tell(self, group_id: str, state: TransactionalId) -> bool:
+    def _end_offsets(self, group_id: str, state: TransactionalId) -> bool:
         return self._groups.end_transaction(group_id, state.producer_id, is_commit=state.is_commit)
 
     def _mark(self, place: TopicPartition, state: TransactionalId) -> bool:
@@ -442,11 +444,11 @@ def _attempt(call: Call, step: Callable[[], None]) -> BrokerError:
     try:
         step()
     except TransactionRefusedError as refusal:
-        return _told(refusal.error, is_fence_known=call.version >= FENCED_VERSION)
+        return _error_for_version(refusal.error, is_fence_known=call.version >= FENCED_VERSION)
     return BrokerError.NONE
 
 
-def _told(error: BrokerError, *, is_fence_known: bool) -> BrokerError:
+def _error_for_version(error: BrokerError, *, is_fence_known: bool) -> BrokerError:
     """Return the error as the version of the request represents it (KIP-588)."""
     is_replaced = error is BrokerError.PRODUCER_FENCED and not is_fence_known
     return BrokerError.INVALID_PRODUCER_EPOCH if is_replaced else error

@@ -45,11 +45,11 @@ class Worker:
             conclude(compute())
             return
 
-        def note(_: object) -> None:
+        def on_done(_: object) -> None:
             self._computed.append(lambda: None if computed.cancelled() else conclude(computed.result()))
             self._wake()
 
-        computed.add_done_callback(note)
+        computed.add_done_callback(on_done)
 
     def conclude(self) -> None:
         """Passes on the available results. Called by the loop."""
