@@ -25,7 +25,7 @@ from shmaccum.log.server.produce import refused_topic
 from shmaccum.log.server.topic_requests import CREATED_NOT
 from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics, TopicKey
 from shmaccum.log.server.transaction_coordinator import added_values, described_transaction
-from shmaccum.log.server.users import ANYBODY, Right, User
+from shmaccum.log.server.users import ANONYMOUS, Right, User
 
 TOPIC_REFUSED = BrokerError.TOPIC_AUTHORIZATION_FAILED
 GROUP_REFUSED = BrokerError.GROUP_AUTHORIZATION_FAILED
@@ -56,7 +56,7 @@ def may(right: Right, kind: str) -> Test:
 
 def readable(user: User, topic: TopicKey, topics: LogTopics) -> bool:
     """Return whether the principal may fetch a topic. An unknown id is left to the handler."""
-    if user is ANYBODY:
+    if user is ANONYMOUS:
         return True
     name = topics.name_of_key(topic)
     return name is None or user.may(Right.READ, "topic", name)
@@ -65,7 +65,7 @@ def readable(user: User, topic: TopicKey, topics: LogTopics) -> bool:
 # --- rules
 
 
-def anybody(call: Call, handler: Handler, _topics: LogTopics) -> Result:
+def unrestricted(call: Call, handler: Handler, _topics: LogTopics) -> Result:
     """Require no right."""
     return handler(call)
 

@@ -26,7 +26,7 @@ from shmaccum.log.server.coordinator import Coordinator, LoadedGroup
 from shmaccum.log.server.steps import Stepwise, answer_each
 from shmaccum.log.server.topic_patterns import TopicPatterns
 from shmaccum.log.server.topics import NO_TOPIC_ID, LogTopics
-from shmaccum.log.server.users import ANYBODY, User
+from shmaccum.log.server.users import ANONYMOUS, User
 
 CONSUMER_PROTOCOL = 1
 """The member type of KIP-848."""
@@ -95,7 +95,7 @@ class ConsumerRequests:
             names = self._patterns.matching(pattern, self._topic_shapes())
         except InvalidArgumentError as error:
             raise HeartbeatRefusedError(BrokerError.INVALID_REGULAR_EXPRESSION, str(error)) from None
-        return names if user is ANYBODY else frozenset(name for name in names if user.sees("topic", name))
+        return names if user is ANONYMOUS else frozenset(name for name in names if user.sees("topic", name))
 
     def _topic_shapes(self) -> Mapping[str, TopicShape]:
         """Returns every topic with an id. The cache is refreshed regularly, because a sender may create topics."""

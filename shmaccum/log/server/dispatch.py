@@ -54,7 +54,7 @@ from shmaccum.log.server.requests import (
 from shmaccum.log.server.steps import Stepwise
 from shmaccum.log.server.throttle import throttled_logger
 from shmaccum.log.server.topics import LogTopics
-from shmaccum.log.server.users import ANYBODY, NOBODY, User
+from shmaccum.log.server.users import ANONYMOUS, NOT_LOGGED_IN, User
 from shmaccum.log.server.worker import Worker
 
 logger = throttled_logger(__name__)
@@ -323,7 +323,7 @@ class Dispatcher:
 
     def _result_of(self, call: Call, row: RequestType) -> Result:
         """Calls the handler. A principal with all rights, as without a users file, skips the rule."""
-        return row.handler(call) if call.user is ANYBODY else row.rule(call, row.handler, self._topics)
+        return row.handler(call) if call.user is ANONYMOUS else row.rule(call, row.handler, self._topics)
 
     def _decoded_and_handled(self, call: Call, row: RequestType) -> Stepwise[Result]:
         """Decodes a large request in the thread, then calls the handler."""
@@ -419,11 +419,11 @@ def _user_of(connection: Connection, request: Request) -> User:
         BadFrameError: the client has not logged in, or its user was removed.
     """
     if connection.login is None:
-        return ANYBODY
+        return ANONYMOUS
     user = connection.login.user
     if user is None and request.api_key not in BEFORE_LOGIN:
         raise BadFrameError(f"request {request.api_key} came from a client that has not logged in")
-    return user or NOBODY
+    return user or NOT_LOGGED_IN
 
 
 def _computed(compute: Callable[[], Any]) -> Computed:

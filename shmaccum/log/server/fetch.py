@@ -40,7 +40,7 @@ from shmaccum.log.server.numbers import ServerNumbers
 from shmaccum.log.server.sessions import Session, Sessions
 from shmaccum.log.server.steps import Stepwise, take_all
 from shmaccum.log.server.topics import LogTopics
-from shmaccum.log.server.users import ANYBODY
+from shmaccum.log.server.users import ANONYMOUS
 
 Head = LogHead | BrokerError | None
 """A partition, the reason why it may not be fetched, or None if it does not exist."""
@@ -131,7 +131,7 @@ class FetchHandler:
 
     def _head(self, fetch: Fetch, wanted: Wanted) -> Head:
         user = fetch.call.user
-        if user is not ANYBODY and not readable(user, wanted.topic, self._topics):
+        if user is not ANONYMOUS and not readable(user, wanted.topic, self._topics):
             return TOPIC_REFUSED
         head = self._topics.head(wanted.topic, wanted.partition)
         if head is not None and wanted.offset >= head.readable_end(is_committed=fetch.request.is_committed):

@@ -44,7 +44,7 @@ class RequestType(NamedTuple):
     rule: access.Rule = access.administrators
 
 
-class Writing(NamedTuple):
+class WriteHandlers(NamedTuple):
     """The handlers of a writable server."""
 
     produce: ProduceHandler
@@ -58,7 +58,7 @@ def request_table(
     coordinator: Coordinator,
     cluster: Cluster,
     settings: ServerSettings,
-    writing: Writing | None,
+    write_handlers: WriteHandlers | None,
     logins: LoginRequests | None,
 ) -> dict[int, RequestType]:
     """Return the request types by api key.
@@ -69,14 +69,14 @@ def request_table(
         coordinator: the coordinator of the groups.
         cluster: the node.
         settings: the settings of topics and of the node.
-        writing: the handlers of a writable server. None if the server is read-only.
+        write_handlers: the handlers of a writable server. None if the server is read-only.
         logins: handles logins. None if no login is required.
     """
     placement, offsets = Placement(topics), OffsetLookup(topics)
     groups, commits = GroupRequests(coordinator), OffsetRequests(coordinator)
     consumers = ConsumerRequests(coordinator, topics)
     table = {
-        FETCH: RequestType(4, 17, fetches.handle, access.anybody),  # see `access.readable`
+        FETCH: RequestType(4, 17, fetches.handle, access.unrestricted),  # see `access.readable`
         2: RequestType(1, 10, offsets.list, access.list_offsets),
         3: RequestType(0, 13, cluster.metadata, access.metadata),
         8: RequestType(2, 9, commits.commit, access.offset_commit),
@@ -97,27 +97,27 @@ def request_table(
         45: RequestType(0, 1, placement.alter_reassignments, access.alter_reassignments),
         46: RequestType(0, 0, placement.list_reassignments, access.list_reassignments),
         47: RequestType(0, 0, commits.delete, access.offset_delete),
-        60: RequestType(0, 2, cluster.describe_cluster, access.anybody),
+        60: RequestType(0, 2, cluster.describe_cluster, access.unrestricted),
         68: RequestType(0, 1, consumers.heartbeat, access.consumer_heartbeat),
         69: RequestType(0, 1, consumers.describe, access.describe_consumer_groups),
         74: RequestType(0, 1, settings.list_resources, access.list_resources),
         75: RequestType(0, 0, cluster.describe_topic_partitions, access.metadata),
     }
-    if writing is None:
+    if write_handlers is None:
         table |= _read_only_rows()
     else:
-        table |= _writing_rows(writing, settings)
+        table |= _write_rows(write_handlers, settings)
     if logins is not None:
-        table[SASL_HANDSHAKE] = RequestType(0, 1, logins.handshake, access.anybody)
-        table[SASL_AUTHENTICATE] = RequestType(0, 2, logins.authenticate, access.anybody)
-    table[API_VERSIONS] = RequestType(0, 4, lambda _call: api_versions(table), access.anybody)
+        table[SASL_HANDSHAKE] = RequestType(0, 1, logins.handshake, access.unrestricted)
+        table[SASL_AUTHENTICATE] = RequestType(0, 2, logins.authenticate, access.unrestricted)
+    table[API_VERSIONS] = RequestType(0, 4, lambda _call: api_versions(table), access.unrestricted)
     return table
 
 
-def _writing_rows(writing: Writing, settings: ServerSettings) -> dict[int, RequestType]:
-    topics, transactions = writing.topics, writing.transactions
+def _write_rows(write_handlers: WriteHandlers, settings: ServerSettings) -> dict[int, RequestType]:
+    topics, transactions = write_handlers.topics, write_handlers.transactions
     return {
-        PRODUCE: RequestType(0, 13, writing.produce.handle, access.produce),
+        PRODUCE: RequestType(0, 13, write_handlers.produce.handle, access.produce),
         19: RequestType(2, 7, topics.create_topics, access.create_topics),
         20: RequestType(1, 6, topics.delete_topics, access.delete_topics),
         21: RequestType(0, 2, topics.delete_records, access.delete_records),

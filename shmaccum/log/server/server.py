@@ -51,14 +51,14 @@ from shmaccum.log.server.login_requests import LoginRequests
 from shmaccum.log.server.long_poll import LongPoll
 from shmaccum.log.server.numbers import Family, GroupLag, ServerNumbers
 from shmaccum.log.server.produce import ProduceHandler
-from shmaccum.log.server.requests import Writing, request_table
+from shmaccum.log.server.requests import WriteHandlers, request_table
 from shmaccum.log.server.settings import ServerSettings
 from shmaccum.log.server.steps import Steps, Stepwise
 from shmaccum.log.server.tls_files import TlsFiles
 from shmaccum.log.server.topic_requests import TopicRequests
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
-from shmaccum.log.server.users import NOBODY, UsersFile
+from shmaccum.log.server.users import NOT_LOGGED_IN, UsersFile
 
 logger = logging.getLogger(__name__)
 
@@ -151,12 +151,12 @@ class LogServer(ClosedOnExit):
             writer.on_append = self._polls.record_append
         self._coordinator = _new_coordinator(self._topics, self.options)
         self._coordinator.address = f"{self.address.host}:{self.address.port}"
-        self._writing: Writing | None = None
+        self._write_handlers: WriteHandlers | None = None
         if self._log is not None:
             is_synced = self.options.sync != "none"
             transactions = TransactionCoordinator(self._log, self._coordinator, is_synced=is_synced)
             produce = ProduceHandler(self._log, self._topics, self._numbers, transactions)
-            self._writing = Writing(produce, TopicRequests(self._log, self._topics), transactions)
+            self._write_handlers = WriteHandlers(produce, TopicRequests(self._log, self._topics), transactions)
             self._log.publish_server(self._coordinator.address)
 
     def _begin_requests(self, advertised: Address) -> None:
@@ -167,9 +167,9 @@ class LogServer(ClosedOnExit):
         """
         listener = listener_name(self.options, advertised)
         settings = ServerSettings(
-            self._topics, self._writer, advertised=listener, is_writable=self._writing is not None
+            self._topics, self._writer, advertised=listener, is_writable=self._write_handlers is not None
         )
-        creator = None if self._writing is None else self._writing.topics
+        creator = None if self._write_handlers is None else self._write_handlers.topics
         self._logins = LoginRequests(self._wake)
         cluster = Cluster(self._topics, creator, _cluster_id(self.directory), advertised)
         table = request_table(
@@ -178,7 +178,7 @@ class LogServer(ClosedOnExit):
             self._coordinator,
             cluster,
             settings,
-            self._writing,
+            self._write_handlers,
             None if self._users is None else self._logins,
         )
         produce_size_max = self.options.request_size_max if self._log is None else self.options.produce_size_max
@@ -287,8 +287,8 @@ class LogServer(ClosedOnExit):
         self._maintain_at_s = now_s + MAINTAIN_INTERVAL_S
         if self._log is not None:
             self._log.maintain()
-        if self._writing is not None and self._ticking is None:
-            self._ticking = self._writing.transactions.tick()
+        if self._write_handlers is not None and self._ticking is None:
+            self._ticking = self._write_handlers.transactions.tick()
         self._topics.retain()
         self._coordinator.retain()
         self._read_changed_files()
@@ -309,7 +309,7 @@ class LogServer(ClosedOnExit):
         """Applies the new rights to requests in progress. A waiting fetch that lost its right is answered."""
         for connection, call in self._dispatcher.waiting.items():
             if connection.login is not None:
-                call.user = connection.login.user or NOBODY
+                call.user = connection.login.user or NOT_LOGGED_IN
         self._fetches.wake(self._polls.all())
 
     # --- numbers
@@ -361,8 +361,8 @@ class LogServer(ClosedOnExit):
         if self._ticking is not None:
             self._ticking.close()
         self._logins.close()
-        if self._writing is not None:
-            self._writing.transactions.close()
+        if self._write_handlers is not None:
+            self._write_handlers.transactions.close()
         self._coordinator.close()
         self._selector.close()
         self._polls.close()

@@ -189,9 +189,9 @@ class User:
         return Grant(Right.ADMIN, "topic", "*") in self.grants
 
 
-ANYBODY = User("ANONYMOUS", grants=tuple(Grant(right, kind, "*") for right in Right for kind in KINDS))
+ANONYMOUS = User("ANONYMOUS", grants=tuple(Grant(right, kind, "*") for right in Right for kind in KINDS))
 """The principal of a server without a users file, with all rights."""
-NOBODY = User("NOBODY")
+NOT_LOGGED_IN = User("NOBODY")
 """The principal of a client that has not logged in, without rights."""
 
 

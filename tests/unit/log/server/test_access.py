@@ -17,7 +17,7 @@ from shmaccum.log.server.requests import RequestType
 from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.topic_requests import PARTITION_COUNT_MAX
 from shmaccum.log.server.topics import NO_TOPIC_ID
-from shmaccum.log.server.users import ANYBODY, User, parse_grant
+from shmaccum.log.server.users import ANONYMOUS, User, parse_grant
 
 PRODUCE, OFFSET_FETCH = 0, 9
 TOPIC, GROUP = "hidden", "secret"
@@ -190,7 +190,9 @@ def test_the_rights_of_every_request_are_tried(server: LogServer) -> None:
     lists_and_bytes = {1, 16, 66}
     tried = {key for key, _, _ in CASES}
     table = server._dispatcher.table
-    assert tried | lists_and_bytes | {key for key, row in table.items() if row.rule is access.anybody} == set(table)
+    assert tried | lists_and_bytes | {key for key, row in table.items() if row.rule is access.unrestricted} == set(
+        table
+    )
     assert NEEDED.keys() == {(key, error) for key, _, error in CASES}
 
 
@@ -340,7 +342,7 @@ def test_an_id_tells_no_name_of_a_hidden_topic(server: LogServer) -> None:
     ],
 )
 def test_an_id_of_zeros_is_no_topics(server: LogServer, api_key: int, version: int, values: dict[str, Any]) -> None:
-    assert errors(answer(server, ANYBODY, api_key, version, values)) == {BrokerError.UNKNOWN_TOPIC_ID}
+    assert errors(answer(server, ANONYMOUS, api_key, version, values)) == {BrokerError.UNKNOWN_TOPIC_ID}
     assert server._topics.names() == [TOPIC, "open"]
 
 
@@ -356,11 +358,11 @@ def test_a_client_id_is_of_any_length(size: int) -> None:
 @pytest.mark.parametrize("count", [PARTITION_COUNT_MAX + 1, 2**31 - 1])
 def test_a_request_makes_no_thousands_of_folders(server: LogServer, count: int) -> None:
     grown = {"topics": [{"name": TOPIC, "count": count, "assignments": None}], "timeout_ms": 0, "validate_only": False}
-    assert errors(answer(server, ANYBODY, 37, 1, grown)) == {BrokerError.INVALID_PARTITIONS}
+    assert errors(answer(server, ANONYMOUS, 37, 1, grown)) == {BrokerError.INVALID_PARTITIONS}
     made: dict[str, Any] = {
         "topics": [{**NEW_TOPIC, "name": "new", "num_partitions": count}],
         "timeout_ms": 0,
         "validate_only": False,
     }
-    assert errors(answer(server, ANYBODY, 19, 5, made)) == {BrokerError.INVALID_PARTITIONS}
+    assert errors(answer(server, ANONYMOUS, 19, 5, made)) == {BrokerError.INVALID_PARTITIONS}
     assert server._topics.partition_count(TOPIC) == 1

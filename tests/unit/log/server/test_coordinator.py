@@ -31,7 +31,7 @@ from shmaccum.log.server.messages import decode, encode_request, read_head
 from shmaccum.log.server.offset_requests import OffsetRequests
 from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.topics import LogTopics
-from shmaccum.log.server.users import ANYBODY
+from shmaccum.log.server.users import ANONYMOUS
 from tests.support.segment_log import TOPIC, make_batches, open_log
 from tests.support.system_calls import dies_at_system_call
 
@@ -119,7 +119,7 @@ def fetched(coordinator: Coordinator, group_id: str) -> tuple[BrokerError, int |
     values = {"group_id": group_id, "topics": [{"name": TOPIC, "partition_indexes": [0]}], "require_stable": False}
     frame = encode_request(OFFSET_FETCH, VERSION, values)
     request = read_head(memoryview(frame)[4:])
-    call = Call(request, decode(request), "host", ANYBODY, None, lambda _call, _result: None)
+    call = Call(request, decode(request), "host", ANONYMOUS, None, lambda _call, _result: None)
     answer = take_all(OffsetRequests(coordinator).fetch(call))
     if answer["error_code"] is not BrokerError.NONE:
         return answer["error_code"], None
@@ -220,7 +220,7 @@ def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
     def note(_call: Call, result: Any) -> None:
         answers.append(result["error_code"])
 
-    call = Call(request, decode(request), "host", ANYBODY, None, note)
+    call = Call(request, decode(request), "host", ANONYMOUS, None, note)
     if (response := GroupRequests(coordinator).join(call)) is not None:
         note(call, response)
 
@@ -232,7 +232,7 @@ def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], obje
     values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     frame = encode_request(OFFSET_COMMIT, VERSION, {**values, "topics": [{"name": TOPIC, "partitions": partitions}]})
     request = read_head(memoryview(frame)[4:])
-    call = Call(request, decode(request), "host", ANYBODY, None, lambda _call, _result: None)
+    call = Call(request, decode(request), "host", ANONYMOUS, None, lambda _call, _result: None)
     take_all(OffsetRequests(coordinator).commit(call))
     tell()
 
