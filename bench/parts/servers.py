@@ -28,7 +28,7 @@ import psutil
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from bench.parts.apache_kafka import cluster
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from shmaccum.log.server.messages import encode_request
 
 TOPIC = "flights"

@@ -18,7 +18,7 @@ from bench.harness.question import Contender, Figure, Goal, Measurement, Questio
 from bench.parts.servers import TOPIC, Starter, apache_kafka, kafka_version, served_log
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.groups.offsets_file import Committed, GroupLock, OffsetsFile
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 
 COUNT, REQUEST_COUNT = 20_000, 1000
 GROUP = "readers"

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, NewTopi
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.groups.offsets_file import OffsetsFile
 from shmaccum.log.server import LogServer
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from tests.support.log_server import DEADLINE_S, PARTITION_COUNT, produce, served
 from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC

@@ -17,7 +17,7 @@ import pytest
 from shmaccum.common.format.batch_header import crc_problem, read_header
 from shmaccum.exceptions import LogError
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from shmaccum.log.server.log_heads import LogHead
 from shmaccum.log.server.messages import decode_answer, encode_request
 from tests.support.log_server import DEADLINE_S, address_of, answer_of, running, served, stranger

@@ -21,7 +21,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_file import FileRange
 from shmaccum.log.server import LogServer, acceptor, dispatch, produced
 from shmaccum.log.server import produce as produce_module
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from shmaccum.log.server.connection import READ_SIZE
 from tests.support.log_server import (
     DEADLINE_S,

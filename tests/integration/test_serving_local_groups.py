@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient
 from shmaccum import Consumer, TopicPartition
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.groups.plan import plan_path
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from tests.support.log_server import DEADLINE_S, confluent_consumer, served
 from tests.support.segment_log import TOPIC, make_batch, open_log
 

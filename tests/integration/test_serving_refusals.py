@@ -15,7 +15,7 @@ import pytest
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.file_names import GROUPS_FOLDER
 from shmaccum.log.server import coordinator
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from shmaccum.log.server.client_settings import PLAIN_CONNECTION
 from tests.support.log_server import served
 

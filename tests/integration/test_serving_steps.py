@@ -15,7 +15,7 @@ import pytest
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server import LogServer, dispatch
 from shmaccum.log.server import server as served_log
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from shmaccum.log.server.messages import decode_answer, encode_request
 from shmaccum.log.server.transactional_id import TransactionState
 from tests.support.log_server import address_of, answer_of, api, served, stranger

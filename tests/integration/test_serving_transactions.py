@@ -20,7 +20,7 @@ from kafka.structs import TopicPartition as KafkaTopicPartition
 from shmaccum.log.files import LogReader, check_log
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server import LogServer
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from tests.support.log_server import DEADLINE_S, address_of, running, served, transactional
 from tests.support.segment_log import TOPIC, values_of
 

@@ -68,7 +68,8 @@ transactions of Kafka clients, or network security. A module uses only its own l
 
     administration            offsets and deletion of groups               kafka-consumer-groups.sh
     topic_administration      topics, for the commands                     ``shmaccum topics`` on a served log
-    asking, client_settings   a client, for the commands                   ``shmaccum groups`` on a served log
+    client_connection         a client, for the commands                   ``shmaccum groups`` on a served log
+    client_settings           TLS and login of that client                 the same
 """
 
 from __future__ import annotations

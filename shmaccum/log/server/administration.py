@@ -24,7 +24,7 @@ from shmaccum.log.groups.offsets_file import (
     group_ids,
     is_in_use,
 )
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from shmaccum.log.server.client_settings import PLAIN_CONNECTION, ClientSettings
 
 OFFSET_COMMIT, DESCRIBE_GROUPS, DELETE_GROUPS = 8, 15, 42

@@ -15,7 +15,7 @@ from shmaccum.exceptions import InvalidArgumentError, LogBusyError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.file_names import LOCK_FILE
 from shmaccum.log.files.lock_file import server_of_holder
-from shmaccum.log.server.asking import ClientConnection
+from shmaccum.log.server.client_connection import ClientConnection
 from shmaccum.log.server.client_settings import PLAIN_CONNECTION, ClientSettings
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37

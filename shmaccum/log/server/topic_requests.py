@@ -60,7 +60,7 @@ class TopicRequests:
             if self._directory.partition_count(name) > partition:  # another client may delete it meanwhile
                 self._directory.partition(name, partition)  # creates its files
             yield None
-        self._topics.look()
+        self._topics.refresh()
 
     def create_topics(self, call: Call) -> Stepwise[Values]:
         """CreateTopics."""

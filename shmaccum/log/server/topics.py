@@ -45,7 +45,7 @@ class LogTopics:
         self._starts: dict[TopicPartition, int] = {}
         self.retain()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Reads the directory again, unless it is unchanged."""
         places = partitions_of(self.directory)
         for head in set(self.heads.values()):
@@ -78,13 +78,13 @@ class LogTopics:
 
     def names(self) -> list[str]:
         """Returns the names of all topics, sorted."""
-        self.look()
+        self.refresh()
         return sorted(self._counts)
 
     def partition_count(self, topic: str) -> int:
         """Returns the number of partitions of a topic, or 0 if it does not exist."""
         if topic not in self._counts:
-            self.look()
+            self.refresh()
         return self._counts.get(topic, 0)
 
     def total_count(self) -> int:
@@ -150,7 +150,7 @@ class LogTopics:
         Raises:
             OSError: the log cannot be read.
         """
-        self.look()
+        self.refresh()
         starts = read_offsets_checkpoint(os.path.join(self.directory, START_OFFSETS_FILE))
         for head in set(self.heads.values()):
             head.start_at(starts.get(head.place, 0))
