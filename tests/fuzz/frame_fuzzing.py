@@ -331,10 +331,10 @@ SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Target]]] 
 
 def _make_log(path: Path) -> None:
     with LogServer(path, "127.0.0.1:0", is_writable=True, partitions=2, segment_bytes=2000) as server:
-        assert server._writing is not None
+        assert server._write_handlers is not None
         assert server._log is not None
         for topic in TOPICS[:3]:
-            take_all(server._writing.topics.create_topic(topic, None))
+            take_all(server._write_handlers.topics.create_topic(topic, None))
             for number in range(2):
                 server._log.partition(topic, number).append(make_batches(BATCH_COUNT))
 
@@ -381,8 +381,8 @@ def note_state(frames: Frames, server: LogServer) -> None:
     members = [member for group in groups for member in group.members.values()][-MEMBERS_MAX:]
     frames.members = [member.member_id for member in members]
     frames.epochs = [group.generation for group in groups] + [getattr(member, "epoch", 0) for member in members]
-    if server._writing is not None:
-        ids = list(server._writing.transactions._file.ids.values())[-PRODUCERS_MAX:]
+    if server._write_handlers is not None:
+        ids = list(server._write_handlers.transactions._file.ids.values())[-PRODUCERS_MAX:]
         frames.note_producers([(each.producer_id, each.epoch) for each in ids])
 
 
@@ -402,10 +402,10 @@ def _bring_to_rest(server: LogServer) -> None:
         _await_computations(server, worker)
     server._coordinator.close()
     for topic in server._topics.names():
-        if server._writing is None:
+        if server._write_handlers is None:
             server._topics._forget(topic)
         else:
-            assert take_all(server._writing.topics._deleted(topic, NO_TOPIC_ID))["error_code"] == 0
+            assert take_all(server._write_handlers.topics._deleted(topic, NO_TOPIC_ID))["error_code"] == 0
     gc.collect()
 
 

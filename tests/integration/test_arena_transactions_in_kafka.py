@@ -488,7 +488,7 @@ def test_a_transaction_that_the_brokers_abort_for_its_time_is_not_committed(
         assert survives(sender, late.done)
         transactional.native.commit_transaction(transactional.native.transaction[0])
         sender.close()
-        ids = cluster.server._writing.transactions._file.ids  # type: ignore[union-attr]
+        ids = cluster.server._write_handlers.transactions._file.ids  # type: ignore[union-attr]
         wait_until(lambda: ids["orders-1"].state is TransactionState.COMPLETE_ABORT, "the server aborts it")
         with sending(transactional, cluster.url):
             with pytest.raises(ProducerFencedError, match="the brokers aborted it for its time"):
@@ -528,7 +528,7 @@ def test_a_commit_of_a_transaction_that_the_coordinator_has_forgotten_is_refused
     with sending(transactional, cluster.url), producing(transactional) as producer:
         producer.begin_transaction()
         producer.send(TOPIC, b"1", partition=0).get(WATCHDOG_S)
-        cluster.server._writing.transactions._file.ids.pop("orders-1")  # type: ignore[union-attr]
+        cluster.server._write_handlers.transactions._file.ids.pop("orders-1")  # type: ignore[union-attr]
         with pytest.raises(TransactionEndedError, match="INVALID_PRODUCER_ID_MAPPING"):
             producer.commit_transaction(WATCHDOG_S)
         producer.abort_transaction()

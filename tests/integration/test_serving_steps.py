@@ -138,13 +138,13 @@ def test_a_client_is_answered_before_a_long_request_of_a_transaction(server: Log
 
 
 def test_a_transaction_whose_client_leaves_amid_the_markers_is_completed(server: LogServer) -> None:
-    assert server._writing is not None
+    assert server._write_handlers is not None
     with stranger(address_of(server)) as slow:
         begin_transaction(server, slow)
         slow.sendall(LONG_IN_TRANSACTION["EndTxn"])
         while not server._dispatcher._under_way:
             server.run_once()
-        ids = server._writing.transactions._file.ids
+        ids = server._write_handlers.transactions._file.ids
         states = [ids["long"].state]
     deadline_s = time.monotonic() + 60
     while states[-1] is not TransactionState.COMPLETE_COMMIT:

@@ -3,9 +3,9 @@
 
 ::
 
-    split   length, magic, CRC, attributes, count, producer           of each batch, in the loop
-    validate_batches   the records: their count, numbers from 0, and times       uncompressed or small: in the loop
-                                                                      otherwise: in a thread, up to a bound
+    split              length, magic, CRC, attributes, count, producer       of each batch, in the loop
+    validate_batches   the records: their count, numbers from 0, and times   uncompressed or small: in the loop
+                                                                             otherwise: in a thread, up to a bound
 
 Rules: a header field that follows from the records is checked against them. A batch that a reader could not read is
 rejected with Apache Kafka's error. The log sets the largest timestamp and the LogAppendTime bit. If a client's values

@@ -99,9 +99,9 @@ CASES: list[tuple[int, dict[str, Any], BrokerError]] = [
 def server(tmp_path: Path) -> Iterator[LogServer]:
     """A writable server with a topic."""
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
-        assert server._writing is not None
-        take_all(server._writing.topics.create_topic(TOPIC, None))
-        take_all(server._writing.topics.create_topic("open", None))
+        assert server._write_handlers is not None
+        take_all(server._write_handlers.topics.create_topic(TOPIC, None))
+        take_all(server._write_handlers.topics.create_topic("open", None))
         yield server
 
 

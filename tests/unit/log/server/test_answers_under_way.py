@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.log.server import LogServer
-from shmaccum.log.server.fetch_frames import Ordinary, Served, receive_ready
+from shmaccum.log.server.fetch_frames import FetchTables, Served, receive_ready
 from shmaccum.log.server.topics import LogTopics
 from tests.support.fetch_requests import SIZE_MAX, no_session, python_answer, ready, whole_fetch
 from tests.support.log_server import DEADLINE_S, address_of, answer_of, fetch, running, stranger
@@ -77,8 +77,8 @@ def taken(theirs: socket.socket, size: int, step: int = 10_000) -> bytes:
     return bytes(received)
 
 
-def tables_of(topics: LogTopics) -> Ordinary:
-    return Ordinary(topics.heads, no_session)
+def tables_of(topics: LogTopics) -> FetchTables:
+    return FetchTables(topics.heads, no_session)
 
 
 @pytest.mark.parametrize(("offset", "step"), [(0, 10_000), (BATCH_COUNT - 1, 7)], ids=["large steps", "single bytes"])
@@ -149,7 +149,7 @@ def test_a_large_answer_of_a_session_ends_the_call_when_it_is_whole(topics: LogT
     theirs.sendall(content)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(taken, theirs, size)
-        tables = Ordinary(topics.heads, lambda request: request.wanted)
+        tables = FetchTables(topics.heads, lambda request: request.wanted)
         ((client, _, outcome),) = ready([ours], [ours], tables, DEADLINE_S)
         assert len(reading.result(DEADLINE_S)) == size
     assert client is ours

@@ -18,7 +18,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.codecs import DecompressedTooLargeError
 from shmaccum.log.files.log_batch import LogBatch
 from shmaccum.log.files.producer_state import Rejection
-from shmaccum.log.server.produced import Budget, Rules, decompressed_size_max, judge, split
+from shmaccum.log.server.produced import Budget, Rules, decompressed_size_max, split, validate_batches
 
 NOW_MS = 1_800_000_000_000
 RULES = Rules(version=9, size_max=1 << 20, timestamp_max_ms=NOW_MS + 3_600_000, sets_time=False)
@@ -61,7 +61,7 @@ def batch(times: tuple[int, ...] = TIMES, *, codec: int = 0, records: bytes | No
 
 def judged(content: bytes, rules: Rules = RULES, budget: int = 1 << 30) -> list[LogBatch] | Rejection:
     batches = split(memoryview(content), rules)
-    return batches if isinstance(batches, Rejection) else judge(batches, rules, Budget(budget))
+    return batches if isinstance(batches, Rejection) else validate_batches(batches, rules, Budget(budget))
 
 
 def one(content: bytes, rules: Rules = RULES) -> LogBatch:

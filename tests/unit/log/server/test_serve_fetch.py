@@ -24,7 +24,7 @@ from shmaccum.log.server.connection import Connection, FrameLimits
 from shmaccum.log.server.dispatch import Dispatcher
 from shmaccum.log.server.fetch_frames import (
     TYPES,
-    Ordinary,
+    FetchTables,
     Outcome,
     Served,
     read_request,
@@ -98,7 +98,7 @@ def frame(version: int, topics: LogTopics, dice: random.Random, /, **more: Any) 
     return encode_request(FETCH, version, {**limits, **nobody, "topics": wanted(version, topics, dice), **more})
 
 
-def receive(ours: socket.socket, tables: Ordinary) -> Outcome:
+def receive(ours: socket.socket, tables: FetchTables) -> Outcome:
     """The find of C at a client."""
     found = ready([ours], [ours], tables)
     assert [source for source, _, _ in found] == [ours] * len(found)
@@ -111,7 +111,7 @@ def served(
     """The answer of C; None: C left the request to Python, with every byte of it, and sent nothing."""
     ours, theirs = pair
     theirs.sendall(content)
-    tables = Ordinary(topics.heads, no_session if sessions is None else sessions.goes_on)
+    tables = FetchTables(topics.heads, no_session if sessions is None else sessions.continued)
     outcome = receive(ours, tables)
     if not isinstance(outcome, Served):
         assert outcome == content
@@ -161,7 +161,7 @@ def answered_in_session(topics: LogTopics, sessions: Sessions, content: bytes) -
     session = sessions.of(read_request(head))
     assert isinstance(session, Session)
     found = found_for(topics, read_request(head), list(session.wanted.values()))
-    return as_bytes(write_response(head, session.news(found), session_id=session.session_id))
+    return as_bytes(write_response(head, session.changes(found), session_id=session.session_id))
 
 
 @pytest.mark.parametrize("version", range(7, 18))
@@ -224,7 +224,7 @@ def test_nothing_and_the_end_of_a_connection_are_told_apart(
     topics: LogTopics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
-    tables = Ordinary(topics.heads, no_session)
+    tables = FetchTables(topics.heads, no_session)
     assert ready([ours], [ours], tables) == []
     theirs.shutdown(socket.SHUT_WR)
     assert receive(ours, tables) == b""
@@ -245,7 +245,7 @@ def test_a_socket_that_breaks_is_told_with_its_client(
         epoll.register(reading, select.EPOLLIN)
         epoll.register(ours, select.EPOLLIN)
         clients = {reading: "pipe", ours.fileno(): "socket"}
-        found = receive_ready(epoll.fileno(), 0.0, clients, Ordinary(topics.heads, no_session), SIZE_MAX)
+        found = receive_ready(epoll.fileno(), 0.0, clients, FetchTables(topics.heads, no_session), SIZE_MAX)
     os.close(reading)
     os.close(writing)
     outcomes = {source: outcome for source, _, outcome in found}
@@ -303,7 +303,7 @@ def test_a_call_goes_on_until_another_file_is_ready(
             rope.sendall(b"x")
 
         asked = pool.submit(ask_and_ring)
-        found = ready([ours, bell], [ours], Ordinary(topics.heads, no_session), DEADLINE_S)
+        found = ready([ours, bell], [ours], FetchTables(topics.heads, no_session), DEADLINE_S)
         asked.result(DEADLINE_S)
         assert [source for source, _, _ in found] == [ours, ours, ours, bell.fileno()]
         assert all(isinstance(outcome, Served) and outcome.took_s > 0 for _, _, outcome in found[:3])
@@ -312,7 +312,7 @@ def test_a_call_goes_on_until_another_file_is_ready(
 def test_a_call_ends_behind_many_answers(topics: LogTopics, pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     content, answer = opened(topics)
-    tables = Ordinary(topics.heads, no_session)
+    tables = FetchTables(topics.heads, no_session)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask_often, theirs, content, answer, 300)
         counts = [len(ready([ours], [ours], tables, DEADLINE_S))]
@@ -328,7 +328,7 @@ def test_a_fetch_that_python_has_to_take_over_ends_a_call(
     ours, theirs = pair
     content, _ = opened(topics)
     in_session, _ = opened(topics, session_id=7, session_epoch=1)
-    tables = Ordinary(topics.heads, lambda request: request.wanted)
+    tables = FetchTables(topics.heads, lambda request: request.wanted)
     theirs.sendall(in_session)
     ((_, _, outcome),) = ready([ours], [ours], tables, DEADLINE_S)
     assert isinstance(outcome, Served)
@@ -349,7 +349,7 @@ def test_a_signal_ends_a_call(topics: LogTopics, pair: tuple[socket.socket, sock
     sender = threading.Thread(target=send_signals)
     sender.start()
     try:
-        assert ready([pair[0]], [pair[0]], Ordinary(topics.heads, no_session), DEADLINE_S) == []
+        assert ready([pair[0]], [pair[0]], FetchTables(topics.heads, no_session), DEADLINE_S) == []
     finally:
         is_over.set()
         sender.join()
@@ -464,7 +464,7 @@ def test_a_slow_reader_gets_every_byte_of_an_ordinary_fetch(
     expected = python_answer(topics, content)
     assert expected is not None
     theirs.sendall(content)
-    client.take_over(receive(ours, Ordinary(topics.heads, no_session)))
+    client.handle_outcome(receive(ours, FetchTables(topics.heads, no_session)))
     assert (client.is_busy, client.may_fetch_at_once) == (True, False)
     received = b""
     while len(received) < len(expected):
