@@ -8,7 +8,7 @@
  *   process            process entries and liveness               fork               a child is attached to no arena
  *   byte_lock          locks on bytes of the file                 lock               locks in the file
  *   registry           topics and partitions                      buffer_pool        slots out and back, the wait
- *   waiter_semaphores  the sleep of a wait                        process_share      the share of one process
+ *   waiter_semaphores  what a waiter sleeps on                    process_share      the share of one process
  *   ready_hints        batches the sender has not seen            batch_seal         a batch gets no more records
  *   completion         the results of batches                     spilled            batches in an overflow
  *   producer_id        the producer id and sequences              transaction        the transaction of all processes
@@ -18,6 +18,7 @@
  *   closing            the end of an arena without a name         arena              the mapping (here)
  *   layout_fields      the place of every field, frozen           extension          features, extension regions
  *   topic_share        the limits of topics                       lost_memory        a mapping whose file was cut
+ *   parked_waiters     the turns of parked waiters                waiter_sleep       the sleep of a wait
  */
 #ifndef ARENA_ARENA_H
 #define ARENA_ARENA_H

@@ -116,12 +116,6 @@ static void pool_unlock(struct arena *arena, uint64_t held)
 
 /* ---- fix: grant free slots to the longest waiting ---- */
 
-static uint32_t waiter_count_used(const struct arena *arena)
-{
-    uint32_t used = load_relaxed_u32(&arena->globals->waiter_count_used);
-    return used < arena->geometry.waiter_count ? used : arena->geometry.waiter_count;
-}
-
 static bool waiter_is_eligible(const struct arena *arena, const struct waiter_entry *waiter, uint64_t word)
 {
     CHECK(waiter >= arena->waiters && waiter < arena->waiters + arena->geometry.waiter_count);
@@ -165,15 +159,6 @@ static struct waiter_entry *locked_next_waiter_except(struct arena *arena, const
 static struct waiter_entry *locked_next_waiter(struct arena *arena)
 {
     return locked_next_waiter_except(arena, NULL);
-}
-
-static void wake_add(struct wake_set *wakes, uint32_t waiter_index)
-{
-    CHECK(waiter_index < WAITER_COUNT_MAX);
-    if (wakes != NULL) {
-        wakes->bits[waiter_index / 64] |= UINT64_C(1) << (waiter_index % 64);
-        wakes->count++;
-    }
 }
 
 /* Charges `slot_count` more slots to oversized records, or fewer if it is negative. */
@@ -495,24 +480,17 @@ static void locked_park(struct arena *arena, uint32_t partition_index, struct bu
     barrier_store_load(); /* W3 */
 }
 
-static uint32_t waiter_partition_index(const struct waiter_entry *waiter)
-{
-    return load_relaxed_u32(&waiter->partition) - 1; /* 0 becomes NO_PARTITION */
-}
-
 static bool waiter_fits(const struct arena *arena, const struct buffer_wait *wait)
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
     return topic_share_admits(arena, waiter_partition_index(&arena->waiters[wait->waiter_index]), wait->need);
 }
 
-/* Ends the linger of the waiter's topic while it waits. */
-static void waiter_end_linger(const struct arena *arena, const struct buffer_wait *wait)
+void buffer_pool_end_linger(const struct arena *arena, const struct waiter_entry *waiter)
 {
-    CHECK(wait->waiter_index < arena->geometry.waiter_count);
-    struct topic_entry *topic =
-        topic_of_partition(arena, waiter_partition_index(&arena->waiters[wait->waiter_index]));
-    if (topic != NULL) {
+    CHECK(waiter >= arena->waiters && waiter < arena->waiters + arena->geometry.waiter_count);
+    struct topic_entry *topic = topic_of_partition(arena, waiter_partition_index(waiter));
+    if (topic != NULL && load_relaxed_u32(&topic->is_parked_for) == 0) {
         store_relaxed_u32(&topic->is_parked_for, 1);
     }
 }
@@ -525,7 +503,7 @@ static void locked_admit(struct arena *arena, const struct buffer_wait *wait)
     struct globals *globals = arena->globals;
     struct waiter_entry *waiter = &arena->waiters[wait->waiter_index];
     if (!waiter_fits(arena, wait)) {
-        waiter_end_linger(arena, wait);
+        buffer_pool_end_linger(arena, waiter);
         return;
     }
     store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1); /* W1 */
@@ -549,6 +527,7 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, u
     RETURN_IF_FAILED(process_share_await(arena, need));
     uint64_t held = pool_lock(arena);
     wait->need = need;
+    wait->turn_ns = 0;
     store_relaxed_u32(&wait->is_interrupted, 0);
     if (!locked_claim_waiter(arena, &wait->waiter_index)) {
         pool_unlock(arena, held);
@@ -617,13 +596,13 @@ static void locked_wait_on(struct arena *arena, const struct buffer_wait *wait, 
     locked_help(arena, wakes);
 }
 
-bool buffer_pool_stays_parked(struct arena *arena, const struct buffer_wait *wait)
+bool buffer_pool_stays_parked(const struct arena *arena, const struct buffer_wait *wait)
 {
     CHECK(arena->owner != 0);
     if (!buffer_pool_is_parked(arena, wait) || waiter_fits(arena, wait)) {
         return false;
     }
-    waiter_end_linger(arena, wait);
+    buffer_pool_end_linger(arena, &arena->waiters[wait->waiter_index]);
     return true;
 }
 
@@ -703,60 +682,6 @@ enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wai
     }
     pool_unlock(arena, held);
     return take_checked(arena, status);
-}
-
-/* ---- parked waiters ---- */
-
-/* Returns how many tickets it is past the one posted last. */
-static uint64_t ticket_distance(uint64_t ticket, uint64_t posted_ticket)
-{
-    return (ticket - posted_ticket - 1) & LOW_BITS(WAITER_TICKET_BITS);
-}
-
-/* Returns the next parked waiter in ticket order, or NULL if there is none within `distance`. */
-static const struct waiter_entry *parked_next(const struct arena *arena, uint64_t posted_ticket, uint64_t *distance)
-{
-    const struct waiter_entry *next = NULL;
-    for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
-        uint64_t word = load_acquire_u64(&arena->waiters[i].word); /* G5 */
-        uint64_t behind = ticket_distance(waiter_word_ticket(word), posted_ticket);
-        if (waiter_word_state(word) == WAITER_PARKED && behind < *distance) {
-            next = &arena->waiters[i];
-            *distance = behind;
-        }
-    }
-    return next;
-}
-
-/* Returns true if the waiter fits, with a margin, in addition to `posted` slots of waiters posted just now. */
-static bool parked_fits(const struct arena *arena, const struct waiter_entry *waiter, uint32_t need, uint32_t posted)
-{
-    uint32_t margin = arena->geometry.slot_count / FREE_MARGIN_SHARE + posted;
-    uint32_t partition_index = waiter_partition_index(waiter);
-    uint32_t needed = topic_share_free_needed(arena, partition_index, need, posted);
-    return needed != FREE_COUNT_NEVER && free_count_reaches(arena, (needed == 0 ? need : needed) + margin) &&
-           (need == 1 || topic_share_admits_oversized(arena, partition_index, need, posted));
-}
-
-void buffer_pool_wake_parked(struct arena *arena, uint64_t *posted_ticket, struct wake_set *wakes)
-{
-    const uint64_t first_ticket = *posted_ticket;
-    uint64_t looked_at = 0; /* tickets up to this distance from the first one */
-    uint32_t posted = 0;
-    for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
-        uint64_t distance = LOW_BITS(WAITER_TICKET_BITS) + 1 - looked_at; /* the last one is the first one again */
-        const struct waiter_entry *waiter = parked_next(arena, first_ticket + looked_at, &distance);
-        if (waiter == NULL) {
-            return;
-        }
-        looked_at += distance + 1;
-        uint32_t need = waiter_word_need(load_relaxed_u64(&waiter->word));
-        if (parked_fits(arena, waiter, need, posted)) {
-            wake_add(wakes, (uint32_t)(waiter - arena->waiters));
-            posted += need;
-            *posted_ticket = first_ticket + looked_at;
-        }
-    }
 }
 
 /* ---- giving back ---- */

@@ -12,13 +12,13 @@
  *     admit     the limits of its topic and partition (topic_share.h) allow it: raise waiting_count → word = WAIT
  *     sleep     on the waiter's semaphore, in slices; the semaphore is a hint, the waiter word is the truth
  *     wait on   every slice. WAIT: pool lock (stolen if its owner died) → repair → fix → revoke → unlock. Any
- *               living waiter is enough to repair everything. PARKED: check the limits without a lock, and if they
- *               allow it: pool lock → admit → fix → unlock
+ *               living waiter is enough to repair everything. PARKED: at its turn, and when it was posted, check the
+ *               limits without a lock, and if they allow it: pool lock → admit → fix → unlock
  *     take      pool lock: word is GOT: GRANT -> OWNED(me) for each slot → word = IDLE → unlock. If the word is PARKED
  *               again, keep waiting
  *     leave     max_block_ms is over: pool lock: GOT: take; else word = IDLE → free its grants → fix → unlock
  *
- *   Files: the steps are in buffer_pool.c, the sleep is waiter_sleep (waiter_semaphores.c). slots_wait_briefly
+ *   Files: the steps are in buffer_pool.c, the sleep is in waiter_sleep.c. slots_wait_briefly
  *   (native/python/producer/append.c) runs them up to the first slice of the sleep, and BufferWaiter
  *   (shmaccum/producer/buffer_wait.py) runs the rest.
  *
@@ -26,10 +26,10 @@
  *
  * PARKED: the waiter keeps its ticket and its partition. It is not eligible, and it does not repair. It is not counted
  *     in waiting_count, so it neither closes the fast path of others nor ends their lingering. When slots are freed,
- *     the sender posts as many parked waiters as now fit (buffer_pool_wake_parked). Otherwise they check at the end of
- *     their slice. Only its owner changes PARKED to WAIT, so a stopped process is not served again before it is
- *     continued. Order holds within a partition: a thread waits for one place at a time, and tasks of a loop that send
- *     to one topic do so one after another, so no later record of a process passes its parked one.
+ *     the sender posts as many parked waiters as now fit. Otherwise they check in turns (parked_waiters.h). Only its
+ *     owner changes PARKED to WAIT, so a stopped process is not served again before it is continued. Order holds
+ *     within a partition: a thread waits for one place at a time, and tasks of a loop that send to one topic do so one
+ *     after another, so no later record of a process passes its parked one.
  *
  * FIX (under the pool lock; any number of times): while there is a free slot and an eligible waiter, the lowest ticket
  *     gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT. At the end waiting_count =
@@ -78,14 +78,20 @@
 #define GRANT_NS_MAX (UINT64_C(40) * NS_PER_MS)
 #define GRANT_CHAIN_NS_MAX NS_PER_S /* for a waiter for several slots, counted from the last grant */
 
-/* A parked waiter is posted when this part of the slots is free beyond what it needs. */
-enum { FREE_MARGIN_SHARE = 64 };
-
 /* The waiters whose semaphores to post after the pool lock is released. */
 struct wake_set {
     uint64_t bits[WAITER_COUNT_MAX / 64];
     uint32_t count;
 };
+
+static inline void wake_add(struct wake_set *wakes, uint32_t waiter_index)
+{
+    CHECK(waiter_index < WAITER_COUNT_MAX);
+    if (wakes != NULL) {
+        wakes->bits[waiter_index / 64] |= UINT64_C(1) << (waiter_index % 64);
+        wakes->count++;
+    }
+}
 
 /* A process does not wake itself: it checks its word before it sleeps. */
 static inline void wake_set_remove(struct wake_set *wakes, uint32_t waiter_index)
@@ -102,8 +108,21 @@ struct buffer_wait {
     uint32_t waiter_index;
     uint32_t need;
     uint64_t ticket;
+    uint64_t turn_ns;          /* its next turn while it is parked (parked_waiters.h); 0: not computed yet */
     atomic_u32 is_interrupted; /* sleeps of this wait end at once (waiter_interrupt) */
 };
+
+/* Returns the number of entries that were ever used. */
+static inline uint32_t waiter_count_used(const struct arena *arena)
+{
+    uint32_t used = load_relaxed_u32(&arena->globals->waiter_count_used);
+    return used < arena->geometry.waiter_count ? used : arena->geometry.waiter_count;
+}
+
+static inline uint32_t waiter_partition_index(const struct waiter_entry *waiter)
+{
+    return load_relaxed_u32(&waiter->partition) - 1; /* 0 becomes NO_PARTITION */
+}
 
 /* Returns STATUS_EXHAUSTED if no slot is free, a process waits already, or the share may be used up. Lock-free. */
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index) MUST_USE;
@@ -121,8 +140,11 @@ enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait
 /* Returns true while the waiter is parked. */
 bool buffer_pool_is_parked(const struct arena *arena, const struct buffer_wait *wait);
 
-/* Returns true while it is parked and does not fit. A parked waiter checks this, without a lock, after each slice. */
-bool buffer_pool_stays_parked(struct arena *arena, const struct buffer_wait *wait);
+/* Returns true while it is parked and does not fit. Takes no lock. */
+bool buffer_pool_stays_parked(const struct arena *arena, const struct buffer_wait *wait);
+
+/* Ends the linger of the topic of a parked waiter that does not fit. */
+void buffer_pool_end_linger(const struct arena *arena, const struct waiter_entry *waiter);
 
 /* Continues a wait whose slice ended without a grant: helps, or if it is parked, checks whether it fits now. */
 void buffer_pool_wait_on(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes);
@@ -138,9 +160,6 @@ enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait
  * process, else STATUS_EXHAUSTED. */
 enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots,
                               struct wake_set *wakes) MUST_USE;
-
-/* Sender only: posts as many parked waiters as now fit, starting after *posted_ticket, which it advances. */
-void buffer_pool_wake_parked(struct arena *arena, uint64_t *posted_ticket, struct wake_set *wakes);
 
 /* Gives back slots OWNED by this process (a spare, a chain that was not used). */
 void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);

@@ -32,13 +32,17 @@ uint32_t free_count(const struct arena *arena)
     return count;
 }
 
+bool stuck_marks_count(const struct arena *arena)
+{
+    const struct globals *globals = arena->globals;
+    return load_relaxed_u64(&globals->stuck_epoch) == load_relaxed_u64(&globals->sender_epoch) &&
+           process_sender_is_alive(arena);
+}
+
 bool partition_is_stuck(const struct arena *arena, uint32_t partition_index)
 {
     CHECK(partition_index < arena->geometry.partition_count);
-    const struct globals *globals = arena->globals;
-    return partition_is_marked(arena, partition_index) &&
-           load_relaxed_u64(&globals->stuck_epoch) == load_relaxed_u64(&globals->sender_epoch) &&
-           process_sender_is_alive(arena); /* the kernel is asked only where it matters */
+    return partition_is_marked(arena, partition_index) && stuck_marks_count(arena);
 }
 
 static bool topics_share(const struct arena *arena)
@@ -87,17 +91,24 @@ static uint64_t share_free_needed(const struct arena *arena, const struct topic_
     return divided_by_factor(sum, arena->geometry.topic_share_factor);
 }
 
-uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more)
+uint32_t topic_share_free_needed_if(const struct arena *arena, uint32_t partition_index, bool is_stuck, uint32_t need,
+                                    uint32_t more)
 {
     const struct topic_entry *topic = topic_of_partition(arena, partition_index);
     if (UNLIKELY(topic == NULL) || arena->geometry.is_transactional) {
         return 0;
     }
-    uint64_t stuck = partition_is_stuck(arena, partition_index) ? stuck_free_needed(arena, need) : 0;
+    uint64_t stuck = is_stuck ? stuck_free_needed(arena, need) : 0;
     uint64_t held = topic_held(topic) + more; /* 0: its first batch */
     uint64_t share = held != 0 && topics_share(arena) ? share_free_needed(arena, topic, held + need) : 0;
     uint64_t needed = stuck > share ? stuck : share;
     return needed <= arena->geometry.slot_count ? (uint32_t)needed : FREE_COUNT_NEVER;
+}
+
+uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more)
+{
+    bool is_stuck = partition_index < arena->geometry.partition_count && partition_is_stuck(arena, partition_index);
+    return topic_share_free_needed_if(arena, partition_index, is_stuck, need, more);
 }
 
 bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need)

@@ -24,7 +24,7 @@
  *   topic.opened            opener, by an addition right behind its store of OPEN or READY: 1, or the length of a
  *                           chain. It takes the same back when it takes its batch back
  *   topic.released          sender, before it stores FREE or BAD, but for a stuck partition; and the recount
- *   topic.is_parked_for     a parked waiter raises it at each slice, the sender takes it every 100 ms
+ *   topic.is_parked_for     a parked waiter raises it at each check, the sender takes it every 100 ms
  *
  *   held = opened - released, at least 0.
  *
@@ -120,6 +120,9 @@ uint32_t free_count(const struct arena *arena);
 /* True when so many slots are free. Counts no further. */
 bool free_count_reaches(const struct arena *arena, uint64_t count);
 
+/* Returns true while stuck words count, because a living sender has set them. Makes a system call. */
+bool stuck_marks_count(const struct arena *arena);
+
 /* True while the stuck word of this partition counts. */
 bool partition_is_stuck(const struct arena *arena, uint32_t partition_index);
 
@@ -127,6 +130,10 @@ bool partition_is_stuck(const struct arena *arena, uint32_t partition_index);
  * slots of the same topic that others are about to open. FREE_COUNT_NEVER: not before topics hold less. Reads the entry
  * of each topic. */
 uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
+
+/* The same for a caller that knows whether the partition is stuck. */
+uint32_t topic_share_free_needed_if(const struct arena *arena, uint32_t partition_index, bool is_stuck, uint32_t need,
+                                    uint32_t more);
 
 /* True when the part of records larger than a slot has room for one of `need` slots. */
 bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);

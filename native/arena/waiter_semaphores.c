@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "arena/waiter_semaphores.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "arena/closing.h"
-#include "arena/counters.h"
-#include "arena/lost_memory.h"
 #include "base/point.h"
 
 enum { PATH_SIZE_MAX = 64 };
@@ -88,6 +83,13 @@ bool waiter_semaphore_is_open(const struct arena *arena, uint32_t waiter_index)
     return arena->semaphores != NULL && arena->semaphores[waiter_index] != NULL;
 }
 
+bool waiter_semaphore_has_post(struct arena *arena, uint32_t waiter_index)
+{
+    int post_count = 0;
+    return waiter_semaphore_open(arena, waiter_index) &&
+           sem_getvalue(arena->semaphores[waiter_index], &post_count) == 0 && post_count > 0;
+}
+
 void waiter_semaphores_close(struct arena *arena)
 {
     for (uint32_t i = 0; arena->semaphores != NULL && i < arena->geometry.waiter_count; i++) {
@@ -99,105 +101,13 @@ void waiter_semaphores_close(struct arena *arena)
     arena->semaphores = NULL;
 }
 
-/* ---- sleep ---- */
+/* ---- post ---- */
 
-/* The C library has it since glibc 2.30. On an older one it is NULL, and sleeps go by the wall clock. */
-extern int sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *end) __attribute__((weak));
-
-static clockid_t sleep_clock(void)
-{
-    return sem_clockwait != NULL ? CLOCK_MONOTONIC : CLOCK_REALTIME;
-}
-
-static int semaphore_wait(sem_t *semaphore, const struct timespec *end)
-{
-    return sem_clockwait != NULL ? sem_clockwait(semaphore, CLOCK_MONOTONIC, end) : sem_timedwait(semaphore, end);
-}
-
-static struct timespec time_after(uint64_t timeout_ns)
-{
-    struct timespec time;
-    clock_gettime(sleep_clock(), &time);
-    uint64_t nsec = (uint64_t)time.tv_nsec + timeout_ns;
-    time.tv_sec += (time_t)(nsec / NS_PER_S);
-    time.tv_nsec = (long)(nsec % NS_PER_S);
-    return time;
-}
-
-static bool is_past(const struct timespec *end)
-{
-    struct timespec now;
-    clock_gettime(sleep_clock(), &now);
-    return now.tv_sec > end->tv_sec || (now.tv_sec == end->tv_sec && now.tv_nsec >= end->tv_nsec);
-}
-
-/* False when a signal came. Without a semaphore no post comes. A semaphore that has a post does not look at the clock,
- * and its number of posts is input. */
-static bool post_await(sem_t *semaphore, const struct timespec *end)
-{
-    if (semaphore == NULL) {
-        return clock_nanosleep(sleep_clock(), TIMER_ABSTIME, end, NULL) == 0;
-    }
-    return semaphore_wait(semaphore, end) == 0 || errno == ETIMEDOUT;
-}
-
-static bool is_before(const struct timespec *time, const struct timespec *other)
-{
-    return time->tv_sec < other->tv_sec || (time->tv_sec == other->tv_sec && time->tv_nsec < other->tv_nsec);
-}
-
-/* One sleep. True when the waiter has to sleep on: it has no grant yet, or is parked and does not fit. */
-static bool sleep_once(struct arena *arena, const struct buffer_wait *wait, sem_t *semaphore,
-                       const struct timespec *end)
-{
-    bool is_parked = buffer_pool_is_parked(arena, wait);
-    struct timespec slice_end = time_after(is_parked ? PARKED_SLICE_NS : LOOK_SLICE_NS);
-    if (is_before(end, &slice_end)) {
-        slice_end = *end;
-    }
-    if (!post_await(semaphore, &slice_end) || is_past(end)) {
-        return false;
-    }
-    return !is_parked || buffer_pool_stays_parked(arena, wait);
-}
-
-/* False when its process has to look: it is interrupted, or the arena takes no more records. */
-static bool wait_goes_on(const struct arena *arena, const struct buffer_wait *wait)
-{
-    return load_acquire_u32(&wait->is_interrupted) == 0 && /* V2 */
-           arena_takes_records(arena) && !arena_is_poisoned(arena) && !arena_is_lost(arena);
-}
-
-enum status waiter_sleep(struct arena *arena, const struct buffer_wait *wait, uint64_t timeout_ns)
-{
-    const struct timespec end = time_after(timeout_ns);
-    sem_t *semaphore =
-        waiter_semaphore_open(arena, wait->waiter_index) ? arena->semaphores[wait->waiter_index] : NULL;
-    void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
-    POINT(waiter_sleeps);
-    while (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && wait_goes_on(arena, wait) &&
-           sleep_once(arena, wait, semaphore, &end)) {
-    }
-    if (arena->blocking.end != NULL) {
-        arena->blocking.end(state);
-    }
-    return buffer_pool_poll(arena, wait);
-}
-
-/* ---- wake ---- */
-
-static void waiter_post(struct arena *arena, uint32_t waiter_index)
+void waiter_post(struct arena *arena, uint32_t waiter_index)
 {
     if (waiter_index < arena->geometry.waiter_count && waiter_semaphore_open(arena, waiter_index)) {
         sem_post(arena->semaphores[waiter_index]);
     }
-}
-
-void waiter_interrupt(struct arena *arena, struct buffer_wait *wait)
-{
-    CHECK(wait->waiter_index < arena->geometry.waiter_count);
-    store_release_u32(&wait->is_interrupted, 1); /* V2 */
-    waiter_post(arena, wait->waiter_index);
 }
 
 void waiters_post(struct arena *arena, struct wake_set *wakes)

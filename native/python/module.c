@@ -8,8 +8,9 @@
 
 #include "arena/attach.h"
 #include "arena/durability.h"
+#include "arena/parked_waiters.h"
 #include "arena/transaction.h"
-#include "arena/waiter_semaphores.h"
+#include "arena/waiter_sleep.h"
 #include "base/bytes.h"
 #include "format/crc32c.h"
 #include "format/murmur2.h"

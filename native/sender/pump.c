@@ -4,7 +4,7 @@
 #include "arena/counters.h"
 #include "arena/registry.h"
 #include "arena/transaction.h"
-#include "arena/waiter_semaphores.h"
+#include "arena/waiter_sleep.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/point.h"

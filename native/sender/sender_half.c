@@ -55,7 +55,6 @@ enum status sender_half_new(struct arena *arena, struct sender_half **result, st
         return error_set(error, STATUS_OS, "no memory for the sender's queues");
     }
     half->arena = arena;
-    half->limits.posted_ticket = UINT64_MAX;
     *result = half;
     return STATUS_OK;
 }

@@ -78,7 +78,7 @@ struct topic_limits {
     uint64_t *opened; /* topic_count */
     uint64_t recounted_ns;
     bool is_recount_due; /* a stuck word has changed */
-    uint64_t posted_ticket; /* of the parked waiter that was posted last */
+    uint32_t posted_end;    /* the entry after that of the parked waiter that was posted last */
     uint32_t freed_count;   /* batches freed since parked waiters were last checked */
 };
 

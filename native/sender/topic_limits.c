@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sender/topic_limits.h"
 
+#include "arena/parked_waiters.h"
 #include "arena/registry.h"
 
 /* ---- recount ---- */
@@ -30,7 +31,7 @@ static void parked_check(struct sender_half *half, struct wake_set *wakes)
     CHECK(half->arena->is_sender);
     half->limits.freed_count = 0;
     if (wakes != NULL && load_relaxed_u32(&half->arena->globals->parked_count) != 0) { /* W2 */
-        buffer_pool_wake_parked(half->arena, &half->limits.posted_ticket, wakes);
+        parked_waiters_post(half->arena, &half->limits.posted_end, wakes);
     }
 }
 

@@ -3,12 +3,12 @@
  * The sender's part in the limits of topics (topic_share.h): it recounts what they hold, and posts parked waiters.
  *
  *   slots freed        parked waiters are checked once 1/64 of the slots was freed, and at each maintenance
- *   each maintenance   the flags of topics with parked waiters are cleared (a waiter sets its own at each slice)
+ *   each maintenance   the flags of topics with parked waiters are cleared (a waiter sets them at each check)
  *                      the recount, once per second and after a change of a stuck word
  *   at takeover, after a repaired death: the recount
  *
  * Killed anywhere here: the words are hints until the recount of the next sender, and parked waiters check by
- * themselves at the end of their slices.
+ * themselves, in turns (parked_waiters.h).
  */
 #ifndef SENDER_TOPIC_LIMITS_H
 #define SENDER_TOPIC_LIMITS_H

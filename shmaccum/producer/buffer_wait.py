@@ -11,7 +11,8 @@ back, before it joins the queue: in the queue it would only stand in the way.
 A waiter sleeps on a POSIX semaphore of its waiter entry. The semaphore is a hint, the waiter word in the arena is the
 truth: every sleep ends after a slice (`_native.WAITER_SLICE_NS`), looks at the word, and helps the pool, which repairs
 whatever the dead left. So a semaphore that is missing, was posted too often, or whose poster was killed costs at most
-one slice.
+one slice. A parked waiter sleeps longer (`_native.PARKED_SLEEP_NS`) and is woken by the others
+(native/arena/parked_waiters.h).
 """
 
 from __future__ import annotations
@@ -211,14 +212,15 @@ class BufferWaiter:
         return True
 
     def _sleep_once(self, place: _native.BufferWait, left_ns: int) -> None:
-        """A parked waiter looks by itself at the end of each slice of a longer sleep.
+        """A parked waiter looks by itself in a longer sleep, at its turns (native/arena/parked_waiters.h).
 
-        It does not see there that its partition has become stuck: with stuck_block_ms it sleeps for one slice.
+        It does not see there that its partition has become stuck: with stuck_block_ms it sleeps for one slice until it
+        is.
         """
         slice_ns = _native.PARKED_SLICE_NS if place.is_parked() else _native.WAITER_SLICE_NS
         if cooperative.patched_by() is not None:
             cooperative.sleep(min(left_ns, slice_ns) / 1e9)
-        elif self._stuck_block_ms is None and place.is_parked():
+        elif place.is_parked() and (self._stuck_block_ms is None or place.is_stuck()):
             place.sleep(min(left_ns, _native.PARKED_SLEEP_NS))
         else:
             place.sleep(min(left_ns, slice_ns))

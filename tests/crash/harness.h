@@ -86,6 +86,7 @@ struct world {
     struct ledger_record record;
     struct ledger_record run[RUN_COUNT];
     struct buffer_wait wait;
+    struct buffer_wait other_wait; /* a second one of the victim */
     uint32_t need; /* how many slots the last append that answered EXHAUSTED wanted */
     struct drained_batch drained[SLOT_COUNT];
     uint32_t drained_count;

@@ -638,9 +638,30 @@ MUTANTS = (
     Mutant(
         "limit-looked-at-before-parked",
         "arena/buffer_pool.c",
-        "    if (!waiter_fits(arena, wait)) {\n        waiter_end_linger",
-        "    if (false) {\n        waiter_end_linger",
+        "    if (!waiter_fits(arena, wait)) {\n        buffer_pool_end_linger",
+        "    if (false) {\n        buffer_pool_end_linger",
         (("test", "arena/topic_share_test"),),
+    ),
+    Mutant(
+        "turn-for-itself-alone",
+        "arena/parked_waiters.c",
+        "    (void)others_post(arena, &look, wait->waiter_index + 1, wakes);\n",
+        "    (void)look;\n    (void)wakes;\n    (void)others_post;\n",
+        (("test", "arena/parked_waiters_test"),),
+    ),
+    Mutant(
+        "turns-all-at-once",
+        "arena/parked_waiters.c",
+        "(uint64_t)(uint32_t)(rank * GOLDEN) * period_ns >> 32;\n",
+        "rank & 1;\n",
+        (("test", "arena/parked_waiters_test"),),
+    ),
+    Mutant(
+        "stopped-waiter-posted-again",
+        "arena/parked_waiters.c",
+        "        if (!entry_stays(arena, look, index) && !waiter_semaphore_has_post(arena, index)) {\n",
+        "        if (!entry_stays(arena, look, index)) {\n",
+        (("test", "arena/parked_waiters_test"),),
     ),
     Mutant(
         "grant-taken-unseen",
@@ -696,8 +717,8 @@ MUTANTS = (
     Mutant(
         "marks-of-the-dead-count",
         "arena/topic_share.c",
-        " &&\n           process_sender_is_alive(arena); /*",
-        "; /*",
+        " &&\n           process_sender_is_alive(arena);\n",
+        ";\n",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(

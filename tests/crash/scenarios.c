@@ -15,9 +15,11 @@
 
 #include "arena/attach.h"
 #include "arena/lock.h"
+#include "arena/parked_waiters.h"
 #include "arena/registry.h"
 #include "arena/transaction.h"
 #include "arena/waiter_semaphores.h"
+#include "arena/waiter_sleep.h"
 #include "base/point.h"
 #include "sender/log_run.h"
 #include "sender/pump.h"
@@ -351,6 +353,18 @@ static void begin_with_semaphore(struct world *world)
     REQUIRE(sem_close(semaphore) == 0 && sem_unlink(name) == 0);
 }
 
+/* Both of its waiters fit now. It is the turn of the second one, which posts the first. */
+static void begin_parked_for_all(struct world *world)
+{
+    begin_with_semaphore(world);
+    begin_parked(world);
+    world->other_wait = world->wait;
+    REQUIRE(buffer_pool_enqueue(world->arena, VICTIM_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
+    sender_set_available(world->accumulator->sender, VICTIM_PARTITION, true);
+    world->wait.turn_ns = 1;
+}
+
 /* For more slots than are free: the free ones become GRANT. */
 static void begin_waiting_for_chain(struct world *world)
 {
@@ -644,6 +658,22 @@ static enum status operate_wait_on(struct world *world)
         buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
     }
     return status;
+}
+
+/* A turn of a parked waiter, and the end of all waits. */
+static enum status operate_parked_turn(struct world *world)
+{
+    struct wake_set wakes = {0};
+    uint32_t slot_index;
+    parked_waiter_take_turn(world->arena, &world->wait, &wakes);
+    buffer_pool_wait_on(world->arena, &world->wait, &wakes);
+    wake_set_remove(&wakes, world->wait.waiter_index);
+    waiters_wake(world->arena, &wakes);
+    enum status status = buffer_pool_leave(world->arena, &world->other_wait, &slot_index, NULL);
+    if (status == STATUS_OK) {
+        buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    }
+    return operate_wait_on(world);
 }
 
 static enum status operate_enqueue_stuck(struct world *world)
@@ -953,6 +983,12 @@ const struct scenario scenarios[] = {
      .prepare = prepare_four_batches,
      .begin = begin_parked_beside_room,
      .operate = operate_wait_on,
+     .is_sender = true,
+     .may_be_exhausted = true},
+    {.name = "wait-parked-for-all",
+     .prepare = prepare_four_batches,
+     .begin = begin_parked_for_all,
+     .operate = operate_parked_turn,
      .is_sender = true,
      .may_be_exhausted = true},
     {.name = "enqueue-stuck",

@@ -11,17 +11,21 @@ must, may give up, and gives back what it got.
 
 A process in ``stuck`` sends to a stuck partition: more than half of the slots must be free for it, or it stays parked.
 It skips the fast path here, which ``topic_share_model.py`` has. A process that frees a slot acts as the sender does: it
-posts the semaphores of parked waiters that fit (``posted``). A parked waiter also looks by itself after each slice.
+posts the semaphores of parked waiters that fit (``posted``). A parked waiter also looks at its turn, and posts the
+others that fit. Turns are modelled as few as there may be: only the first of the parked waiters that live and run has
+them, as if those of the others never came.
 
-A process may be stopped (``stops``) while it waits or is about to lock the pool, and never goes on then. A process that
-goes on late needs no step of its own: any process may take its next step as late as it likes. Time is not modelled, so
-a grant may be revoked at any age, also from a process that was about to take it.
+A process may be stopped (``stops``) while it waits or is about to lock the pool, and never goes on then; so may the
+sender, while it gives back and posts. A process that goes on late needs no step of its own: any process may take its
+next step as late as it likes. Time is not modelled, so a grant may be revoked at any age, also from a process that was
+about to take it.
 
 The explorer checks every state. The cap holds. Stuck partitions hold no more than half of the slots. Grants are given
 in the order of the tickets, among normal waiters and among oversized ones. A waiter takes only slots that it was
 granted. Parked waiters do not close the fast path. Without a death or a stop no process sleeps beside a slot that it
-could have. In every final state one repair by a living process makes everything free but the grants of stopped waiters.
-From every state an end can be reached for all that are neither dead nor stopped.
+could have. In every final state one repair by a living process makes everything free but the slots of a stopped sender
+and the grants of stopped waiters. From every state an end can be reached for all that are neither dead nor stopped; at
+the end, a process waits only if a stopped one holds what it needs.
 
 ``mutation`` leaves something out; each one must be found (``MUTATIONS``).
 """
@@ -115,7 +119,9 @@ MUTATIONS = {
     "checked before parked": "the limit is checked before the word says PARKED, and not behind it",
     "checked after a grant": "an owner checks the limit again when it takes its grant",
     "no wake-up": "a process that frees a slot posts no parked waiter",
-    "no slices": "a parked waiter looks only when it was posted",
+    "no turns": "a parked waiter looks only when it was posted",
+    "looks for itself": "a parked waiter posts no other one at its turn",
+    "turn of the dead": "the first of the parked waiters has the turns also when it is dead or stopped",
     "no revocation": "no process revokes a grant",
     "word kept": "a revoked grant becomes FREE while the word of its waiter stays as it is",
     "slots before the word": "a helper frees the slots of a revoked grant before it changes the word",
@@ -174,8 +180,17 @@ class PoolModel:
     # ---- rules ----
 
     def is_good(self, state: State) -> bool:
-        """Everybody is done, dead or stopped."""
-        return all(place in (DONE, DEAD, STOPPED) for place in state.places)
+        """Everybody is done, dead or stopped, or waits for what a stopped process holds."""
+        return all(place in (DONE, DEAD, STOPPED) or self._must_stay(state, p) for p, place in enumerate(state.places))
+
+    def _must_stay(self, state: State, p: int) -> bool:
+        """It waits, and a stopped process holds what it needs: a sender, or where it is parked also a waiter."""
+        if state.places[p] != "wait" or STOPPED not in state.places:
+            return False
+        if isinstance(state.waiters[p], Parked):
+            return not self._is_admitted(state, p)
+        can_be_had = any(slot is FREE or self._is_abandoned(state, slot) for slot in state.slots)
+        return isinstance(state.waiters[p], Wait) and state.places[0] == STOPPED and not can_be_had
 
     def violation(self, state: State) -> str | None:
         """See the module."""
@@ -214,7 +229,7 @@ class PoolModel:
     def _is_parked_in_vain(self, state: State) -> bool:
         """The slots of a waiter that gave up, and those of a revoked grant, are found at the end of a slice."""
         may_be_late = state.cancels_left < self.bounds.cancels or self.bounds.stops > 0
-        return not may_be_late and self._next_parked(state) is not None
+        return not may_be_late and self._next_parked(state, 0) is not None
 
     def _fast_path_is_closed(self, state: State) -> bool:
         return (
@@ -229,21 +244,21 @@ class PoolModel:
             state = step
         return state
 
-    @staticmethod
-    def _is_clean(state: State) -> bool:
-        """A stopped waiter keeps its place, and its grants unless it is parked."""
+    def _is_clean(self, state: State) -> bool:
+        """A stopped waiter keeps its place, and its grants unless it is parked. A stopped sender keeps its slots."""
 
         def is_kept(slot: Slot) -> bool:
-            return (
-                isinstance(slot, Grant)
-                and state.places[slot.waiter] == STOPPED
-                and not isinstance(state.waiters[slot.waiter], Parked)
-            )
+            if isinstance(slot, Grant):
+                return may_wait(slot.waiter) and not isinstance(state.waiters[slot.waiter], Parked)
+            return isinstance(slot, Owned) and slot.process == 0 and state.places[0] == STOPPED
+
+        def may_wait(p: int) -> bool:
+            return state.places[p] == STOPPED or self._must_stay(state, p)
 
         return (
             all(slot is FREE or is_kept(slot) for slot in state.slots)
             and state.waiting_count == sum(isinstance(word, Wait) for word in state.waiters)
-            and all(word is IDLE or state.places[p] == STOPPED for p, word in enumerate(state.waiters))
+            and all(word is IDLE or may_wait(p) for p, word in enumerate(state.waiters))
         )
 
     # ---- fix and repair: one store at a time, from shared words alone ----
@@ -271,12 +286,12 @@ class PoolModel:
         is_stuck = p in self.bounds.stuck and state.places[0] != DEAD
         return not is_stuck or 2 * (free - self.needs[p] + 1) > self.bounds.slot_count
 
-    def _next_parked(self, state: State) -> int | None:
-        """The parked waiter with the lowest ticket that fits and was not posted."""
+    def _next_parked(self, state: State, poster: int) -> int | None:
+        """The parked waiter with the lowest ticket that fits and was not posted, without the one that posts."""
         parked = [
             (word.ticket, p)
             for p, word in enumerate(state.waiters)
-            if isinstance(word, Parked) and not state.posted[p] and self._is_admitted(state, p)
+            if isinstance(word, Parked) and p != poster and not state.posted[p] and self._is_admitted(state, p)
         ]
         return min(parked)[1] if parked else None
 
@@ -370,10 +385,23 @@ class PoolModel:
         if p == 0 and self.bounds.stuck and self._repair_step(state) is not None:
             yield "process 0: clears up after the dead", self._at(state, p, f"lock:repair:fix:unlock:post:{DONE}")
 
-    @staticmethod
-    def _may_be_stopped(state: State, p: int, place: str) -> bool:
+    def _may_be_stopped(self, state: State, p: int, place: str) -> bool:
         """Elsewhere it holds the pool lock, or slots that are its own."""
-        return p > 0 and state.waiters[p] is not IDLE and (place == "wait" or place.startswith("lock:"))
+        if p == 0:
+            return bool(self.bounds.stuck) and place in ("give back", "look", "post:give back")
+        return state.waiters[p] is not IDLE and (place == "wait" or place.startswith("lock:"))
+
+    def _has_turns(self, state: State, p: int) -> bool:
+        """The fewest turns that the parked waiters may have: those of one that lives and runs."""
+        if self.mutation == "no turns":
+            return False
+        absent = () if self.mutation == "turn of the dead" else (DEAD, STOPPED)
+        parked = [
+            other
+            for other, word in enumerate(state.waiters)
+            if isinstance(word, Parked) and state.places[other] not in absent
+        ]
+        return parked[:1] == [p]
 
     def _process_steps(self, state: State, p: int, place: str) -> Iterator[tuple[str, State]]:
         kind, _, after = place.partition(":")
@@ -429,7 +457,7 @@ class PoolModel:
                     yield f"parks {other}", self._at(self._park(state, other), p, f"void:{after}")
 
     def _post(self, state: State, p: int, after: str) -> Iterator[tuple[str, State]]:
-        parked = None if self.mutation == "no wake-up" else self._next_parked(state)
+        parked = None if self.mutation == "no wake-up" else self._next_parked(state, p)
         if parked is None:
             yield "posts no other waiter", self._at(state, p, after)
         else:
@@ -507,9 +535,10 @@ class PoolModel:
             yield "sees its grant", self._at(state, p, f"lock:take{blindly}")
             return
         if isinstance(word, Parked):
-            if state.posted[p] or self.mutation != "no slices":
+            if state.posted[p] or self._has_turns(state, p):
                 state_after = state._replace(posted=_replace(state.posted, p, False))
-                yield "looks whether it fits", self._at(state_after, p, "lock:admit")
+                posts = "post:" if self._has_turns(state, p) and self.mutation != "looks for itself" else ""
+                yield "looks whether it fits", self._at(state_after, p, f"{posts}lock:admit")
         elif self.mutation != "nohelp":
             revokes = "revoke:fix:" if self.bounds.stops > 0 else ""
             yield "helps", self._at(state, p, f"lock:repair:fix:{revokes}unlock:wait")

@@ -32,6 +32,7 @@ BOTH = frozenset({1, 2})
         Bounds((2, 1), 2, deaths=1, stops=1, cap=2),
         Bounds((1, 1), 2, deaths=1, stuck=BOTH),
         Bounds((1, 1), 4, cancels=1, stops=1, stuck=ONE),
+        Bounds((2, 1), 4, cap=2, stops=1, stuck=BOTH),
     ],
 )
 def test_pool_is_sound(bounds: Bounds) -> None:
@@ -74,7 +75,9 @@ BOUNDS = {
     "checked before parked": Bounds((1, 1), 2, stuck=ONE),
     "checked after a grant": Bounds((1, 1), 2, stuck=ONE),
     "no wake-up": Bounds((1, 1), 2, stuck=ONE),
-    "no slices": Bounds((1,), 2, deaths=1, stuck=ONE),
+    "no turns": Bounds((1,), 2, deaths=1, stuck=ONE),
+    "looks for itself": Bounds((2, 1), 4, cap=2, stops=1, stuck=BOTH),
+    "turn of the dead": Bounds((1, 1), 2, deaths=1, stops=1, stuck=BOTH),
     "no revocation": Bounds((1, 1), 1, stops=1),
     "word kept": Bounds((1, 1), 1, stops=1),
     "slots before the word": Bounds((1, 1), 1, deaths=1, stops=1),

@@ -11,6 +11,7 @@
 #define PYTHON_PRODUCER_APPEND_H
 
 #include "arena/waiter_semaphores.h"
+#include "arena/waiter_sleep.h"
 #include "python/common/arguments.h"
 #include "python/producer/appender_type.h"
 

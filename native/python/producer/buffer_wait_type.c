@@ -11,8 +11,10 @@
 #include "python/producer/buffer_wait_type.h"
 
 #include "arena/counters.h"
+#include "arena/parked_waiters.h"
 #include "arena/process_share.h"
 #include "arena/waiter_semaphores.h"
+#include "arena/waiter_sleep.h"
 #include "producer/producer_batch.h"
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
@@ -236,6 +238,7 @@ static void place_help(struct buffer_wait_object *self)
 {
     struct wake_set wakes = {0};
     self->arena->call_count++;
+    parked_waiter_take_turn(self->arena->core, &self->wait, &wakes);
     buffer_pool_wait_on(self->arena->core, &self->wait, &wakes);
     wake_set_remove(&wakes, self->wait.waiter_index);
     waiters_wake(self->arena->core, &wakes);

@@ -3,9 +3,10 @@
 
 #include "core/planting.h"
 
+#include "arena/parked_waiters.h"
 #include "arena/process.h"
 #include "arena/registry.h"
-#include "arena/waiter_semaphores.h"
+#include "arena/waiter_sleep.h"
 #include "sender/stuck_partitions.h"
 #include "sender/topic_limits.h"
 
@@ -408,14 +409,14 @@ TEST(the_sender_posts_as_many_parked_waiters_as_now_fit)
     struct buffer_wait second = parked_begun(&host, LIVE);
     struct buffer_wait third = parked_begun(&host, LIVE);
     uint32_t slot_index;
-    uint64_t posted_ticket = UINT64_MAX;
-    buffer_pool_wake_parked(host.sending, &posted_ticket, &wakes);
+    uint32_t posted_end = 0;
+    parked_waiters_post(host.sending, &posted_end, &wakes);
     EXPECT_EQ_U64(wakes.count, 0);
     deliver_some(&host, 2); /* 9 are held, 7 are free: 10 <= 2 * 7, then 11 <= 2 * 6, then 12 > 2 * 5 */
-    buffer_pool_wake_parked(host.sending, &posted_ticket, &wakes);
+    parked_waiters_post(host.sending, &posted_end, &wakes);
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << first.waiter_index | UINT64_C(1) << second.waiter_index);
     wakes = (struct wake_set){0};
-    buffer_pool_wake_parked(host.sending, &posted_ticket, &wakes); /* those behind the last one come first */
+    parked_waiters_post(host.sending, &posted_end, &wakes); /* those behind the last one come first */
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << third.waiter_index | UINT64_C(1) << first.waiter_index);
     buffer_pool_wait_on(host.arena, &first, NULL);
     take_and_give_back(&host, &first);

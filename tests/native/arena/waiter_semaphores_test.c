@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "arena/buffer_pool.h"
+#include "arena/waiter_sleep.h"
 
 enum { SLOTS = 4 };
 
@@ -205,7 +206,7 @@ int clock_gettime(clockid_t clock, struct timespec *time)
 }
 
 /* The clock that a sleep reads, and the one that ends it, differ as by a step of the wall clock between the two. */
-static void expect_sleep_in_time(struct arena *arena, const struct buffer_wait *wait, time_t ahead_s)
+static void expect_sleep_in_time(struct arena *arena, struct buffer_wait *wait, time_t ahead_s)
 {
     uint64_t begin_ns = now_ns();
     wall_ahead_s = ahead_s;

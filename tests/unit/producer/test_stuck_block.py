@@ -155,7 +155,7 @@ def test_a_send_that_waits_when_its_partition_becomes_stuck_learns_it_within_a_s
     class Noted:
         def __init__(self, place: _native.BufferWait) -> None:
             self._place = place
-            self.is_parked = place.is_parked
+            self.is_parked, self.is_stuck = place.is_parked, place.is_stuck
 
         def sleep(self, timeout_ns: int) -> bool:
             given.append(timeout_ns)
