@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m bench.fleet`` writes the tables and the picture of docs/explanation/fleet.rst.
 
-It simulates, and starts no broker: ``python -m bench.fleet.check`` made the runs from which the prices come. The
-picture needs matplotlib (the extra ``plot``); ``--tables`` leaves it out.
+It simulates and starts no broker. The prices come from runs of ``python -m bench.fleet.check``. The picture needs
+matplotlib (the extra ``plot``); ``--tables`` excludes it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Row = list[str]
 
 
 def spelled(number: float) -> str:
-    """Three digits that count, and a unit where the number is large."""
+    """Return three significant digits, and a unit if the number is large."""
     for unit, size, least in (("M", 1e6, 1e6), ("k", 1e3, 1e4)):
         if number >= least:
             return f"{number / size:,.{max(0, 3 - len(str(int(number / size))))}f} {unit}"
@@ -47,7 +47,7 @@ def spelled(number: float) -> str:
 
 
 def host_rows(prices: Prices) -> Iterator[Row]:
-    """A row for each number of hosts and workers: both designs beside each other."""
+    """Yield a row with both designs for each number of hosts and workers."""
     for worker_count in WORKERS:
         one = {design: load_of(Shape(host_count=1, worker_count=worker_count), design) for design in DESIGNS}
         for host_count in HOSTS:
@@ -65,7 +65,7 @@ _HOST_FIGURES: tuple[Callable[[Load, Prices], float], ...] = (
 
 
 def shape_rows(prices: Prices) -> Iterator[Row]:
-    """A row for each kind of arrivals, linger and number of partitions, of a host with 64 workers."""
+    """Yield a row for each kind of arrivals, linger and number of partitions, of a host with 64 workers."""
     for kind in ("poisson", "bursts"):
         for linger_s in LINGERS_S:
             for partition_count in PARTITIONS:
@@ -80,7 +80,7 @@ def shape_rows(prices: Prices) -> Iterator[Row]:
 
 
 def check_rows(kept: dict[str, Any]) -> Iterator[Row]:
-    """A row for each real run, beside the simulation of the same work and the broker's time by the prices."""
+    """Yield a row for each real run, with the simulation of the same work and the broker's time by the prices."""
     prices = broker_prices(kept)
     designs = {design.name: design for design in DESIGNS}
     for run, broker_s in zip(kept["runs"], broker_seconds(kept), strict=True):
@@ -101,7 +101,7 @@ def check_rows(kept: dict[str, Any]) -> Iterator[Row]:
 
 
 def quiet_rows() -> Iterator[Row]:
-    """The paced runs of ``kafka_workers``, which were measured on a quiet machine, beside the simulation."""
+    """Yield the paced runs of ``kafka_workers`` on a quiet machine, with their simulation."""
     series = {each.contender: each for each in load_answers()["kafka_workers"].series}
     for design, contender in ((CLIENTS, PEER_PACED), (ARENA, OURS_PACED)):
         fill = statistics.median(series[contender].values("records_per_batch"))
@@ -112,7 +112,7 @@ def quiet_rows() -> Iterator[Row]:
 
 
 def mock_rows(kept: dict[str, Any]) -> Iterator[Row]:
-    """A row for each real run on the mock cluster, beside the simulation of the same work."""
+    """Yield a row for each real run on the mock cluster, with the simulation of the same work."""
     designs = {design.name: design for design in DESIGNS}
     for run in kept["mock_runs"]:
         rate = run["record_count"] / run["work_s"]
@@ -132,7 +132,7 @@ def mock_rows(kept: dict[str, Any]) -> Iterator[Row]:
 
 
 def price_rows(kept: dict[str, Any]) -> Iterator[Row]:
-    """The prices, in microseconds of processor time."""
+    """Yield the prices in microseconds of processor time."""
     payers = {"a broker": broker_prices(kept)}
     payers |= {f"the host's processes, {design.title}": client_prices(kept, design.name) for design in DESIGNS}
     for payer, prices in payers.items():
@@ -141,7 +141,7 @@ def price_rows(kept: dict[str, Any]) -> Iterator[Row]:
 
 
 def write(name: str, rows: Iterable[Row]) -> None:
-    """A table of the page."""
+    """Write a table of the page."""
     with (FOLDER / name).open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
     print(f"docs/explanation/{name}", flush=True)
@@ -151,7 +151,7 @@ def write(name: str, rows: Iterable[Row]) -> None:
 
 
 def draw(prices: Prices, target: Path) -> None:
-    """Four panels: connections, requests, the brokers' cores, and the latency."""
+    """Draw four panels: connections, requests, the brokers' cores, and the latency."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -197,7 +197,7 @@ def _draw_latency(panel: Axes) -> None:
 
 
 def main() -> None:
-    """Writes everything anew."""
+    """Write the tables and the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", action="store_true", help="write the tables alone, without matplotlib")
     arguments = parser.parse_args()

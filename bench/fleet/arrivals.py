@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The moments at which the workers of a producer send, and the partitions that their keys choose.
 
-``poisson``: a worker sends records one by one, at moments that do not know of each other. ``bursts``: at such moments
-it sends `BURST` records at once, as a request of a web server does that makes several events. ``paced``: it sends
-`PACED_BURST` records at once, at equal distances from a random first moment; this is the work of ``kafka_workers``.
+With ``poisson``, a worker sends records one by one at independent random moments. With ``bursts``, it sends `BURST`
+records at each such moment, as a web request that causes several events. With ``paced``, it sends `PACED_BURST` records
+at once, at equal distances from a random first moment, as in ``kafka_workers``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Partitions = NDArray[np.int64]
 
 
 def worker_times(rng: np.random.Generator, kind: str, rate: float, seconds: float) -> Times:
-    """The moments of one worker.
+    """Return the moments at which one worker sends.
 
     Args:
-        rng: where chance comes from.
+        rng: the random number generator.
         kind: one of `KINDS`.
         rate: records a second, on average.
-        seconds: the length of the work, from 0 on.
+        seconds: the length of the work, which begins at 0.
 
     Raises:
         ValueError: there is no such kind.
@@ -45,7 +45,7 @@ def worker_times(rng: np.random.Generator, kind: str, rate: float, seconds: floa
 def arrivals(
     rng: np.random.Generator, kind: str, worker_count: int, rate: float, seconds: float, partition_count: int
 ) -> tuple[Times, Partitions]:
-    """The records of all workers that share a producer, in order: their moments, and the partitions of their keys."""
+    """Return the moments and partitions of the records of all workers that share a producer, in order."""
     each = [worker_times(rng, kind, rate, seconds) for _ in range(worker_count)]
     times = np.sort(np.concatenate(each))
     return times, rng.integers(0, partition_count, len(times))

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real runs of `WORKER_COUNT` workers on Apache Kafka, from which the costs come, and which the simulation has to meet.
+"""Real runs of `WORKER_COUNT` workers on Apache Kafka. They give the prices, and are compared with the simulation.
 
-``python -m bench.fleet.check`` runs both designs at several rates, and keeps what it measured in ``measured.json``. The
-records and batches are those of the broker's files, the requests those of the sender's metrics. The kernel tells the
-processor time of the broker's process and of the clients' processes, and how long their threads waited for a core: a
-scheduler shares cores by threads, and the designs have different numbers of them. Runs on a mock cluster come first
-(`mock`); they have no costs.
+``python -m bench.fleet.check`` runs both designs at several rates, and writes the results to ``measured.json``. Records
+and batches are counted in the broker's files, and requests by the sender's metrics. The kernel counts the processor
+time of the broker and of the clients, and the waits of their threads for a core: a scheduler shares cores by threads,
+and the designs have different numbers of them. Runs on a mock cluster come first (`mock`); they have no prices.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tests.kafka.broker import free_port
 MEASURED = Path(__file__).with_name("measured.json")
 WORKER_COUNT = 8
 RATES = (250, 1_000, 4_000, 0)
-"""Records a second of each worker; 0 is as fast as it can."""
+"""Records a second of each worker; 0 means without a pause."""
 SECONDS = 3
 FLAT_OUT = Job(seconds=5)
 STATISTICS_MS = 200
@@ -41,12 +40,12 @@ CountRequests = Callable[[], float]
 
 
 def job_of(rate: int) -> Job:
-    """The work of a worker at a rate."""
+    """Return the job of a worker at a rate."""
     return Job(rate * SECONDS, rate) if rate else FLAT_OUT
 
 
 def client_batches_per_request() -> float:
-    """Batches in a request of confluent-kafka, as the client counts both on its way to the mock cluster."""
+    """Return the batches per request of confluent-kafka, by its own statistics with the mock cluster."""
     import confluent_kafka
 
     told: list[dict[str, Any]] = []
@@ -66,14 +65,14 @@ def client_batches_per_request() -> float:
 
 @contextlib.contextmanager
 def clients() -> Iterator[tuple[Fleet, CountRequests | None]]:
-    """Workers with a confluent-kafka producer each."""
+    """Yield workers with a confluent-kafka producer each."""
     with client_fleet(WORKER_COUNT, **{"batch.size": BATCH_SIZE}) as fleet:
         yield fleet, None
 
 
 @contextlib.contextmanager
 def arena() -> Iterator[tuple[Fleet, CountRequests]]:
-    """Workers that share an arena, whose sender tells its requests as Prometheus asks for them."""
+    """Yield workers that share an arena, and the count of requests in the metrics of its sender."""
     place = f"127.0.0.1:{free_port()}"
 
     with arena_fleet(WORKER_COUNT, BATCH_SIZE, f"metrics_listen={place}") as fleet:
@@ -86,12 +85,12 @@ def _broker_s() -> float:
 
 
 def _waits_s(fleet: Fleet) -> tuple[float, float]:
-    """Of the threads of the clients' side and of the broker."""
+    """Return the waits for a core of the client's side and of the broker."""
     return fleet.core_wait_s(), core_wait_s([cluster().brokers[0].process])
 
 
 def run(design: str, rate: int, fleet: Fleet, count: CountRequests | None) -> dict[str, Any]:
-    """One run. A client of which nobody counts the requests makes one for each batch (`client_batches_per_request`)."""
+    """Do one run. If requests are not counted, they are the batches by `client_batches_per_request`."""
     waits_s = _waits_s(fleet)
     begin_s, broker_s, requests = time.perf_counter(), _broker_s(), count() if count else 0.0
     measured = fleet.run(job_of(rate))
@@ -116,7 +115,7 @@ def run(design: str, rate: int, fleet: Fleet, count: CountRequests | None) -> di
 
 
 def mock_runs(batches_per_request: float) -> list[dict[str, Any]]:
-    """Both designs in turn, on the mock cluster."""
+    """Run both designs in turn on the mock cluster."""
     found: list[dict[str, Any]] = []
     with (
         mock.clients(WORKER_COUNT, batches_per_request) as clients_run,
@@ -130,7 +129,7 @@ def mock_runs(batches_per_request: float) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measures both designs in turn. A first run of each, flat out, warms the broker and is not kept."""
+    """Measure both designs in turn. A first run of each warms the broker up and is discarded."""
     batches_per_request = client_batches_per_request()
     on_the_mock = mock_runs(batches_per_request)
     found: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prices that a broker and the clients pay, from the real runs that ``bench.fleet.check`` kept.
+"""The prices of a broker and of clients, computed from the runs of ``bench.fleet.check``.
 
 A broker pays for each request, each batch and each record; the clients of a design pay for each request and each
-record. The prices are those that meet all kept runs with the least squares of relative errors, and none is negative.
+record. The prices minimize the squares of the relative errors of all runs, and none is negative.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Run = dict[str, Any]
 
 @dataclass(frozen=True)
 class Prices:
-    """Seconds of processor time for one of each thing that is counted."""
+    """Seconds of processor time for a request, a batch and a record."""
 
     of: dict[str, float]
 
@@ -35,13 +35,13 @@ class Prices:
 
 
 def load(path: Path = MEASURED) -> dict[str, Any]:
-    """The kept runs, with the machine, the day, and the share of a core that the idle broker takes."""
+    """Return the runs, with the machine, the day, and the share of a core of the idle broker."""
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return kept
 
 
 def fit(runs: Sequence[Run], names: Sequence[str], seconds: Sequence[float]) -> Prices:
-    """The prices of `names` that explain the seconds of the runs best.
+    """Return the prices of `names` that fit the seconds of the runs best.
 
     Each set of prices above zero is tried, which for three things are seven.
     """
@@ -64,16 +64,16 @@ def _solve(weighed: NDArray[np.float64], chosen: Sequence[int]) -> NDArray[np.fl
 
 
 def broker_seconds(kept: dict[str, Any]) -> list[float]:
-    """The processor time of the broker in each run, beyond what it takes when nobody sends."""
+    """Return the processor time of the broker in each run, less that of an idle broker."""
     return [max(run["broker_s"] - kept["idle_share"] * run["seconds"], 1e-6) for run in kept["runs"]]
 
 
 def broker_prices(kept: dict[str, Any]) -> Prices:
-    """The prices of a broker, from the runs of both designs."""
+    """Return the prices of a broker from the runs of both designs."""
     return fit(kept["runs"], BROKER_COUNTS, broker_seconds(kept))
 
 
 def client_prices(kept: dict[str, Any], design: str) -> Prices:
-    """The prices of a host's processes, from the runs of one design."""
+    """Return the prices of a host's processes from the runs of one design."""
     runs = [run for run in kept["runs"] if run["design"] == design]
     return fit(runs, CLIENT_COUNTS, [run["client_s"] for run in runs])

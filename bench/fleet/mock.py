@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real runs of workers on librdkafka's mock cluster, which takes a record for little, so that nobody waits for a core.
+"""Real runs of workers on librdkafka's mock cluster, which is cheap, so that few threads wait for a core.
 
-The clients count for themselves: librdkafka's statistics have its requests, a sender's metrics and the counters of its
-arena have the others.
+The clients count: librdkafka's statistics have its requests; a sender's metrics and the counters of its arena have the
+others.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tests.kafka.broker import free_port
 
 TOPIC = "fleet"
 PARTITION_COUNT = 4
-"""The mock cluster gives a topic so many."""
+"""The number of partitions of a topic of the mock cluster."""
 STATISTICS_MS = 200
 REQUESTS = re.compile(r"^\S*produce_request_total\S* (\S+)$", re.MULTILINE)
 
 Counts = tuple[float, float]
-"""Batches and requests."""
+"""The numbers of batches and requests."""
 Run = Callable[[Job], dict[str, float]]
 
 
 def by_a_counting_client(pipe: Connection, topic: str, options: dict[str, Any]) -> None:
-    """A worker with confluent-kafka's producer, which tells its requests in place of processor time."""
+    """Run a worker with confluent-kafka's producer, which reports requests in place of processor time."""
     import confluent_kafka
 
     told: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def by_a_counting_client(pipe: Connection, topic: str, options: dict[str, Any]) 
 
 
 def requests_of(place: str) -> float:
-    """Produce requests of the sender whose metrics are at a place."""
+    """Return the number of Produce requests of the sender with metrics at this address."""
     with urllib.request.urlopen(f"http://{place}/metrics") as answer:
         found = REQUESTS.search(answer.read().decode())
     return float(found.group(1)) if found else 0.0
@@ -77,7 +77,7 @@ def requests_of(place: str) -> float:
 
 @contextlib.contextmanager
 def clients(worker_count: int, batches_per_request: float) -> Iterator[Run]:
-    """Workers with a confluent-kafka producer each, whose requests have so many batches."""
+    """Yield workers with a confluent-kafka producer each, whose requests have this many batches."""
     options = {"bootstrap.servers": mock_cluster(), "linger.ms": LINGER_MS, "enable.idempotence": True, "log_level": 0}
     options |= {"acks": "all", "batch.size": BATCH_SIZE, "statistics.interval.ms": STATISTICS_MS}
     workers = Workers(TOPIC, worker_count, by_a_counting_client, options)
@@ -100,7 +100,7 @@ def clients(worker_count: int, batches_per_request: float) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def arena(worker_count: int) -> Iterator[Run]:
-    """Workers that share an arena."""
+    """Yield workers that share an arena."""
     place = f"127.0.0.1:{free_port()}"
     with (
         temporary_arena(buffer_memory="32MiB", batch_size=BATCH_SIZE) as shared,

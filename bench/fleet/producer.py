@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One producer, simulated event by event.
 
-A record joins the open batch of its partition. A batch is due when it is full, or when it has lingered. A look at a
-node sends one request, if the node has a due batch and fewer than `IN_FLIGHT` requests. The request takes a batch of
-each partition of the node that may go along. The thread that sends is then busy for a while, and the answer comes a
-round trip later. A look happens when a batch becomes full or has lingered, when the thread is free again, and at an
-answer.
+A record joins the open batch of its partition. A batch is due when it is full, or when it has lingered. A check of a
+node sends one request, if the node has a due batch and fewer than `IN_FLIGHT` requests. The request has a batch of each
+partition of the node that may be sent with it. The sending thread is then busy for a while, and the response arrives a
+round trip later. A check follows when a batch becomes full or has lingered, when the thread is free again, and after a
+response.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from bench.fleet.arrivals import Partitions, Times
 
 IN_FLIGHT = 5
-"""Requests without an answer that a node may have (Kafka's max.in.flight.requests.per.connection)."""
+"""Requests without a response that a node may have (Kafka's max.in.flight.requests.per.connection)."""
 REQUEST_BATCHES_MAX = 64
 """Batches of 16 KiB in a request of a megabyte (max.request.size)."""
 
@@ -41,20 +41,20 @@ class Rules:
     node_count: int = 1
     round_trip_s: float = 0.005
     request_s: float = 200e-6
-    nap_s: float = 0.0
-    """The time that the thread looks later than a batch has lingered, because it naps (decision 0020)."""
+    check_delay_s: float = 0.0
+    """The delay of the check after a batch has lingered, because of short waits (decision 0020)."""
 
 
 @dataclass
 class Outcome:
-    """The work of a producer, counted."""
+    """The counted work of a producer."""
 
     seconds: float
     record_count: int = 0
     batch_count: int = 0
     request_count: int = 0
     latencies_s: list[float] = field(default_factory=list)
-    """From each record's send to the answer for its batch."""
+    """From the send of each record to the response for its batch."""
 
     @property
     def records_per_batch(self) -> float:
@@ -65,13 +65,13 @@ class Outcome:
         return self.batch_count / max(self.request_count, 1)
 
     def latency_s(self, share: float) -> float:
-        """The latency that `share` of the records does not exceed."""
+        """Return the latency that `share` of the records does not exceed."""
         return float(np.quantile(self.latencies_s, share)) if self.latencies_s else 0.0
 
 
 @dataclass
 class _Node:
-    """The batches for one broker: times of their records, by partition."""
+    """The batches for one broker: the times of their records by partition."""
 
     open: dict[int, list[float]] = field(default_factory=dict)
     full: deque[tuple[int, list[float]]] = field(default_factory=deque)
@@ -108,25 +108,25 @@ class _Simulation:
         batch.append(now_s)
         if len(batch) == self.rules.batch_records:
             node.full.append((partition, node.open.pop(partition)))
-            self._look(node, now_s)
+            self._check(node, now_s)
         elif len(batch) == 1:
-            self._at(now_s + self.rules.linger_s + self.rules.nap_s, lambda time_s: self._look(node, time_s))
+            self._at(now_s + self.rules.linger_s + self.rules.check_delay_s, lambda time_s: self._check(node, time_s))
 
-    def _look(self, node: _Node, now_s: float) -> None:
-        """Sends a request where one is due, or looks again when the thread is free."""
+    def _check(self, node: _Node, now_s: float) -> None:
+        """Send a request if one is due, or check again when the thread is free."""
         if node.in_flight == IN_FLIGHT or not self._is_due(node, now_s):
             return
         if now_s < self._free_at_s:
-            self._at(self._free_at_s, lambda time_s: self._look(node, time_s))
+            self._at(self._free_at_s, lambda time_s: self._check(node, time_s))
             return
         batches = self._take(node, now_s)
         node.in_flight += 1
         self._free_at_s = now_s + self.rules.request_s
-        self._at(self._free_at_s + self.rules.round_trip_s, lambda time_s: self._answer(node, batches, time_s))
-        self._at(self._free_at_s, lambda time_s: self._look(node, time_s))
+        self._at(self._free_at_s + self.rules.round_trip_s, lambda time_s: self._on_response(node, batches, time_s))
+        self._at(self._free_at_s, lambda time_s: self._check(node, time_s))
 
     def _is_due(self, node: _Node, now_s: float) -> bool:
-        """The batches of a node stand in the order in which they were opened, so the first one has lingered longest."""
+        """Return True if a batch is due. The first batch has lingered longest: batches are in the order of opening."""
         oldest = next(iter(node.open.values()), None)
         return bool(node.full) or (oldest is not None and self._has_lingered(oldest, now_s, 1.0))
 
@@ -134,7 +134,7 @@ class _Simulation:
         return now_s - batch[0] >= self.rules.linger_s * share - 1e-9
 
     def _take(self, node: _Node, now_s: float) -> list[list[float]]:
-        """The batches of the next request: at most one for each partition, full ones first."""
+        """Return the batches of the next request: at most one for each partition, full ones first."""
         along, most = self.rules.along, REQUEST_BATCHES_MAX
         if along is None:
             along, most = 1.0, 1
@@ -153,18 +153,18 @@ class _Simulation:
                 taken[partition] = node.open.pop(partition)
         return list(taken.values())
 
-    def _answer(self, node: _Node, batches: list[list[float]], now_s: float) -> None:
+    def _on_response(self, node: _Node, batches: list[list[float]], now_s: float) -> None:
         node.in_flight -= 1
         self.outcome.request_count += 1
         self.outcome.batch_count += len(batches)
         for batch in batches:
             self.outcome.record_count += len(batch)
             self.outcome.latencies_s += [now_s - time_s for time_s in batch]
-        self._look(node, now_s)
+        self._check(node, now_s)
 
 
 def simulate(rules: Rules, times: Times, partitions: Partitions, seconds: float) -> Outcome:
-    """The outcome of a producer that gets these records, each of them answered.
+    """Return the outcome of a producer that sends these records, all with a response.
 
     Args:
         rules: of the producer.

@@ -21,7 +21,7 @@ class Design:
     """A way to connect workers to brokers.
 
     Attributes:
-        nap_s: the time that the sending thread looks later than a batch has lingered.
+        check_delay_s: the delay of the sending thread's check after a batch has lingered.
         request_s: its time for a request: librdkafka's by the prices, the pump's by decision 0077.
     """
 
@@ -29,13 +29,15 @@ class Design:
     title: str
     along: float | None
     is_shared: bool
-    """True where the workers of a host share a producer."""
-    nap_s: float
+    """True if the workers of a host share a producer."""
+    check_delay_s: float
     request_s: float
 
 
-CLIENTS = Design("clients", "a producer for each worker", along=None, is_shared=False, nap_s=0.0, request_s=110e-6)
-ARENA = Design("arena", "an arena for each host", along=0.5, is_shared=True, nap_s=0.001, request_s=40e-6)
+CLIENTS = Design(
+    "clients", "a producer for each worker", along=None, is_shared=False, check_delay_s=0.0, request_s=110e-6
+)
+ARENA = Design("arena", "an arena for each host", along=0.5, is_shared=True, check_delay_s=0.001, request_s=40e-6)
 DESIGNS = (CLIENTS, ARENA)
 
 
@@ -60,7 +62,7 @@ class Shape:
             node_count=self.broker_count,
             round_trip_s=self.round_trip_s,
             request_s=design.request_s,
-            nap_s=design.nap_s,
+            check_delay_s=design.check_delay_s,
         )
 
 
@@ -80,13 +82,13 @@ class Load:
         return self.records / self.batches
 
     def cores(self, prices: Prices) -> float:
-        """The cores that are busy, by the prices of a broker or of clients."""
+        """Return the busy cores by the prices of a broker or of clients."""
         counts = {"request_count": self.requests, "batch_count": self.batches, "record_count": self.records}
         return prices.cost_s(counts)
 
 
 def outcome(shape: Shape, design: Design, seed: int = SEED) -> Outcome:
-    """One producer of the fleet, simulated for some `SIMULATED_RECORDS` records."""
+    """Simulate one producer of the fleet for some `SIMULATED_RECORDS` records."""
     worker_count = shape.worker_count if design.is_shared else 1
     seconds = SIMULATED_RECORDS / (worker_count * shape.rate)
     rng = np.random.default_rng(seed)
@@ -96,7 +98,7 @@ def outcome(shape: Shape, design: Design, seed: int = SEED) -> Outcome:
 
 @cache
 def load_of(shape: Shape, design: Design, seed: int = SEED) -> Load:
-    """The load of the whole fleet."""
+    """Return the load of the whole fleet."""
     one = outcome(replace(shape, host_count=1), design, seed)
     producer_count = shape.host_count * (1 if design.is_shared else shape.worker_count)
     return Load(

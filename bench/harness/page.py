@@ -134,7 +134,7 @@ ROWS = (
         "p50_ns",
     ),
 )
-"""What a user compares: the throughput of a host, the cost of a call, and the latency, each beside the usual client."""
+"""The throughput of a host, the cost of a call, and the latency, each beside the usual client."""
 
 WORKERS = "kafka_workers"
 WORKER_ROWS = {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast does the C core append, with a process beside it that drains and checks every batch?
+ * How fast does the C core append while another process drains and verifies every batch?
  *
  *   shmaccum       the appender: encode, running CRC, commit; drained, CRC verified, freed by another process
  *   alone          the same in one process, which appends and drains in turn: the cost of the work when no cache line
- *                  moves from core to core
+ *                  moves between cores
  *   robust-mutex   the same record format and CRC into shared buffers under a robust pthread mutex
  *   hand-over      the same buffers, one producer, no lock: the cost to move the records' lines to another core
- *   fill           appends to many partitions in turn (-x), into memory that nobody drains
+ *   fill           appends to many partitions in turn (-x), into memory that is not drained
  *   fill-floor     the same encoding and CRC into as many private buffers in turn
- *   floor          the same encoding and CRC into private memory: nothing shared, nobody beside it
- *   no-lock        the same, each producer into as much memory as its records take: the latencies that a lock
- *                  without any cost would leave
+ *   floor          the same encoding and CRC into private memory of one process
+ *   no-lock        the same, each producer into as much memory as its records take: the latencies with a
+ *                  lock that costs nothing
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@
 #include "workload.h"
 
 enum { BATCH_SIZE = 16384, BUFFER_MEMORY = 32 << 20, RUN_MAX = 256, IDLE_SPINS = 500, DRAIN_MAX = 64 };
-enum { ALONE_TURN = 1000 }; /* records between two turns of the sender, a few batches */
+enum { ALONE_TURN = 1000 }; /* records between two rounds of the sender, a few batches */
 
 static uint8_t value[1 << 20];
 
@@ -53,8 +53,8 @@ static uint32_t spread_of(const struct workload *workload)
     return workload->spread > 0 ? workload->spread : 1;
 }
 
-/* The partitions in the order of their turns: each once in a round, and each round shuffled anew, as keys do it. At a
- * fixed distance the processor foresees the next partition, for private buffers more than behind a lock. */
+/* The partitions in the order of their turns: each once in a round, and each round in a new random order, as with keys.
+ * At a fixed distance the processor prefetches the next partition, more for private buffers than after a lock. */
 static uint32_t *turns_new(uint64_t count, uint32_t spread)
 {
     uint32_t *turns = malloc((count + spread) * sizeof *turns);
@@ -93,7 +93,7 @@ static void idle(void)
 
 /* ---- shmaccum ---- */
 
-/* A latency is that of an append, not of waiting for memory: there is room for every record. */
+/* A latency is that of an append without a wait for memory: there is memory for every record. */
 static uint32_t slot_count_of(const struct workload *workload)
 {
     if (workload->mebibytes != 0) {
@@ -164,7 +164,7 @@ static struct appender *appender_join(struct arena *arena)
     return appender;
 }
 
-/* Records are measured anew for each call, as a caller must. */
+/* The sizes of records are computed for each call, as a caller must. */
 static void run_append(struct appender *appender, const struct workload *workload, uint32_t partition_index,
                        uint64_t number, uint32_t count)
 {
@@ -183,7 +183,7 @@ static void run_append(struct appender *appender, const struct workload *workloa
         if (status == STATUS_OK) {
             done += result.appended;
         } else if (status == STATUS_EXHAUSTED) {
-            idle(); /* the drainer is behind; not what is measured here */
+            idle(); /* the draining process is slower; this is not measured */
         } else {
             workload_fail(status_name(status));
         }
@@ -230,7 +230,7 @@ static uint64_t batches_complete(struct arena *arena, struct sender_half *half, 
     return records;
 }
 
-/* Drains and frees what is ready; answers how many records that was. */
+/* Drains and frees ready batches. Returns the number of their records. */
 static uint64_t sender_turn(struct arena *arena, struct sender_half *half, bool is_everything_ready)
 {
     uint32_t partitions[DRAIN_MAX];
@@ -285,7 +285,7 @@ struct floor_buffer {
     uint32_t crc;
 };
 
-/* False: it is full. */
+/* Returns false if the buffer is full. */
 static bool floor_append(struct floor_buffer *buffer, const struct workload *workload, uint64_t number)
 {
     struct record record;
@@ -305,7 +305,7 @@ static bool floor_append(struct floor_buffer *buffer, const struct workload *wor
     return true;
 }
 
-/* One process does both in turn: no line moves between cores, nobody competes. */
+/* One process does both in turn: no cache line moves between cores, and no process competes. */
 static void alone_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
     struct arena *arena = arena_join();
@@ -322,8 +322,8 @@ static void alone_produce(const struct workload *workload, struct scoreboard *bo
     }
 }
 
-/* Appends into memory that was touched before and that nobody drains: the cost of an append where many partitions have
- * an open batch. */
+/* Appends into memory that was touched before and is not drained: the cost of an append if many partitions have an open
+ * batch. */
 static void fill_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
     struct appender *appender = appender_join(arena_join());
@@ -338,7 +338,7 @@ static void fill_produce(const struct workload *workload, struct scoreboard *boa
     }
 }
 
-/* The same records and checksums into as many private buffers in turn: the memory is what it is. */
+/* The same records and checksums into as many private buffers in turn: the cost of the memory. */
 static void fill_floor_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
     uint64_t share = workload_share(workload, producer_index);
@@ -387,7 +387,7 @@ static void mutex_prepare(const struct workload *workload, struct scoreboard *bo
     (void)board;
     pthread_mutexattr_t attributes;
     bool has_room = workload->is_timed || workload->mebibytes > 0;
-    uint32_t count = has_room ? slot_count_of(workload) : 64; /* few stay in the caches: its best case */
+    uint32_t count = has_room ? slot_count_of(workload) : 64; /* few buffers stay in the caches: the best case */
     size_t size = sizeof *mutex_arena + count * sizeof(struct mutex_buffer);
     mutex_arena = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (mutex_arena == MAP_FAILED) {
@@ -407,7 +407,7 @@ static void mutex_lock(void)
     }
 }
 
-/* False: the next buffer is not drained yet, and until it is, its other fields are the drainer's. */
+/* Returns false if the next buffer is not drained yet. Until then, its other fields belong to the draining process. */
 static bool locked_mutex_append(const struct record *record, const struct record_size *size)
 {
     struct mutex_buffer *buffer = &mutex_arena->buffers[mutex_arena->current];
@@ -493,7 +493,7 @@ static void mutex_drain(const struct workload *workload, struct scoreboard *boar
     }
 }
 
-/* ---- the same without a lock: one producer, one store per buffer that says it is full ---- */
+/* ---- the same without a lock: one producer, one store per full buffer ---- */
 
 static void hand_over_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {

@@ -17,13 +17,13 @@ PEER, PEER_OF_TWO = "robust mutex, 1 producer", "robust mutex, 2 producers"
 
 
 def run(contender: str, *arguments: str) -> Callable[[], Measurement]:
-    """A round of `bench/native/append.c` with four million records."""
+    """Run `bench/native/append.c` with four million records."""
     program = native_program("append", ["workload"])
     return lambda: run_program(program, "-c", contender, "-n", "4000000", *arguments)
 
 
 def contenders() -> list[Contender]:
-    """The accumulator and its peers."""
+    """Return the accumulator and its peers."""
     return [
         Contender(ONE, run("shmaccum", "-p", "1"), guarantees=GUARANTEES),
         Contender(PEER, run("robust-mutex", "-p", "1")),

@@ -14,7 +14,7 @@ from bench.questions.append_core import ONE
 
 
 def contenders() -> list[Contender]:
-    """Those in C, and those under JMH."""
+    """Return the contenders in C and those under JMH."""
     return [*append_core.contenders(), *peers.of("append")]
 
 

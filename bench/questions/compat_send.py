@@ -30,10 +30,10 @@ MOCK_CLUSTER_VERSION = (2, 0)
 LOST = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="lost")
 KAFKA_PYTHON, CONFLUENT = "compat.kafka_python", "compat.confluent"
 TOLD = ", on_delivery"
-"""Behind the name of a contender whose records have a callback each."""
+"""The suffix of a contender whose records have a callback each."""
 
 Produce: TypeAlias = Callable[[Any], Measurement]
-"""Sends through a producer of confluent-kafka's shape."""
+"""A function that sends with a producer that has confluent-kafka's API."""
 
 
 def _sent(send: Callable[[str, bytes], object], flush: Callable[[], object], record_count: int) -> Measurement:
@@ -88,8 +88,8 @@ def _confluent(produce: Produce) -> Measurement:
     return produce(load("confluent_kafka", "confluent-kafka").Producer({**config, "log_level": 0}))
 
 
-def _untold(producer: Any) -> Measurement:
-    """`produce`, again after a poll where the queue is full, as confluent-kafka's examples have it."""
+def _without_callbacks(producer: Any) -> Measurement:
+    """Call `produce`, and again after a poll if the queue is full, as confluent-kafka's examples do."""
     produce = producer.produce
 
     def send(topic: str, value: bytes) -> None:
@@ -102,8 +102,8 @@ def _untold(producer: Any) -> Measurement:
     return _sent(send, producer.flush, RECORD_COUNT)
 
 
-def _told(producer: Any) -> Measurement:
-    """The same with a callback for each record, which `poll` and `flush` call."""
+def _with_callbacks(producer: Any) -> Measurement:
+    """Send with a callback for each record, which `poll` and `flush` call."""
     produce, told_count = producer.produce, 0
 
     def heard(error: Any, _message: Any) -> None:
@@ -128,16 +128,25 @@ def _confluent_version() -> str:
 
 
 def contenders() -> list[Contender]:
-    """The two libraries, and the producer that takes the place of each."""
+    """Return the two libraries, and the producer that replaces each."""
     return [
         Contender(KAFKA_PYTHON, _our_kafka_python, peer="kafka-python", guarantees=GUARANTEES),
-        Contender(CONFLUENT, partial(_our_confluent, _untold), peer="confluent-kafka", guarantees=GUARANTEES),
         Contender(
-            CONFLUENT + TOLD, partial(_our_confluent, _told), peer="confluent-kafka" + TOLD, guarantees=GUARANTEES
+            CONFLUENT, partial(_our_confluent, _without_callbacks), peer="confluent-kafka", guarantees=GUARANTEES
+        ),
+        Contender(
+            CONFLUENT + TOLD,
+            partial(_our_confluent, _with_callbacks),
+            peer="confluent-kafka" + TOLD,
+            guarantees=GUARANTEES,
         ),
         Contender("kafka-python", _kafka_python, version=lambda: installed_version("kafka-python"), guarantees=LOST),
-        Contender("confluent-kafka", partial(_confluent, _untold), version=_confluent_version, guarantees=LOST),
-        Contender("confluent-kafka" + TOLD, partial(_confluent, _told), version=_confluent_version, guarantees=LOST),
+        Contender(
+            "confluent-kafka", partial(_confluent, _without_callbacks), version=_confluent_version, guarantees=LOST
+        ),
+        Contender(
+            "confluent-kafka" + TOLD, partial(_confluent, _with_callbacks), version=_confluent_version, guarantees=LOST
+        ),
     ]
 
 

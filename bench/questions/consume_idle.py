@@ -64,7 +64,7 @@ def _kafka_python() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """A member of a local group, and members of groups of a coordinator."""
+    """Return a member of a local group, and two clients of a coordinator."""
     return [Contender(OURS, _ours), Contender(PEER, _confluent), Contender(KAFKA_PYTHON, _kafka_python)]
 
 

@@ -55,7 +55,7 @@ def _run() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """The whole way through arena and log, and the peers' ways through memory."""
+    """Return shmaccum through arena and log, and the peers through memory."""
     return [Contender(OURS, _run, guarantees=GUARANTEES), *peers.of("latency")]
 
 

@@ -31,7 +31,7 @@ LOOK_S = 0.002
 
 
 class _Share:
-    """Tells the number of partitions of one consumer in a byte that the asking process sees."""
+    """Stores the number of partitions of one consumer in a byte of shared memory."""
 
     def __init__(self, shares: mmap.mmap, number: int, consumer: Consumer) -> None:
         self._shares = shares
@@ -89,7 +89,7 @@ def _run() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """The group alone: clients of a coordinator wait for its session time-out and its delay of joins."""
+    """Return the group only: clients of a coordinator wait for its session time-out and its delay of joins."""
     return [Contender(OURS, _run)]
 
 

@@ -33,7 +33,7 @@ POLL, CONSUME, ARROW = "shmaccum poll", "shmaccum consume(10000)", "shmaccum pol
 
 @cache
 def _topic() -> str:
-    """A topic of the broker with all records."""
+    """Create a topic of the broker with all records."""
     import confluent_kafka
 
     topic = new_topic()
@@ -48,7 +48,7 @@ def _topic() -> str:
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    """A log of ours with the broker's batches, as they are."""
+    """Create a log of shmaccum with the broker's batches."""
     folder = lasting_folder()
     broker = LogReader(cluster().brokers[0].log_directory)
     with LogDirectory(folder.name, LogSinkOptions(partitions=PARTITION_COUNT)) as directory:
@@ -59,10 +59,10 @@ def _folder() -> TemporaryDirectory[str]:
 
 
 def _rate(read_one: Callable[[], int], read: Callable[[int], int]) -> Measurement:
-    """Records a second behind the first one, which comes when the client has its metadata.
+    """Return records a second after the first one, which arrives when the client has its metadata.
 
     Args:
-        read: gets the number of records that are left, so that no call waits for more of them.
+        read: a function of the number of remaining records, so that no call waits for more.
     """
     while not read_one():
         pass
@@ -73,7 +73,7 @@ def _rate(read_one: Callable[[], int], read: Callable[[int], int]) -> Measuremen
 
 
 def _values_of(polled: Mapping[Any, Sequence[Any]]) -> int:
-    """The records of a poll, of which each value was asked for."""
+    """Return the number of records of a poll, after reading each value."""
     return sum(len([record.value for record in records]) for records in polled.values())
 
 
@@ -130,7 +130,7 @@ def _version() -> str:
 
 
 def contenders() -> list[Contender]:
-    """Three ways of ours, and two clients."""
+    """Return three ways to consume with shmaccum, and two clients."""
     return [
         Contender(POLL, _ours(_polled), peer=KAFKA_PYTHON),
         Contender(CONSUME, _ours(_consumed)),

@@ -33,7 +33,7 @@ POLL_MS = 1000.0
 
 
 class _Shares:
-    """Tells the number of partitions of a consumer, whenever it changes."""
+    """Reports the number of partitions of a consumer whenever it changes."""
 
     def __init__(self, pipe: Connection, consumer: Consumer) -> None:
         self._pipe = pipe
@@ -61,7 +61,7 @@ def _hold(path: Path, pipe: Connection) -> None:
 
 
 def _forked(run: Callable[[Path, Connection], None], path: Path) -> tuple[ForkProcess, Connection]:
-    """A process that runs until it is killed, and its pipe."""
+    """Return a process that runs until it is killed, and its pipe."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=run, args=(path, theirs), daemon=True)
@@ -118,7 +118,7 @@ def _floor() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """The group, and the kernel alone."""
+    """Return the group, and the floor of the kernel."""
     return [Contender(OURS, _takeover), Contender(PEER, _floor)]
 
 

@@ -91,7 +91,7 @@ def _contenders(count: int) -> list[Contender]:
 
 
 def contenders() -> list[Contender]:
-    """Without and with keys, and the queue, by the number of processes."""
+    """Return sends without and with keys, and the queue, by the number of processes."""
     return [contender for count in PROCESS_COUNTS for contender in _contenders(count)]
 
 

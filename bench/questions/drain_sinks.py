@@ -78,7 +78,7 @@ def _bare() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """The contenders, one for each sink."""
+    """Return a contender for each sink."""
     return [
         Contender("null:", _drain(_null)),
         Contender("log: on tmpfs", _drain(_log)),

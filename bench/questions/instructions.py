@@ -87,7 +87,7 @@ def _python(prepare: str, call: str, finish: str, records_per_call: int = 1) -> 
 
 
 def contenders() -> list[Contender]:
-    """The core, the ways to send from Python, confluent-kafka."""
+    """Return the core, the ways to send from Python, and confluent-kafka."""
     return [
         Contender("C core, append", _core("fill", "-b", "64")),
         Contender("C core, append in runs of 50", _core("fill", "-b", "64", "-r", "50")),

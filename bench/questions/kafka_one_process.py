@@ -26,7 +26,7 @@ def _sender(arena_name: str) -> Iterator[psutil.Process]:
     command = [sys.executable, "-m", "shmaccum.sender", arena_name, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as sender:
         assert sender.stdout is not None
-        sender.stdout.read()  # ends when it is ready
+        sender.stdout.read()  # the sender closes it when it is ready
         yield psutil.Process(sender.pid)
         sender.terminate()
         sender.wait(STOP_TIMEOUT_S)
@@ -50,7 +50,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def contenders() -> list[Contender]:
-    """Ours, with the sender's processor time, and every client."""
+    """Return shmaccum, with the sender's processor time, and every client."""
     return [Contender("shmaccum, Producer.send", _run, guarantees=GUARANTEES), *peers.of("kafka")]
 
 

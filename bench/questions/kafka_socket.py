@@ -36,7 +36,7 @@ SMALL, LARGE = 16 << 10, 128 << 10
 REQUEST_SIZE = 1 << 20
 BUFFER_MEMORY = 512 << 20
 VALUE_SIZE = 1000
-"""An arena of larger records is filled sooner, and the bytes are as many."""
+"""Larger records fill an arena faster with the same number of bytes."""
 
 
 def _measurement(batch_count: int, batch_size: int, elapsed: Elapsed) -> Measurement:
@@ -69,7 +69,7 @@ def _floor(mode: str) -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """The sender and its peer, both with batches of two sizes, and the floors in C."""
+    """Return the sender and its peer with batches of two sizes, and the floors in C."""
     return [
         Contender(OURS, lambda: _through_the_sender(SMALL)),
         Contender(PEER, lambda: _bare(SMALL)),

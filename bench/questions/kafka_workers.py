@@ -84,7 +84,7 @@ def _version() -> str:
 
 
 def contenders() -> list[Contender]:
-    """Ours and theirs, flat out and paced."""
+    """Return both designs, flat out and paced."""
     atexit.register(_open.close)
     return [
         Contender(OURS, _run(_arena, FLAT_OUT)),

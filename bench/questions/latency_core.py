@@ -17,9 +17,9 @@ def _run(contender: str) -> Callable[[], Measurement]:
 
 
 def contenders() -> list[Contender]:
-    """The accumulator, a robust mutex, and the floor with nothing shared, preempted alike.
+    """Return the accumulator, a robust mutex, and the floor without sharing, all equally preempted.
 
-    Without a lock, each process fills as much memory as its records take: the cost of the memory itself
+    Without a lock, each process fills as much memory as its records take, which shows the cost of the memory
     (``docs/decisions/0007``). The floor fills one buffer that stays in the cache.
     """
     return [

@@ -89,7 +89,7 @@ def _confluent(**options: object) -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Ours, confluent-kafka, and the floor."""
+    """Return shmaccum, confluent-kafka, and the floor."""
     return [
         Contender("Producer.send(...).get()", lambda: _future("null:")),
         Contender(PEER, lambda: _confluent(**{"test.mock.num.brokers": 1})),

@@ -39,9 +39,9 @@ ZEROING_FLOOR = "a checksum, bare writev and zeroing, 32 a call"
 BATCH_SIZE = 16 << 10
 BUFFER_MEMORY = 64 << 20
 VALUE_SIZE = 1000
-"""An arena of larger records is filled sooner, and the bytes are as many."""
+"""Larger records fill an arena faster with the same number of bytes."""
 LAP_COUNT = 8
-"""512 MiB in all."""
+"""512 MiB in total."""
 
 Call = list[Batch]
 Lap = Callable[[Arena], Emptied]
@@ -68,7 +68,7 @@ def _sent(arena: Arena) -> Emptied:
 
 @contextmanager
 def _drained(arena: Arena) -> Iterator[list[Call]]:
-    """All batches of the arena, as many in each call as a partition of a log may have in flight."""
+    """Drain all batches of the arena, in calls of as many as a partition of a log may have in flight."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         accumulator.ready(0, True)
@@ -79,15 +79,15 @@ def _drained(arena: Arena) -> Iterator[list[Call]]:
 
 
 Span = tuple[int, int]
-"""The address of a buffer, and its bytes."""
+"""A function of the address of a buffer and its bytes."""
 
 
 def _bare(look_at: Callable[[memoryview], object] | None = None, *, zeroes: bool = False) -> Lap:
-    """A bare writev of batches.
+    """Write batches by a bare writev.
 
     Args:
         look_at: called with each buffer before it is written.
-        zeroes: each buffer is zeroed behind its call.
+        zeroes: write zeros to each buffer after its call.
     """
 
     def lap(arena: Arena) -> Emptied:
@@ -117,7 +117,7 @@ def _span(buffer: memoryview) -> Span:
 
 
 def contenders() -> list[Contender]:
-    """The sender, a bare writev, and the floors between them."""
+    """Return the sender, a bare writev, and the floors between them."""
     return [
         Contender(OURS, _in_laps(_sent)),
         Contender(PEER, _in_laps(_bare())),

@@ -25,7 +25,7 @@ VALUE = b"x" * 100
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """A log that is gone with the process."""
+    """Create a log that is removed at the end of the process."""
     folder = lasting_folder()
     wire, count = _wire()
     with LogDirectory(folder.name) as directory:
@@ -58,7 +58,7 @@ def _ours() -> Iterator[object]:
 
 
 def _batches_only() -> Iterator[object]:
-    """As many Nones as there are records: the cost to find and to verify the batches alone."""
+    """Yield None for each record: the cost of finding and verifying the batches."""
     for batch in LogReader(_folder().name).partition("flights", 0).batches():
         yield from [None] * batch.record_count
 
@@ -72,7 +72,7 @@ def _kafka_python() -> Iterator[object]:
 
 
 def contenders() -> list[Contender]:
-    """Our reader, its batches without decoding, and the peer."""
+    """Return shmaccum's reader, its batches without decoding, and the peer."""
     return [
         Contender("LogReader records", _timed(_ours)),
         Contender("LogReader batches, not decoded", _timed(_batches_only)),

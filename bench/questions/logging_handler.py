@@ -35,7 +35,7 @@ OURS = "ArenaHandler"
 
 
 class _KafkaHandler(logging.Handler):
-    """The handler that programs write around kafka-python's producer."""
+    """A handler with kafka-python's producer, as programs write it."""
 
     def __init__(self, producer: Any) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def _arena_handler() -> Measurement:
 
 @contextlib.contextmanager
 def _listening(handler: logging.Handler) -> Iterator[tuple[QueueHandler, queue.Queue[Any]]]:
-    """A queue, the handler that fills it, and a thread that gives its records to `handler`."""
+    """Yield a handler that fills a queue, while a thread passes its records to `handler`."""
     records: queue.Queue[Any] = queue.Queue()
     listener = QueueListener(records, handler)
     listener.start()
@@ -116,7 +116,7 @@ def _queue_handler() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Our handler, and a queue before kafka-python."""
+    """Return shmaccum's handler, and a queue in front of kafka-python."""
     lost = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="lost")
     version = installed_version
     return [

@@ -89,7 +89,7 @@ def _confluent() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Arenas of two sizes, and confluent-kafka with all records in its queue: nobody takes them."""
+    """Return arenas of two sizes, and confluent-kafka without a broker, with all records in its queue."""
     return [
         Contender(OURS, _ours()),
         Contender("Producer.send, arena of 1 GiB", _ours(buffer_memory="1GiB")),

@@ -42,7 +42,7 @@ NOBODY = "kafka:127.0.0.1:1"
 
 
 class AwayLog(LogSink):
-    """A log that says that it does not work while `is_away`."""
+    """A log that reports an outage while `is_away`."""
 
     is_away = False
 
@@ -55,7 +55,7 @@ class AwayLog(LogSink):
 
 
 class AwayKafka(KafkaSink):
-    """The same for brokers."""
+    """A Kafka sink that reports an outage while `is_away`."""
 
     is_away = False
 
@@ -81,13 +81,13 @@ def _full_arena() -> Iterator[Arena]:
 
 
 def _used_count(arena: Arena) -> int:
-    """Buffers that are not free."""
+    """Return the number of buffers that are not free."""
     return int(arena.geometry["slot_count"]) - arena.statistics().slots["FREE"]
 
 
 @contextmanager
 def _opened(arena: Arena, folder: Path, sink: AwaySink) -> Iterator[Sender]:
-    """A sender that has its topic and its id, and has delivered nothing."""
+    """Open a sender with its topic and its producer id, before its first delivery."""
     with Sender(arena, sink, linger_ms=0, overflow=f"log:{folder}/overflow", overflow_at=1) as sender:
         sender.open()
         yield sender
@@ -95,7 +95,7 @@ def _opened(arena: Arena, folder: Path, sink: AwaySink) -> Iterator[Sender]:
 
 @contextmanager
 def _beside_a_log() -> Iterator[tuple[Arena, Sender, AwayLog]]:
-    """A full arena, and a sender to a log."""
+    """Yield a full arena and a sender to a log."""
     with _full_arena() as arena, tmpfs_folder() as folder:
         sink = AwayLog(str(folder / "sink"), partitions=PARTITION_COUNT)
         with _opened(arena, folder, sink) as sender:
@@ -104,9 +104,9 @@ def _beside_a_log() -> Iterator[tuple[Arena, Sender, AwayLog]]:
 
 @contextmanager
 def _beside_a_broker() -> Iterator[tuple[Arena, Sender, AwayKafka]]:
-    """A full arena, and a sender to a broker that has delivered a batch of each partition.
+    """Yield a full arena and a sender to a broker that has delivered a batch of each partition.
 
-    Python's path delivers them, because one call of the pump empties an arena.
+    Python delivers them, because one call of the pump empties an arena.
     """
     with (
         _full_arena() as arena,
@@ -188,7 +188,7 @@ def _sender_process(arena: Arena, sink: str, folder: Path) -> Iterator[None]:
 
 
 def _sent(sink: Callable[[Path], str]) -> Measurement:
-    """After the first batches: by then the sender is in the middle of it, and holds the arena at 1 percent."""
+    """Measure after the first batches, when the sender spills or delivers, and the arena is at 1 percent."""
     with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena, tmpfs_folder() as folder:
         arena.native.set_topic_partition_count(TOPIC, 1)
         with _sender_process(arena, sink(folder), folder), Producer(arena) as producer:
@@ -205,7 +205,7 @@ def _sent(sink: Callable[[Path], str]) -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Spilling and delivering, and the price of a send beside both."""
+    """Return spilling, delivering, and a send during both."""
     return [
         Contender(SPILLED, _spilled),
         Contender(DELIVERED, _delivered),

@@ -20,7 +20,7 @@ PARTITION_COUNT = 8
 KEY_COUNT = 1000
 ARENA = {"buffer_memory": "64MiB", "batch_size": "64KiB"}
 COPY_COUNT = 32
-"""A copy goes to one of so many places in turn: as little of it as of an arena stays in the caches."""
+"""Copies go to this many places in turn, so that as little stays in the caches as of an arena."""
 
 SEND_MANY, ARROW, FLOOR = "send_many", "append_arrow", "memcpy of the values"
 
@@ -56,7 +56,7 @@ def _copy(source: bytes) -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """The ways to send many records, and the least that moving their bytes costs."""
+    """Return the ways to send many records, and the floor of copying their bytes."""
     import pyarrow as pa
 
     values = [os.urandom(VALUE_SIZE) for _ in range(RECORD_COUNT)]

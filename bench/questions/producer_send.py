@@ -52,7 +52,7 @@ def _send_awaited() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Ours, and everybody's who has a call for one record."""
+    """Return shmaccum, and all peers with a call for one record."""
     return [
         Contender(OURS, _send(send_plain), guarantees=GUARANTEES),
         Contender(KEYED, _send(send_keyed), peer="confluent-kafka produce, key", guarantees=GUARANTEES),

@@ -18,7 +18,7 @@ def _run(rebooted: str, figure: str) -> Callable[[], Measurement]:
 
 
 def contenders() -> list[Contender]:
-    """After the death of every process, and after a host crash, when every checksum is computed."""
+    """Return recovery after the death of all processes, and after a host crash, with all checksums."""
     return [
         Contender(DEATH, _run("0", "seconds")),
         Contender(CRASH, _run("1", "seconds")),

@@ -21,7 +21,7 @@ def _run(mebibytes: int) -> Callable[[], Measurement]:
 
 
 def contenders() -> list[Contender]:
-    """Sizes of the arena."""
+    """Return a contender for each size of the arena."""
     return [Contender(SMALL, _run(32)), Contender("512 MiB", _run(512)), Contender(LARGE, _run(4096))]
 
 

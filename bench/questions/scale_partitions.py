@@ -40,7 +40,7 @@ def _pair(name: str, *arguments: str) -> list[Contender]:
 
 
 def contenders() -> list[Contender]:
-    """The numbers of partitions, each beside private buffers; the first two also beside each other."""
+    """Return a contender for each number of partitions, with private buffers as peers."""
     found = [Contender(ONE, _run("fill")), Contender(EXIST, _run("fill", "-e", "10000"), peer=ONE)]
     for count in COUNTS:
         found += _pair(RUNS.format(count=count), "-x", str(count), "-r", "50")

@@ -49,7 +49,7 @@ def _through_arena(work: Work, count: int) -> Callable[[], Measurement]:
 
 
 def _take(sender: Sender) -> Take:
-    """A round of the sender. Its metrics are looked at when it found nothing: they are not free."""
+    """Run a round of the sender. Read its metrics only if it found nothing, because they cost time."""
     seen = 0
 
     def take() -> tuple[int, int]:
@@ -64,7 +64,7 @@ def _take(sender: Sender) -> Take:
 
 
 def contenders() -> list[Contender]:
-    """Ours record by record and in lists, and the queues."""
+    """Return shmaccum record by record and in lists, and the queues."""
     return [
         Contender("append_many, sender, null:", _through_arena(_append_many, 6_000_000), guarantees=GUARANTEES),
         Contender(SEND, _through_arena(_send, 2_000_000), guarantees=GUARANTEES),

@@ -26,7 +26,7 @@ TICK_S = 1.0
 
 
 def _share(work: Callable[[], object]) -> Measurement:
-    """Repeats `work`, which takes its time, and measures what it costs."""
+    """Repeat `work` for a while, and return its share of a core."""
     stopwatch = Stopwatch()
     while (elapsed := stopwatch.elapsed()).wall_s < SECONDS:
         work()
@@ -35,7 +35,7 @@ def _share(work: Callable[[], object]) -> Measurement:
 
 @cache
 def _settled() -> Sender:
-    """One that has been idle for a while; gone with the process."""
+    """Return a sender that has been idle for a while. It ends with the process."""
     stack = ExitStack()
     atexit.register(stack.close)
     sender = stack.enter_context(Sender(stack.enter_context(temporary_arena()), "null:"))
@@ -47,7 +47,7 @@ def _settled() -> Sender:
 
 
 def _sender() -> Measurement:
-    """From the second tick on: the first comes after what others did meanwhile."""
+    """Measure from the second tick, because the first one follows the work of other contenders."""
     _settled().run_once()
     return _share(_settled().run_once)
 
@@ -68,7 +68,7 @@ def _standby() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Each alone in this process, but for the thread that waits."""
+    """Return the contenders, each alone in this process except the waiting thread."""
     return [
         Contender(OURS, _sender),
         Contender(STANDBY, _standby),

@@ -39,7 +39,7 @@ def _kept(sink: str) -> Measurement:
         with Producer(arena, sink=sink, linger_ms=0) as producer:
             producer.send_many(TOPIC, [bytes(100)] * EARLIER_COUNT)
             producer.flush(30)
-            time.sleep(SETTLING_S)  # the keeper is asleep on the presence socket
+            time.sleep(SETTLING_S)  # the supervisor sleeps on the presence socket
             victim = _pid(arena)
             stopwatch = Stopwatch()
             os.kill(victim, signal.SIGKILL)
@@ -68,7 +68,7 @@ def _imported() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """The restart, and the part of it that only Python and the modules take."""
+    """Return the restart, and its floor: the start of Python and the imports."""
     ways: dict[str, Callable[[], Measurement]] = {
         NULL: lambda: _kept("null:"),
         LOG: _kept_by_a_log,

@@ -20,7 +20,7 @@ LEFT = 500
 
 
 def _start_standby(arena: Arena) -> int:
-    """A forked process; comes back when it is attached."""
+    """Fork a standby, and return when it is attached."""
     attached = sum(process["alive"] for process in arena.native.processes())
     pid = os.fork()
     if pid == 0:
@@ -65,7 +65,7 @@ def _until_delivered(_arena: Arena, accumulator: Accumulator, _epoch: int) -> No
 
 
 def contenders() -> list[Contender]:
-    """The same death, watched twice."""
+    """Return the two moments after the same death."""
     return [
         Contender(OURS, lambda: _killed(_until_delivered)),
         Contender(PEER, lambda: _killed(_until_taken)),

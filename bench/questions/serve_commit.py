@@ -81,14 +81,14 @@ def _through(start: Starter) -> Measurement:
                 raise RuntimeError(f"a commit was answered by error {error}")
 
         while client.ask(FIND_COORDINATOR, 2, {"key": GROUP, "key_type": 0}).error_code:
-            time.sleep(0.1)  # Kafka makes its topic of offsets for the first group
+            time.sleep(0.1)  # Kafka creates its topic of offsets for the first group
         while not _is_ready(commit):
             time.sleep(0.1)
         return _timed(commit, REQUEST_COUNT)
 
 
 def _is_ready(commit: Callable[[int], None]) -> bool:
-    """False while a coordinator loads its groups."""
+    """Return False while a coordinator loads its groups."""
     try:
         commit(0)
     except RuntimeError:
@@ -97,7 +97,7 @@ def _is_ready(commit: Callable[[int], None]) -> bool:
 
 
 def contenders() -> list[Contender]:
-    """The file alone and its peer; the servers."""
+    """Return the file and its peer, and the servers."""
     return [
         Contender(OURS, _file),
         Contender(PEER, _sqlite, version=lambda: f"SQLite {sqlite3.sqlite_version}"),

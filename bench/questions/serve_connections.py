@@ -45,7 +45,7 @@ def _run(start: Starter, idle_count: int) -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Ours and Kafka, with idle clients and without."""
+    """Return shmaccum and Kafka, with and without idle clients."""
     return [
         Contender(OURS, lambda: _run(served_log, IDLE_COUNT)),
         Contender(PEER, lambda: _run(apache_kafka, IDLE_COUNT), version=kafka_version),

@@ -22,7 +22,7 @@ PEER, PEER_SMALL = "Apache Kafka, 1 MiB", "Apache Kafka, 64 KiB"
 
 @cache
 def _warm(start: Starter) -> Server:
-    """A server that has answered fetches for some seconds: a JVM compiles the way of a fetch by then."""
+    """Return a server after some seconds of fetches, when a JVM has compiled its code."""
     server = filled(start)
     end_s = time.perf_counter() + WARM_UP_S
     with FetchClient(server, SMALL) as client:
@@ -46,7 +46,7 @@ def _run(start: Starter, fetch_size: int) -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Ours and Kafka, by large fetches and by small ones."""
+    """Return shmaccum and Kafka, with large and with small fetches."""
     return [
         Contender(OURS, lambda: _run(served_log, LARGE)),
         Contender(PEER, lambda: _run(apache_kafka, LARGE), version=kafka_version),

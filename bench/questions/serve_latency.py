@@ -33,7 +33,7 @@ OURS, BESIDE, PEER = "shmaccum serve, writer in the server", "shmaccum serve, se
 
 
 def _measured(send: Callable[[bytes], object], bootstrap: str) -> Measurement:
-    """Sends a record, takes it, and sends the next."""
+    """Send a record, receive it, and send the next one."""
     consumer = _consumer(bootstrap)
     try:
         _take(consumer, send, b"first")
@@ -43,7 +43,7 @@ def _measured(send: Callable[[bytes], object], bootstrap: str) -> Measurement:
 
 
 def _consumer(bootstrap: str) -> Any:
-    """A consumer at the end of the topic's only partition."""
+    """Return a consumer at the end of the topic's only partition."""
     kafka = load("confluent_kafka", "confluent-kafka")
     consumer = kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "any", "fetch.wait.max.ms": 5000})
     place = kafka.TopicPartition(TOPIC, 0)
@@ -53,7 +53,7 @@ def _consumer(bootstrap: str) -> Any:
 
 
 def _take(consumer: Any, send: Callable[[bytes], object], value: bytes) -> int:
-    """Nanoseconds from the send of a record to its coming."""
+    """Return the nanoseconds from the send of a record to its arrival."""
     started_ns = time.perf_counter_ns()
     send(value)
     message = consumer.poll(DEADLINE_S)
@@ -80,7 +80,7 @@ def _through(start: Starter) -> Measurement:
 
 @cache
 def _reading_server() -> tuple[str, str]:
-    """A log, and the address of a server that reads it; both live as long as this process."""
+    """Return a log, and the address of a server that reads it, for the lifetime of this process."""
     folder = tempfile.mkdtemp(prefix="shmaccum-bench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "shmaccum", "topics", "create", folder, TOPIC, "-n", "1"], check=True)
@@ -104,7 +104,7 @@ def _beside() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Ours in both forms, and Kafka."""
+    """Return shmaccum in both forms, and Kafka."""
     return [
         Contender(OURS, lambda: _through(served_log)),
         Contender(BESIDE, _beside),

@@ -58,7 +58,7 @@ def _kafka() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Ours and Kafka, one after the other."""
+    """Return shmaccum and Kafka."""
     return [Contender(OURS, _serve), Contender(PEER, _kafka, version=kafka_version)]
 
 

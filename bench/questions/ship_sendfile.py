@@ -40,7 +40,7 @@ def _partition_count(batch_size: int) -> int:
 
 @cache
 def _log(batch_size: int) -> tempfile.TemporaryDirectory[str]:
-    """A log of full batches, in as many partitions as a request has batches."""
+    """Create a log of full batches with as many partitions as a request has batches."""
     folder = lasting_folder()
     records = memoryview(os.urandom(batch_size - HEADER_SIZE))
     partition_count = _partition_count(batch_size)
@@ -128,7 +128,7 @@ def _peer(size: str) -> str:
 
 
 def contenders() -> list[Contender]:
-    """The shipper and its peer, for each size."""
+    """Return the shipper and its peer for each size."""
     found = []
     for name, batch_size in SIZES.items():
         found += [

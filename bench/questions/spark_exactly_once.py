@@ -25,7 +25,7 @@ def _clean() -> None:
 
 
 def _write(word: str, **options: str) -> Callable[[], Measurement]:
-    """Into a directory of its own; the files of former runs are deleted first, because they lie in memory."""
+    """Write into a new directory. Delete the files of former runs first, because they are in memory."""
 
     def run() -> Measurement:
         from bench.parts.spark_session import rows
@@ -42,7 +42,7 @@ def _write(word: str, **options: str) -> Callable[[], Measurement]:
 
 
 def contenders() -> list[Contender]:
-    """Both guarantees of the sink."""
+    """Return both guarantees of the sink."""
     atexit.register(_clean)
     return [
         Contender(OURS, _write("staged", deliveryGuarantee="exactly_once")),

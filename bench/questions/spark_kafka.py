@@ -29,7 +29,7 @@ from shmaccum.arena import Arena
 
 ROW_COUNT = 2_000_000
 PEER_ROW_COUNT = 700_000
-"""The peer handles every row in Python, and takes as long for fewer of them."""
+"""The peer handles every row in Python, so it needs the same time for fewer rows."""
 LARGE = {"batchSize": "128KiB"}
 OURS, PEER = "sink, kafka:", "foreachPartition, confluent-kafka"
 OURS_LARGE = "sink, kafka:, batches of 128 KiB"
@@ -42,10 +42,10 @@ POLL_EVERY = 1000
 
 @cache
 def _bootstrap() -> str:
-    """A broker with a topic; host and port.
+    """Start a broker with a topic, and return HOST:PORT.
 
     Raises:
-        UnavailableError: Kafka cannot be had here.
+        UnavailableError: Kafka is not available.
     """
     cluster().create_topic(TOPIC, PARTITION_COUNT)
     return str(cluster().bootstrap)
@@ -73,7 +73,7 @@ def _exactly_once(**options: str) -> Callable[[], Measurement]:
         from bench.parts.spark_session import rows
 
         staging = f"{TMPFS}/{NAME}-staging"
-        shutil.rmtree(staging, ignore_errors=True)  # the files of a former run lie in memory
+        shutil.rmtree(staging, ignore_errors=True)  # the files of the former run are in memory
         given = {"deliveryGuarantee": "exactly_once", "stagingPath": staging, "sink": f"kafka:{_bootstrap()}"}
         writer = rows(ROW_COUNT).write.format("shmaccum").mode("append").options(topic=TOPIC, **given)
         return _measured(writer.options(**options).save)
@@ -88,7 +88,7 @@ def _clean() -> None:
 
 
 def _partition_writer(config: dict[str, Any]) -> Callable[[Iterable[Any]], None]:
-    """The work of a task without shmaccum."""
+    """Return the work of a task without shmaccum."""
 
     def write(rows: Iterable[Any]) -> None:
         from confluent_kafka import Producer
@@ -106,7 +106,7 @@ def _partition_writer(config: dict[str, Any]) -> Callable[[Iterable[Any]], None]
 
 
 def _is_queued(producer: Any, row: Any) -> bool:
-    """False: the producer's queue is full."""
+    """Return False if the producer's queue is full."""
     try:
         producer.produce(TOPIC, bytes(row.value), row.key)
     except BufferError:
@@ -138,7 +138,7 @@ def _version() -> str:
 
 
 def contenders() -> list[Contender]:
-    """Ours with both guarantees, and theirs with Kafka's batch size and their own."""
+    """Return shmaccum with both guarantees, and the peer with Kafka's batch size and its own."""
     atexit.register(_clean)
     return [
         Contender(OURS, _arena_run(NAME)),

@@ -18,7 +18,7 @@ OURS, PEER = "sink, null:", "a writer that drops the batches"
 
 TIMES = 5
 WRITTEN_COUNT = ROW_COUNT * TIMES
-"""A job of a second would be one of its sender's start."""
+"""A short job would measure the start of its sender."""
 NAME = new_name()
 THROUGH = {"topic": "flights", "bufferMemory": "64MiB", "batchSize": "64KiB", "idleExitMs": "2s"}
 
@@ -42,7 +42,7 @@ def _write(format_: str, **options: str) -> Callable[[], Measurement]:
 
 
 def contenders() -> list[Contender]:
-    """The sink in front of nothing and of a log, and the peer."""
+    """Return the sink with null: and with a log, and the peer."""
     atexit.register(_clean)
     log = f"log:{TMPFS}/{NAME}"
     return [

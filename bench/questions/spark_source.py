@@ -19,12 +19,12 @@ from shmaccum.log.files import LogDirectory
 
 OURS, PEER = "source", "a source that gives prebuilt batches"
 COPIES = f"{PEER}, copied"
-"""The floor: nothing is read or decoded, but every batch is in memory of its own."""
+"""The floor: nothing is read or decoded, but every batch has its own memory."""
 
 READ_COUNT = 5 * ROW_COUNT
-"""A job of a second would be one of its planning."""
+"""A short job would measure its planning."""
 RECORDS_PER_BATCH = 125
-"""14 KB: the size that Kafka's default batch.size gives."""
+"""14 KB, which results from Kafka's default batch.size."""
 RECORDS_PER_LARGE_BATCH = 500
 APPENDED_AT_ONCE = 12_500
 TIMESTAMP_MS = 1_700_000_000_000
@@ -40,7 +40,7 @@ def _batch(record_count: int) -> FullBatch:
 
 @cache
 def _folder(records_per_batch: int) -> tempfile.TemporaryDirectory[str]:
-    """A log that is gone with the process."""
+    """Create a log that is removed at the end of the process."""
     folder = lasting_folder()
     with LogDirectory(folder.name, LogSinkOptions(partitions=TASK_COUNT)) as directory:
         directory.create_topic("flights")
@@ -75,7 +75,7 @@ def _prebuilt(**options: str) -> Any:
 
 
 def contenders() -> list[Contender]:
-    """The source, the peer, and the steps between them."""
+    """Return the source, the peer, and the steps between them."""
     return [
         Contender(OURS, _read(lambda: _source(RECORDS_PER_BATCH))),
         Contender(f"{OURS}, batches of 57 KB", _read(lambda: _source(RECORDS_PER_LARGE_BATCH))),

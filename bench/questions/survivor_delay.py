@@ -32,7 +32,7 @@ BEFORE_S, AFTER_S = 0.05, 0.2
 
 Put = Callable[[], object]
 Place = Callable[[], AbstractContextManager[Callable[[], Put]]]
-"""Something that is shared, as what makes a process's way to put one record into it."""
+"""A context manager of a shared object, which yields a function that opens a put in a process."""
 
 
 def _put_for_ever(make_put: Callable[[], Put]) -> None:
@@ -42,7 +42,7 @@ def _put_for_ever(make_put: Callable[[], Put]) -> None:
 
 
 def _longest_put(make_put: Callable[[], Put], ready: Connection) -> None:
-    """Puts until told to stop; answers how long the longest put took, in nanoseconds."""
+    """Put until a message arrives, and send the nanoseconds of the longest put."""
     put = make_put()
     put()
     ready.send("ready")
@@ -58,7 +58,7 @@ def _longest_put(make_put: Callable[[], Put], ready: Connection) -> None:
 
 
 def _death(make_put: Callable[[], Put], rng: random.Random) -> float | None:
-    """Seconds of the survivor's longest put; None: it never came back."""
+    """Return the seconds of the survivor's longest put, or None if it did not return."""
     mine, theirs = multiprocessing.Pipe()
     victim, survivor = forked(_put_for_ever, [(make_put,)])[0], forked(_longest_put, [(make_put, theirs)])[0]
     try:
@@ -122,7 +122,7 @@ def _take_for_ever(queue: Any) -> None:
 
 
 def contenders() -> list[Contender]:
-    """Ours, and the standard library's queue without its feeder thread, which would hide the delay from who puts."""
+    """Return shmaccum, and the standard library's queue without its feeder thread, which would hide the delay."""
     return [Contender(OURS, _run(_arena)), Contender(PEER, _run(_queue))]
 
 

@@ -30,7 +30,7 @@ from shmaccum.producer import Producer
 PEER = "one process: write 100 bytes, fdatasync"
 TOGETHER = "8 processes, 100 sends synced_together"
 PROCESS_COUNT = 8
-SECONDS = 0.4  # nobody drains: all records of this time have to fit into the arena
+SECONDS = 0.4  # no process drains: all records of this time must fit into the arena
 BEGIN_S = 0.3
 TOGETHER_COUNT = 100
 FILE_SIZE = 16 << 20
@@ -56,7 +56,7 @@ def _send_many(producer: Producer) -> int:
 
 
 def _repeat(producer: Producer, step: Step, begin_s: float, counts: list[int]) -> None:
-    """From `begin_s` on; a thread's work."""
+    """Run the work of a thread from `begin_s` on."""
     time.sleep(max(begin_s - time.monotonic(), 0))
     count = 0
     while time.monotonic() < begin_s + SECONDS:
@@ -65,7 +65,7 @@ def _repeat(producer: Producer, step: Step, begin_s: float, counts: list[int]) -
 
 
 def _work(path: Path, step: Step, thread_count: int, begin_s: float, results: SimpleQueue[int]) -> None:
-    """A process's work."""
+    """Run the work of a process."""
     counts: list[int] = []
     producer = Producer(path, close_timeout_ms=0)
     arguments = (producer, step, begin_s, counts)
@@ -101,7 +101,7 @@ def _measured(path: Path, step: Step, thread_count: int) -> int:
 
 
 def _one_by_one() -> Measurement:
-    """A file that has its size already: the least that a sync costs."""
+    """Write to a file that has its size already: the floor of a sync."""
     with _folder() as folder, (folder / "file").open("wb", buffering=0) as file:
         descriptor, count = file.fileno(), 0
         os.posix_fallocate(descriptor, 0, FILE_SIZE)
@@ -129,7 +129,7 @@ def _create(path: Path) -> Arena:
 
 
 def contenders() -> list[Contender]:
-    """From one record under way per process to a hundred."""
+    """Return contenders with one to a hundred records in flight per process."""
     return [
         Contender("8 processes, send", _synced(_send)),
         Contender("8 processes of 8 threads, send", _synced(_send, thread_count=8)),

@@ -52,7 +52,7 @@ TIMEOUT_S = 60.0
 _open = contextlib.ExitStack()
 _numbers = itertools.count()
 Transact = Callable[[], None]
-"""One transaction, from its begin to its commit."""
+"""A function that runs a transaction from its begin to its commit."""
 
 
 def _timed(transact: Transact) -> Measurement:
@@ -63,11 +63,11 @@ def _timed(transact: Transact) -> Measurement:
     return {"s_per_transaction": (time.perf_counter() - started_s) / ROUNDS}
 
 
-# --- ours
+# --- shmaccum
 
 
 def _work(arena_name: str, pipe: Connection) -> None:
-    """A worker: sends its records when it is told, and says so."""
+    """Run a worker that sends its records after each message, and reports."""
     with Producer(arena_name, linger_ms=LINGER_MS) as producer:
         pipe.send(True)
         while pipe.recv():
@@ -95,7 +95,7 @@ def _workers(arena_name: str) -> Iterator[list[Connection]]:
 
 @cache
 def _coordinator(sink: str, batch_size: int) -> tuple[Producer, list[Connection]]:
-    """A coordinator and its workers, for this process's lifetime."""
+    """Start a coordinator and its workers for the lifetime of this process."""
     transactional_id = f"bench-{next(_numbers)}"
     arena = _open.enter_context(
         temporary_arena(topics={TOPIC: 1}, transactional_id=transactional_id, batch_size=batch_size)
@@ -142,12 +142,12 @@ def _log() -> str:
     return f"log:{folder}"
 
 
-# --- theirs
+# --- confluent-kafka
 
 
 @cache
 def _client(address: str, batch_size: int) -> Any:
-    """A transactional producer, for this process's lifetime."""
+    """Return a transactional producer for the lifetime of this process."""
     confluent_kafka = load("confluent_kafka", "confluent-kafka")
     options = {"bootstrap.servers": address, "linger.ms": LINGER_MS, "batch.size": batch_size}
     client = confluent_kafka.Producer({**options, "transactional.id": f"bench-{next(_numbers)}"})
@@ -191,7 +191,7 @@ def _version() -> str:
 
 
 def contenders() -> list[Contender]:
-    """Ours and theirs, each with all records, with one and with none."""
+    """Return both sides with all records, with one and with none."""
     atexit.register(_open.close)
     all_records = WORKER_COUNT * RECORD_COUNT
     return [

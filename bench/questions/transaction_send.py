@@ -38,7 +38,7 @@ def _inside(*, is_joining: bool) -> Callable[[], Measurement]:
 
 
 def contenders() -> list[Contender]:
-    """The same sends to three arenas."""
+    """Return the same sends to three arenas."""
     return [
         Contender(PLAIN, _plain, guarantees=GUARANTEES),
         Contender(INSIDE, _inside(is_joining=False), guarantees=GUARANTEES),

@@ -34,10 +34,10 @@ import org.openjdk.jmh.annotations.TearDown;
 import org.openjdk.jmh.infra.IterationParams;
 
 /**
- * What KafkaProducer.send does once it knows the partition: RecordAccumulator.append, and a wake-up of the sender when
- * a batch is full or new; with Kafka's defaults (batches of 16 KiB in 32 MiB, linger 5 ms, no compression). The thread
- * beside drains, which closes batches and sums them, completes them and gives their buffers back, as Kafka's Sender
- * does with a broker that answers at once.
+ * The work of KafkaProducer.send after it has found the partition: RecordAccumulator.append, and a wake-up of the
+ * sender if a batch is full or new; with Kafka's defaults (batches of 16 KiB in 32 MiB, linger 5 ms, no compression).
+ * The other thread drains, which closes batches and computes checksums, completes them and frees their buffers, as Kafka's Sender
+ * does with a broker that responds at once.
  */
 @State(Scope.Benchmark)
 @Fork(value = 1, jvmArgsAppend = {"-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"})

@@ -24,7 +24,7 @@ import org.openjdk.jmh.infra.IterationParams;
 
 /**
  * Aeron IPC as in its own sample EmbeddedIpcThroughput: the media driver in this JVM, offers of 100 bytes into a log
- * buffer in /dev/shm, bounds checks off, an exclusive publication where there is one thread. The thread beside polls.
+ * buffer in /dev/shm, bounds checks off, an exclusive publication if there is one thread. The other thread polls.
  */
 @State(Scope.Benchmark)
 @Fork(
@@ -39,7 +39,7 @@ import org.openjdk.jmh.infra.IterationParams;
 public class AeronOffer {
     private static final int STREAM = 1001;
     private static final int FRAGMENT_COUNT_MAX = 256;
-    private static final Duration STANDSTILL = Duration.ofHours(1); // the JVM is stopped while others are measured
+    private static final Duration STANDSTILL = Duration.ofHours(1); // the JVM is stopped during rounds of others
 
     private final UnsafeBuffer value = new UnsafeBuffer(new byte[Bytes.VALUE_SIZE]);
     private long sum;
@@ -67,7 +67,7 @@ public class AeronOffer {
         while (!publication.isConnected() || !subscription.isConnected()) {
             Thread.yield();
         }
-        IoUtil.delete(directory, true); // everything is mapped: without a name nothing stays, whoever is killed
+        IoUtil.delete(directory, true); // all is mapped, so without names nothing remains after a kill
     }
 
     @Setup(Level.Iteration)

@@ -4,13 +4,13 @@ package shmaccum.bench;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.LongSupplier;
 
-/** A thread that takes what the benchmark's threads bring, for as long as an iteration lasts: it idles in none between. */
+/** A thread that consumes the records of the benchmark's threads during an iteration, and sleeps between iterations. */
 final class Beside {
     private final LongSupplier turn;
     private volatile boolean isWanted;
     private volatile Thread thread;
 
-    /** @param turn takes what is there and answers for how many ns nothing will be, unless `wake` is called. */
+    /** @param turn consumes all records and returns for how many ns there will be none, unless `wake` is called. */
     Beside(LongSupplier turn) {
         this.turn = turn;
     }

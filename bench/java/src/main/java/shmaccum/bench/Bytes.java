@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package shmaccum.bench;
 
-/** What is sent. */
+/** The value of each record. */
 final class Bytes {
     static final int VALUE_SIZE = 100;
 

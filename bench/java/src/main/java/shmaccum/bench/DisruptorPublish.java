@@ -17,15 +17,15 @@ import org.openjdk.jmh.infra.BenchmarkParams;
 import org.openjdk.jmh.infra.IterationParams;
 
 /**
- * 100 bytes are copied into an entry of a ring of 64 Ki entries (what the library's own throughput tests use, with the
- * same wait strategy), and looked at by the thread beside. Threads of one process; nothing is encoded or summed.
+ * 100 bytes are copied into an entry of a ring buffer of 64 Ki entries (as in the library's throughput tests, with
+ * the same wait strategy), and read by the other thread of the process. Nothing is encoded, and there is no checksum.
  */
 @State(Scope.Benchmark)
 @Fork(value = 1, jvmArgsAppend = {"-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"})
 public class DisruptorPublish {
     private static final int RING_SIZE = 64 * 1024;
 
-    /** An entry of the ring. */
+    /** An entry of the ring buffer. */
     static final class Entry {
         final byte[] bytes = new byte[Bytes.VALUE_SIZE];
     }

@@ -9,22 +9,22 @@ import org.openjdk.jmh.infra.IterationParams;
 import org.openjdk.jmh.runner.IterationType;
 
 /**
- * Holds each measured iteration until whoever measures asks for it with a byte, so that the rounds of a JVM and those
- * of all other contenders take turns. Warm-up is not held.
+ * Blocks each measured iteration until the harness sends a byte, so that a JVM and all other contenders run in turn.
+ * The warm-up is not blocked.
  */
 final class Gate {
     private static InputStream requests;
 
     private Gate() {}
 
-    /** What the names of all that the question makes in shared memory begin with (bench/harness/belongings.py). */
+    /** The prefix of the names of the question in shared memory (bench/harness/belongings.py). */
     static String mark() {
         return System.getenv().getOrDefault("SHMACCUM_BENCH_MARK", "shmaccum-bench");
     }
 
     static void pass(IterationParams iteration) {
         if (iteration.getType() == IterationType.MEASUREMENT && read() < 0) {
-            System.exit(0); // nobody asks any more
+            System.exit(0); // the harness has closed the gate
         }
     }
 
