@@ -11,13 +11,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.harness.asking import Allowed, allowed, answer_apart, find_question, question_names
 from bench.harness.drift import drift
 from bench.harness.form import VARIABLE
 from bench.harness.machine import machine
 from bench.harness.measuring import note
 from bench.harness.plots import plot
 from bench.harness.results import Answer, lines, load
+from bench.harness.runner import Allowed, allowed, answer_apart, find_question, question_names
 from bench.harness.table import render
 from setup import ROOT
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from bench.harness.hold import Hold
 from bench.harness.question import Contender, Guarantees, Measurement, UnavailableError
+from bench.harness.stopped_processes import StoppedProcesses
 from setup import ROOT
 
 PROJECT = ROOT / "bench" / "java"
@@ -123,7 +123,7 @@ class Jmh:
         self._lines: Lines | None = None
         self._gate = -1
         self._vm = ""
-        self.hold = Hold()
+        self.stopped = StoppedProcesses()
 
     def run(self) -> Measurement:
         """Run an iteration of half a second."""
@@ -147,7 +147,7 @@ class Jmh:
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
-        self.hold.add(self._process.pid)
+        self.stopped.add(self._process.pid)
         assert self._process.stdout is not None
         self._lines = Lines(self._process.stdout.fileno())
 
@@ -171,7 +171,7 @@ class Jmh:
         """Close the gate, at which the JVM exits, and remove what it leaves."""
         os.close(self._gate)
         if self._process is not None:
-            with self.hold.lifted(), contextlib.suppress(subprocess.TimeoutExpired):
+            with self.stopped.running(), contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_TIMEOUT_S)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -188,7 +188,7 @@ def contenders(
         jmh = Jmh(benchmark, thread_count)
         version = f"{product} {pom_version(product.lower())}"
         return Contender(
-            name, jmh.run, version=lambda: f"{version}, {jmh.version()}", guarantees=guarantees, hold=jmh.hold
+            name, jmh.run, version=lambda: f"{version}, {jmh.version()}", guarantees=guarantees, stopped=jmh.stopped
         )
 
     return lambda: [one(name, thread_count) for name, thread_count in names.items()]

@@ -107,5 +107,5 @@ def _round(contenders: Sequence[Contender], series: Sequence[Series], number: in
 
 def _run(contender: Contender) -> Measurement:
     """Run a contender while the processes of all others are stopped."""
-    with contender.hold.lifted():
+    with contender.stopped.running():
         return contender.run()

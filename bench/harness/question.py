@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bench.harness.hold import Hold
+from bench.harness.stopped_processes import StoppedProcesses
 
 Measurement = dict[str, float]
 """Figures by name, in base units (seconds, bytes, records per second), or in the unit that the name states."""
@@ -53,7 +53,7 @@ class Contender:
 
     `run` does the work once, in 0.2 to 3 seconds, and returns figures by name; the table has a dash for a missing one.
     `peer` names the contender to compare with, if that is not the peer of the question. `version` is called after the
-    warm-up. `guarantees` is None if the work has none. `hold` has the processes to stop between rounds.
+    warm-up. `guarantees` is None if the work has none. `stopped` has the processes to stop between rounds.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Contender:
     peer: str = ""
     version: Callable[[], str] | None = None
     guarantees: Guarantees | None = None
-    hold: Hold = field(default_factory=Hold)
+    stopped: StoppedProcesses = field(default_factory=StoppedProcesses)
 
 
 @dataclass(frozen=True)

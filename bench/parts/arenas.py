@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 from bench.harness.question import Guarantees
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult

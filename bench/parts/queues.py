@@ -16,8 +16,8 @@ from bench.harness.pacing import age_ns, send_paced
 from bench.harness.percentiles import percentiles
 from bench.harness.question import Contender, Guarantees, Measurement
 from bench.harness.stopwatch import Stopwatch
+from bench.parts.receiving import PRODUCER_COUNT, forked, taken
 from bench.parts.sending import VALUE, per_record
-from bench.parts.taking import PRODUCER_COUNT, forked, taken
 
 Send = Callable[[bytes], object]
 SendMany = Callable[[list[bytes]], object]

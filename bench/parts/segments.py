@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 
 TMPFS = "/dev/shm"
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 from bench.harness.packages import installed_version, load
 from bench.harness.question import Guarantees
 from bench.parts.queues import Product, Queue, Send, SendMany, Take

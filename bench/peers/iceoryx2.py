@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 from bench.harness.packages import installed_version, load
 from bench.harness.question import Guarantees
 from bench.parts.queues import Product, Queue, Send, Take

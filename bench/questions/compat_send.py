@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 from bench.harness.packages import installed_version, load
 from bench.harness.question import Contender, Figure, Goal, Guarantees, Measurement, Question
 from bench.harness.stopwatch import Stopwatch

@@ -14,8 +14,8 @@ from bench.harness.pacing import GAP_S, RECORD_COUNT, age_ns, send_paced
 from bench.harness.percentiles import FIGURES, percentiles
 from bench.harness.question import Contender, Goal, Measurement, Question
 from bench.parts.arenas import GUARANTEES, TOPIC, temporary_arena
+from bench.parts.receiving import forked
 from bench.parts.segments import tmpfs_folder
-from bench.parts.taking import forked
 from shmaccum.log.consumer import Consumer
 from shmaccum.log.files import LogDirectory
 from shmaccum.producer import Producer

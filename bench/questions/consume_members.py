@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.harness.stopwatch import Stopwatch
+from bench.parts.receiving import forked
 from bench.parts.segments import tmpfs_folder
-from bench.parts.taking import forked
 from shmaccum.config import LogSinkOptions
 from shmaccum.log.consumer import Consumer
 from shmaccum.log.files import LogDirectory

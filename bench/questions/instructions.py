@@ -44,7 +44,7 @@ def _core(contender: str, *arguments: str) -> Callable[[], Measurement]:
 CREATE = """
 import os
 from shmaccum import Arena, Producer
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 name = new_name()
 """
 

@@ -17,8 +17,8 @@ from bench.harness.percentiles import FIGURES, percentiles
 from bench.harness.question import Contender, Goal, Measurement, Question
 from bench.parts.arenas import TOPIC, temporary_arena
 from bench.parts.mock_cluster import mock_cluster
+from bench.parts.receiving import forked
 from bench.parts.sending import VALUE
-from bench.parts.taking import forked
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 

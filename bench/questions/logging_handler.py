@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 from bench.harness.packages import installed_version, load
 from bench.harness.question import Contender, Figure, Goal, Guarantees, Measurement, Question
 from bench.harness.stopwatch import Stopwatch

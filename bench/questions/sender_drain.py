@@ -14,7 +14,7 @@ from collections.abc import Callable
 from bench import peers
 from bench.harness.question import Contender, Goal, Measurement, Question
 from bench.parts.arenas import GUARANTEES, TOPIC, temporary_arena
-from bench.parts.taking import FIGURES, PRODUCER_COUNT, VALUE, Take, forked, taken
+from bench.parts.receiving import FIGURES, PRODUCER_COUNT, VALUE, Take, forked, taken
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sender.sinks.null import NullSink

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.harness.rows import TASK_COUNT, VALUE_SIZE
 from bench.parts.apache_kafka import PARTITION_COUNT, cluster

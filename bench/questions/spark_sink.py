@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.harness.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
 from bench.parts.segments import TMPFS

@@ -21,8 +21,8 @@ from typing import Any
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.parts.arenas import TOPIC, drained_arena
+from bench.parts.receiving import forked
 from bench.parts.sending import VALUE
-from bench.parts.taking import forked
 from shmaccum.producer import Producer
 
 OURS, PEER = "Producer.send, one partition", "multiprocessing.SimpleQueue"

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
-from bench.harness.belongings import new_name
+from bench.harness.cleanup import new_name
 from bench.harness.native import BUILD
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
 from bench.parts.arenas import PARTITION_COUNT, TOPIC
-from bench.parts.taking import VALUE, forked
+from bench.parts.receiving import VALUE, forked
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.producer import Producer

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench.harness import asking
-from bench.harness.asking import Allowed, allowed
+from bench.harness import runner
 from bench.harness.drift import drift
 from bench.harness.machine import machine
 from bench.harness.measuring import Measured, Series, measure
 from bench.harness.plots import plot
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
 from bench.harness.results import Answer, answer, from_json, lines, load, save, to_json
+from bench.harness.runner import Allowed, allowed
 from bench.harness.table import render, spell
 from bench.harness.verdict import Interval, Verdict, interval, judge, ratios, spread
 from bench.questions.instructions import python_instructions
@@ -198,7 +198,7 @@ def test_what_is_exact_is_counted_once_and_judged_by_its_ratio() -> None:
     numbers = itertools.count(106)
     contenders = [Contender("ours", lambda: {"ns": float(next(numbers))}), Contender("peer", constant(ns=100))]
     question = Question("t", (NS,), lambda: contenders, "peer", is_exact=True)
-    answered = answer("planted", question, {}, asking._measured(question, 1, 1, None))
+    answered = answer("planted", question, {}, runner._measured(question, 1, 1, None))
     assert answered.series[0].values("ns") == [106.0]
     for found in (answered, from_json(to_json(answered))):
         compared = found.compared("ours", NS)
@@ -365,8 +365,8 @@ QUESTION = Question("t", (Figure("ns", "ns", 1.0, "lower"),), lambda: [Contender
 
 def test_a_question_is_found_and_answered(questions: Path) -> None:
     (questions / "planted_one.py").write_text(PLANTED.format(work="pass"))
-    assert asking.question_names() == ["planted_one"]
-    assert asking.answer_here("planted_one", 1.0, 9.0, None).series[0].values("ns") == [1.0, 1.0, 1.0]
+    assert runner.question_names() == ["planted_one"]
+    assert runner.answer_here("planted_one", 1.0, 9.0, None).series[0].values("ns") == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -382,10 +382,10 @@ def test_a_question_that_hangs_or_fails_is_given_up_with_all_its_children(
     children = tmp_path / "child"
     start = "import os, subprocess as s; child = s.Popen(['sleep', '1000'])"
     note = f"os.symlink(str(child.pid), {str(children)!r})"  # which is there whole or not at all
-    monkeypatch.setattr(asking, "command", lambda *_: [sys.executable, "-c", f"{start}; {note}; {code}"])
+    monkeypatch.setattr(runner, "command", lambda *_: [sys.executable, "-c", f"{start}; {note}; {code}"])
     limit_counts_from(children, monkeypatch)
     with pytest.raises(RuntimeError, match=message):
-        asking.answer_apart("planted", Allowed(1.0, 1.0, limit_s), None, tmp_path)
+        runner.answer_apart("planted", Allowed(1.0, 1.0, limit_s), None, tmp_path)
     child = int(os.readlink(children))
     while process_exists(child):
         os.sched_yield()

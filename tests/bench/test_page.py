@@ -11,10 +11,10 @@ import pytest
 
 from bench.__main__ import chosen, parse
 from bench.harness import machines, page
-from bench.harness.asking import find_question, question_names
 from bench.harness.measuring import measure
 from bench.harness.question import Contender, Figure, Goal, Question
 from bench.harness.results import RESULTS, Answer, answer, load, save
+from bench.harness.runner import find_question, question_names
 from bench.harness.table import spell
 
 ADVICE = "python -m bench.harness.page"

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.harness.hold import Hold
 from bench.harness.measuring import measure
 from bench.harness.question import Contender, Measurement
+from bench.harness.stopped_processes import StoppedProcesses
 from tests.support.processes import wait_until
 
 COUNTING_WITH_A_CHILD = "while :; do :; done & echo $!; wait"
@@ -24,7 +24,7 @@ class Poller:
     """A program and its child, started at the first round, that use a core each for as long as they live."""
 
     def __init__(self) -> None:
-        self.hold = Hold()
+        self.stopped = StoppedProcesses()
         self.processes: list[psutil.Process] = []
         self._shell: subprocess.Popen[bytes] | None = None
 
@@ -34,7 +34,7 @@ class Poller:
             self._shell = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
             assert self._shell.stdout is not None
             self.processes = [psutil.Process(self._shell.pid), psutil.Process(int(self._shell.stdout.readline()))]
-            self.hold.add(self._shell.pid)
+            self.stopped.add(self._shell.pid)
         wait_until(lambda: psutil.STATUS_STOPPED not in self.states(), "it goes on in its round")
         return {"ns": 1.0}
 
@@ -64,14 +64,16 @@ def test_who_is_held_stands_still_while_others_have_their_round(poller: Poller) 
         )
         return {"ns": 1.0}
 
-    measured = measure([Contender("polls", poller.run, hold=poller.hold), Contender("other", run)], "other", 3, 1e9)
+    measured = measure(
+        [Contender("polls", poller.run, stopped=poller.stopped), Contender("other", run)], "other", 3, 1e9
+    )
     assert [len(series.measurements) for series in measured.series] == [3, 3]
 
 
 def test_a_group_that_has_ended_is_no_error(tmp_path: Path) -> None:
     process = subprocess.Popen(["touch", str(tmp_path / "ran")], start_new_session=True)
     process.wait()
-    hold = Hold()
-    hold.add(process.pid)
-    with hold.lifted():
+    stopped = StoppedProcesses()
+    stopped.add(process.pid)
+    with stopped.running():
         assert (tmp_path / "ran").exists()

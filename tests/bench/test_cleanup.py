@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.harness import asking, belongings
-from bench.harness.asking import Allowed
+from bench.harness import cleanup, runner
+from bench.harness.runner import Allowed
 from setup import ROOT
 from tests.bench.limits import limit_counts_from
 from tests.support.processes import WATCHDOG_S, wait_until
@@ -24,7 +24,7 @@ MAKES_EVERYTHING = """
 import os, subprocess, sys, tempfile, time
 from pathlib import Path
 from bench.parts.arenas import temporary_arena
-from bench.harness.belongings import BUILD, new_name
+from bench.harness.cleanup import BUILD, new_name
 from bench.parts.segments import lasting_folder
 from shmaccum.sender import Sender
 
@@ -50,12 +50,12 @@ ASKS = """
 import signal
 import sys
 from pathlib import Path
-from bench.harness import asking
+from bench.harness import runner
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-asking.command = lambda *_: [sys.executable, "-c", {code!r}]
-asking.answer_apart("planted", asking.Allowed(1.0, 1.0, 1000.0), None, Path({folder!r}))
+runner.command = lambda *_: [sys.executable, "-c", {code!r}]
+runner.answer_apart("planted", runner.Allowed(1.0, 1.0, 1000.0), None, Path({folder!r}))
 """
 
 
@@ -80,10 +80,10 @@ def test_nothing_is_left_of_a_question_that_hangs_dies_or_fails(
 ) -> None:
     said = tmp_path / "said"
     code = MAKES_EVERYTHING.format(said=str(said), end=end)
-    monkeypatch.setattr(asking, "command", lambda *_: [sys.executable, "-c", code])
+    monkeypatch.setattr(runner, "command", lambda *_: [sys.executable, "-c", code])
     limit_counts_from(said, monkeypatch)
     with pytest.raises(RuntimeError, match=message):
-        asking.answer_apart("planted", Allowed(1.0, 1.0, limit_s), None, tmp_path)
+        runner.answer_apart("planted", Allowed(1.0, 1.0, limit_s), None, tmp_path)
     pid, *paths = said.read_text().splitlines()
     wait_until(lambda: not is_running(int(pid)), "the process in a session of its own has been killed")
     assert len(paths) == 5
@@ -109,7 +109,7 @@ def test_nothing_is_left_of_a_question_whose_asker_is_ended_by_a_signal(number: 
 def test_a_signal_that_is_ignored_ends_no_question() -> None:
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     try:
-        with belongings.marked():
+        with cleanup.marked():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -119,13 +119,13 @@ def test_a_signal_that_is_ignored_ends_no_question() -> None:
 
 @pytest.fixture
 def strangers_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix=f"{belongings.new_name()}-") as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix=f"{cleanup.new_name()}-") as folder:
         yield Path(folder)
 
 
 def test_what_others_made_stays(strangers_folder: Path) -> None:
-    with belongings.marked() as environment:
-        mine = Path(f"/dev/shm/{environment[belongings.VARIABLE]}-1")
+    with cleanup.marked() as environment:
+        mine = Path(f"/dev/shm/{environment[cleanup.VARIABLE]}-1")
         mine.touch()
     assert not mine.exists()
     assert strangers_folder.exists()
@@ -133,6 +133,6 @@ def test_what_others_made_stays(strangers_folder: Path) -> None:
 
 def test_the_processes_of_a_question_find_compiled_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    with belongings.marked() as environment:
+    with cleanup.marked() as environment:
         assert "PYTHONDONTWRITEBYTECODE" not in environment
         assert environment["PYTHONPYCACHEPREFIX"].endswith("build/pycache")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Hold:
+class StoppedProcesses:
     """The processes of a contender that live between its rounds. They run in its rounds and are stopped otherwise."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Hold:
         self._groups.append(group)
 
     @contextmanager
-    def lifted(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """Let the processes run, for a round or for their exit."""
         self._signal(signal.SIGCONT)
         try:

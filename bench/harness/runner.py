@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import bench.questions
-from bench.harness.belongings import marked
+from bench.harness.cleanup import marked
 from bench.harness.machine import machine
 from bench.harness.measuring import Measured, measure, measure_once
 from bench.harness.question import Question
@@ -72,7 +72,7 @@ def _measured(question: Question, seconds: float, seconds_max: float, repetition
 
 def command(*words: str) -> list[str]:
     """Return the command that runs `main` in a new process."""
-    return [sys.executable, "-m", "bench.harness.asking", *words]
+    return [sys.executable, "-m", "bench.harness.runner", *words]
 
 
 def answer_apart(name: str, time_allowed: Allowed, repetitions: int | None, folder: Path) -> Answer:
