@@ -58,7 +58,7 @@ class Pumping:
         self._lending = shared.lending
         self._places = shared.places
         self._metrics = shared.metrics
-        self._naps = shared.naps
+        self._short_waits = shared.short_waits
         self._doorbell = shared.doorbell
         self._on_results = shared.results_bell.ring_if_awaited
         self._linger_ns = shared.linger_ns
@@ -91,7 +91,7 @@ class Pumping:
         self._carried = frozenset(index for loan in loans for index in loan.partition_indices)
         if not loans:
             return None
-        short_wait_ns, short_wait_us = self._naps.depth
+        short_wait_ns, short_wait_us = self._short_waits.depth
         found: list[Any] = []
         try:
             self._half.pump(
@@ -159,7 +159,7 @@ class Pumping:
                 begun_count += sum(len(unanswered.wires) for unanswered in end.unanswered)
                 given_back.callback(self._sockets.give_back, loan, delivered, end)
         if pumped.batch_count:
-            self._naps.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
+            self._short_waits.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
             self._metrics.delivered(pumped, now_ns)
             self._note_recent(dict.fromkeys(rows), now_ns)
         return Carried(begun_count, left or ())

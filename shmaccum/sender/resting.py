@@ -42,7 +42,7 @@ class Rest:
         self._sink = shared.sink
         self._doorbell = shared.doorbell
         self._trouble = shared.trouble
-        self._naps = shared.naps
+        self._short_waits = shared.short_waits
         self._ready = ready
         self._lending = shared.lending
         self._settling = settling
@@ -85,11 +85,11 @@ class Rest:
         if self._ready.is_closing and self.is_idle:
             return self.poll(0)
         now_ns = self._native.now_ns()
-        wake_at_ns = self._naps.begin(now_ns, self._sink)
+        wake_at_ns = self._short_waits.begin(now_ns, self._sink)
         try:
             return self._until(wake_at_ns, now_ns)
         finally:
-            self._naps.end()
+            self._short_waits.end()
             if not self._is_dormant:
                 self._doorbell.clear()
 

@@ -13,7 +13,7 @@ from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.lending import Lending
 from shmaccum.sender.metrics import SenderMetrics
-from shmaccum.sender.naps import Naps
+from shmaccum.sender.short_waits import ShortWaits
 from shmaccum.sender.sinks.sink import Sink
 from shmaccum.sender.splitting import Splitting
 
@@ -76,7 +76,7 @@ class Shared:
         self.trouble = SinkBackoff(self.backoff, native, host.report)
         self.places = Places(native)
         self.metrics = SenderMetrics(native.now_ns(), self.places)
-        self.naps = Naps(native, self.linger_ns)
+        self.short_waits = ShortWaits(native, self.linger_ns)
         self.lending = Lending(half, native, self.places)
         self.splitting = Splitting(half, self.lending)
         self.identity = ProducerIdentity(half, host, sink, self.lending)

@@ -122,7 +122,7 @@ class Sending(Duty):
         """Deliver batches to the sink. Return their number."""
         if not wires:
             return 0
-        self.shared.naps.sent(wires, now_ns)
+        self.shared.short_waits.sent(wires, now_ns)
         self.shared.lending.lend(wires, now_ns)
         self.shared.metrics.sent(wires, now_ns)
         try:
@@ -155,7 +155,7 @@ class LogSending(Sending):
             return batches, seen_count, 0
         delivered = Delivered(*numbers)
         shared.results_bell.ring_if_awaited()
-        shared.naps.went(delivered.largest_size, delivered.linger_ns, now_ns)
+        shared.short_waits.went(delivered.largest_size, delivered.linger_ns, now_ns)
         shared.metrics.delivered(delivered, now_ns)
         shared.trouble.ask(lambda: self.logs.appended(delivered.rows), None)
         return batches, seen_count, delivered.batch_count

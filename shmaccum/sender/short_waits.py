@@ -19,8 +19,8 @@ from shmaccum.common.clock import NS_PER_MS
 from shmaccum.sender.backoff import NEVER_NS
 from shmaccum.sender.sinks.sink import Sink, WireBatch
 
-NAP_NS = NS_PER_MS
-LONG_NAP_NS = 5 * NS_PER_MS
+SHORT_WAIT_NS = NS_PER_MS
+LONG_WAIT_NS = 5 * NS_PER_MS
 """The wait while batches linger. A batch that is due earlier ends it."""
 BUSY_NS = 10 * NS_PER_MS
 FEW_SHARE = 16
@@ -29,7 +29,7 @@ it before the next round, so it wakes the sender no more often than without this
 NS_PER_US = 1_000
 
 
-class Naps:
+class ShortWaits:
     """Chooses the next wait from the batches that were sent last.
 
     Args:
@@ -42,7 +42,7 @@ class Naps:
         self._full_size = native.geometry["batch_size"] // 2
         self._few_size = native.geometry["batch_size"] // FEW_SHARE
         self._last_sent_ns = 0
-        self._nap_ns = NAP_NS
+        self._wait_ns = SHORT_WAIT_NS
         self._is_open = False
         """A producer whose batch is due before the end of the wait wakes the sender."""
 
@@ -59,18 +59,18 @@ class Naps:
             linger_ns: the shortest that a producer set; -1 if none did.
         """
         self._last_sent_ns = now_ns
-        self._nap_ns = NAP_NS if size > self._full_size else self._nap_after(linger_ns)
-        self._is_open = size < self._few_size or self._nap_ns > NAP_NS
+        self._wait_ns = SHORT_WAIT_NS if size > self._full_size else self._wait_after(linger_ns)
+        self._is_open = size < self._few_size or self._wait_ns > SHORT_WAIT_NS
 
     def spilled(self, now_ns: int) -> None:
         """Record that full batches are moved to the overflow."""
         self._last_sent_ns = now_ns
-        self._nap_ns = NAP_NS
+        self._wait_ns = SHORT_WAIT_NS
 
     @property
     def depth(self) -> tuple[int, int]:
         """The next wait in nanoseconds, and in microseconds for producers; 0 if no batch wakes the sender."""
-        return self._nap_ns, self._nap_ns // NS_PER_US if self._is_open else 0
+        return self._wait_ns, self._wait_ns // NS_PER_US if self._is_open else 0
 
     def begin(self, now_ns: int, sink: Sink) -> int:
         """Publish how the sender waits. Return the end of the short wait; NEVER_NS if it is asleep."""
@@ -88,12 +88,12 @@ class Naps:
         """Publish that the sender is awake, so no process wakes it."""
         self._native.set_sender_asleep(False)
 
-    def _nap_after(self, linger_ns: int) -> int:
+    def _wait_after(self, linger_ns: int) -> int:
         """Return the time during which no producer has to wake the sender, after batches that are far from full.
 
         If batches are sent because they have lingered, the next ones will linger, too, for the shortest of these
         times. A producer with a batch that is due earlier wakes the sender. If a producer set no linger, its batches
         have the sender's.
         """
-        shortest_ns = min(self._linger_ns, LONG_NAP_NS)
-        return max(NAP_NS, shortest_ns if linger_ns < 0 else min(shortest_ns, linger_ns))
+        shortest_ns = min(self._linger_ns, LONG_WAIT_NS)
+        return max(SHORT_WAIT_NS, shortest_ns if linger_ns < 0 else min(shortest_ns, linger_ns))
