@@ -7,7 +7,7 @@
     daemon           the program that a supervisor starts                    ─ __main__          its arguments
     sender           takes the role, works, leaves
     rounds           one round: duties, wait, acks                           ─ duties            its steps, in order
-    resting          the wait between two rounds                             ─ short_waits       its length
+    round_wait       the wait between two rounds                             ─ short_waits       its length
     lending          batches that the sink has                               ─ backoff, blame, splitting
     delivery_clock   the clock of the age of batches
     pumping          ordinary rounds to brokers, in one native call

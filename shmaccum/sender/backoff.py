@@ -75,7 +75,7 @@ class SinkBackoff:
         self.failure_count = 0
         self._until_ns = 0
 
-    def rest_ns(self, now_ns: int) -> int:
+    def pause_left_ns(self, now_ns: int) -> int:
         """Return the rest of the pause; 0 if there is none."""
         return max(self._until_ns - now_ns, 0) if self.failure_count else 0
 

@@ -32,7 +32,7 @@ from shmaccum.sender.duties.settling import Settling
 from shmaccum.sender.duties.topics import TopicPublisher
 from shmaccum.sender.lending import give_back
 from shmaccum.sender.pumping import Pumping
-from shmaccum.sender.resting import Rest
+from shmaccum.sender.round_wait import RoundWait
 from shmaccum.sender.sinks.sink import Ack, Acks, logs_of, sockets_of
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ class Rounds:
         self._topics = TopicPublisher(shared)
         self._duties = self._expiry, self._letters, self._ending, self._overflow, self._topics
         self._ready = ready = Ready(shared)
-        self._rest = Rest(shared, ready, settling, self._duties, self._maintenance)
+        self._wait = RoundWait(shared, ready, settling, self._duties, self._maintenance)
         sockets, logs = sockets_of(shared.sink), logs_of(shared.sink)
         if sockets is not None:
-            pumping, next_ns = Pumping(shared, sockets, self._overflow.holds), self._rest.next_ns
+            pumping, next_ns = Pumping(shared, sockets, self._overflow.holds), self._wait.next_ns
             self._sending: Sending = SocketSending(
                 shared, ready, settling, self._overflow, pumping, self._ending, self._maintenance, next_ns
             )
@@ -81,7 +81,7 @@ class Rounds:
         """Run one round. Return the number of batches delivered to the sink.
 
         The order is written out, without a loop over `_duties`. The overflow has two steps, a pause of the sink ends
-        the round between them, and only some of the counts affect the wait. `Rest` only asks `_duties` when they are
+        the round between them, and only some of the counts affect the wait. `RoundWait` only asks `_duties` when they are
         due.
 
         Args:
@@ -90,31 +90,31 @@ class Rounds:
         self._ready.is_closing = is_closing
         failure_count = self._trouble.failure_count
         now_ns = self._native.now_ns()
-        if self._rest.goes_on(now_ns):
-            self._settle(self._rest.until_due())
+        if self._wait.can_skip_round(now_ns):
+            self._settle(self._wait.until_due())
             return 0
         self._maintenance.run(now_ns)
         self._expiry.run(now_ns)
         self._letters.run(now_ns)
         self._ending.run(now_ns)
         spilled = self._overflow.spill(now_ns)
-        if rest_ns := self._trouble.rest_ns(now_ns):
-            self._wait_for_stop(rest_ns)
+        if pause_ns := self._trouble.pause_left_ns(now_ns):
+            self._wait_for_stop(pause_ns)
             return 0
         shipped = self._overflow.ship(now_ns)
         now_ns = self._native.now_ns() if shipped else now_ns
         self._topics.run(now_ns)
         sent = self._sending.run(now_ns)
         if spilled or shipped or sent:
-            self._rest.has_slept_long = False
-        self._settle(self._rest.poll(0) if spilled or shipped else self._rest.until_due())
+            self._wait.has_slept_long = False
+        self._settle(self._wait.poll(0) if spilled or shipped else self._wait.until_due())
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
         return shipped + sent
 
-    def _wait_for_stop(self, rest_ns: int) -> None:
+    def _wait_for_stop(self, pause_ns: int) -> None:
         """Do not call the sink. Producers wake a sender only while its sleep flag is set, which is clear here."""
-        wait_readable([self._shared.doorbell], min(rest_ns, TICK_NS) / NS_PER_S)
+        wait_readable([self._shared.doorbell], min(pause_ns, TICK_NS) / NS_PER_S)
         self._shared.doorbell.clear()
 
     def _settle(self, acks: Iterable[Ack | Acks]) -> None:
@@ -150,7 +150,7 @@ class Rounds:
     @property
     def is_idle(self) -> bool:
         """True if no batch is known, not even an open one, and no duty has work left."""
-        return self._rest.is_idle
+        return self._wait.is_idle
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics by Kafka's names, including the sink's own."""
@@ -174,7 +174,7 @@ class Rounds:
         deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
         while self._lending and (left_ns := deadline_ns - clock.monotonic_ns()) > 0:
             failure_count = self._trouble.failure_count
-            self._settle(self._rest.poll(min(left_ns, TICK_NS)))
+            self._settle(self._wait.poll(min(left_ns, TICK_NS)))
             if failure_count != self._trouble.failure_count:
                 return
 

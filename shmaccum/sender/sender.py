@@ -199,7 +199,7 @@ class Sender:
             else:
                 return
             host.show_life()
-            self._rest(FORMER_SENDER_SLICE_S)
+            self._wait(FORMER_SENDER_SLICE_S)
 
     def _open_letters(self, places: Places, host: Host) -> None:
         if self.options.dead_letter is None:
@@ -403,7 +403,7 @@ class Sender:
         is_kept = self._rounds.has_overflow or self._rounds.transaction_state != "none"
         is_over = not is_kept and self._closing.is_over()
         if not is_over and self._rounds.is_idle:
-            self._rest(CLOSING_SLICE_S)
+            self._wait(CLOSING_SLICE_S)
         return is_over
 
     def _is_idle_for_long(self) -> bool:
@@ -447,7 +447,7 @@ class Sender:
         self._is_aborted = True
         self.stop(0)
 
-    def _rest(self, timeout_s: float) -> None:
+    def _wait(self, timeout_s: float) -> None:
         """Wait for a wake-up, or until the time, in seconds, has passed."""
         assert self._doorbell is not None
         wait_readable([self._doorbell], timeout_s)

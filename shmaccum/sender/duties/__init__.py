@@ -17,6 +17,6 @@
     duty            the base class, and the objects that all duties share
 
 A duty reports when it is due, whether it was requested, and whether it has work left. From this, the sender computes
-how long it may wait (`shmaccum.sender.resting`). In a sender without a dead-letter log, an overflow or transactions,
+how long it may wait (`shmaccum.sender.round_wait`). In a sender without a dead-letter log, an overflow or transactions,
 `Duty` itself, which never has work, takes their places.
 """

@@ -30,7 +30,7 @@ class Duty:
         return NEVER_NS
 
     @property
-    def is_news(self) -> bool:
+    def is_requested(self) -> bool:
         """True if a process has requested something since it ran, so the sender must not wait."""
         return False
 

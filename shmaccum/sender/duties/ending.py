@@ -65,7 +65,7 @@ class Ending(Duty):
         self._seen: tuple[int, str, str] | None = None
 
     @property
-    def is_news(self) -> bool:
+    def is_requested(self) -> bool:
         """True if a process has changed the transaction since the last check, or `expect` was called."""
         return self._native.transaction != self._seen
 

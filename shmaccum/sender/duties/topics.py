@@ -45,11 +45,11 @@ class TopicPublisher(Duty):
         if now_ns >= self._wanted_at_ns:
             self._wanted_at_ns = now_ns + WANTED_NS
             self._ask_again(now_ns)
-        if now_ns >= self.due_ns or self.is_news:
+        if now_ns >= self.due_ns or self.is_requested:
             self._look(now_ns)
 
     @property
-    def is_news(self) -> bool:
+    def is_requested(self) -> bool:
         """True if a topic was named since the last check."""
         return self._native.registered_topic_count != self._seen_count
 

@@ -24,10 +24,10 @@ from shmaccum.sender.sinks.sink import Ack, Acks
 
 IDLE_TICK_NS = 1000 * NS_PER_MS
 """The tick after an idle second."""
-IDLE_REST_NS = 1000 * NS_PER_MS
+IDLE_WAIT_NS = 1000 * NS_PER_MS
 
 
-class Rest:
+class RoundWait:
     """Polls the sink.
 
     Args:
@@ -52,7 +52,7 @@ class Rest:
         """True after a second without any work."""
         self._is_dormant = False
 
-    def goes_on(self, now_ns: int) -> bool:
+    def can_skip_round(self, now_ns: int) -> bool:
         """True if the last round slept through and nothing has changed, so that a whole round would find nothing.
 
         A round costs more than the wake-up itself (docs/decisions/0020).
@@ -60,7 +60,7 @@ class Rest:
         was_dormant, self._is_dormant = self._is_dormant, False
         if not was_dormant or self._ready.is_closing or self._trouble.failure_count or now_ns >= self.next_ns():
             return False
-        return not self._has_batches(now_ns) and not self._is_news
+        return not self._has_batches(now_ns) and not self._is_requested
 
     def next_ns(self) -> int:
         """Return the time at which a duty is due."""
@@ -73,12 +73,12 @@ class Rest:
         return is_settled and all(duty.is_idle for duty in self._duties)
 
     @property
-    def _is_news(self) -> bool:
-        return any(duty.is_news for duty in self._duties)
+    def _is_requested(self) -> bool:
+        return any(duty.is_requested for duty in self._duties)
 
-    def poll(self, rest_ns: int) -> Sequence[Ack | Acks]:
+    def poll(self, wait_ns: int) -> Sequence[Ack | Acks]:
         """Return the acks that the sink has, or that arrive within this time."""
-        return self._trouble.ask(lambda: self._sink.poll(rest_ns / NS_PER_S, self._doorbell.fileno()), ())
+        return self._trouble.ask(lambda: self._sink.poll(wait_ns / NS_PER_S, self._doorbell.fileno()), ())
 
     def until_due(self) -> Sequence[Ack | Acks]:
         """Wait until something is due, or a process wakes the sender."""
@@ -94,7 +94,7 @@ class Rest:
                 self._doorbell.clear()
 
     def _until(self, wake_at_ns: int, now_ns: int) -> Sequence[Ack | Acks]:
-        if self._ready.partitions != self._ready.look(now_ns) or self._is_news:
+        if self._ready.partitions != self._ready.look(now_ns) or self._is_requested:
             return self.poll(0)  # D2: a batch got ready before producers could see that the sender waits
         due_ns = min(wake_at_ns, self._ready.check_at_ns, self.next_ns())
         tick_at_ns = self._maintenance.due_ns
@@ -109,12 +109,12 @@ class Rest:
         Wake-ups are the cost of an idle sender (docs/decisions/0020), so ticks are rarer after an idle second.
         """
         tick_ns = IDLE_TICK_NS if self.has_slept_long else TICK_NS
-        for _ in range(IDLE_REST_NS // tick_ns):
+        for _ in range(IDLE_WAIT_NS // tick_ns):
             acks = self.poll(tick_ns)
             if acks or self._doorbell.clear():
                 return acks
             self._half.maintain()
-            if self._has_batches(self._native.now_ns()) or self._is_news:
+            if self._has_batches(self._native.now_ns()) or self._is_requested:
                 return acks
         self.has_slept_long = self._is_dormant = True
         return ()
