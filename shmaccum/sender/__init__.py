@@ -10,7 +10,7 @@
     round_wait       the wait between two rounds                             ─ short_waits       its length
     lending          batches that the sink has                               ─ backoff, blame, splitting
     delivery_clock   the clock of the age of batches
-    pumping          ordinary rounds to brokers, in one native call
+    pump             ordinary rounds to brokers, in one native call
     host             the sender as its sink sees it
     identity         the producer id of the arena
     overflow         a log that takes batches while the sink does not work

@@ -31,7 +31,7 @@ from shmaccum.sender.duties.sending import LogSending, Ready, Sending, SocketSen
 from shmaccum.sender.duties.settling import Settling
 from shmaccum.sender.duties.topics import TopicPublisher
 from shmaccum.sender.lending import give_back
-from shmaccum.sender.pumping import Pumping
+from shmaccum.sender.pump import PumpRunner
 from shmaccum.sender.round_wait import RoundWait
 from shmaccum.sender.sinks.sink import Ack, Acks, logs_of, sockets_of
 
@@ -68,9 +68,9 @@ class Rounds:
         self._wait = RoundWait(shared, ready, settling, self._duties, self._maintenance)
         sockets, logs = sockets_of(shared.sink), logs_of(shared.sink)
         if sockets is not None:
-            pumping, next_ns = Pumping(shared, sockets, self._overflow.holds), self._wait.next_ns
+            pump, next_ns = PumpRunner(shared, sockets, self._overflow.holds), self._wait.next_ns
             self._sending: Sending = SocketSending(
-                shared, ready, settling, self._overflow, pumping, self._ending, self._maintenance, next_ns
+                shared, ready, settling, self._overflow, pump, self._ending, self._maintenance, next_ns
             )
         elif logs is not None:
             self._sending = LogSending(shared, ready, settling, self._overflow, logs)

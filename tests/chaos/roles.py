@@ -23,7 +23,7 @@ from shmaccum.observe.inspection import Inspector
 from shmaccum.observe.observation import Observer
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks import Sink, open_sink
 from shmaccum.sender.sinks.sink import Loan
 from tests.chaos.ledger import (
@@ -237,23 +237,23 @@ def _sink(places: Places) -> Sink:
         return open_sink(f"log:{places.log}", partitions=PARTITIONS, segment_bytes=SEGMENT_BYTES)
     address, path = places.address.read_text(encoding="utf-8").split()
     if path == "python":
-        Pumping.may_run = False  # type: ignore[method-assign, assignment]
+        PumpRunner.may_run = False  # type: ignore[method-assign, assignment]
     return open_sink(f"kafka:{address}", reconnect_backoff_ms=RECONNECT_MS, reconnect_backoff_max_ms=10 * RECONNECT_MS)
 
 
 def _note_pumping(ledger: Ledger) -> None:
     """The director knows from now on whether this process is in the pump."""
-    plan, take = Pumping._plan, Pumping._take
+    plan, take = PumpRunner._plan, PumpRunner._take
 
-    def note_begin(self: Pumping, loans: Sequence[Loan]) -> tuple[Any, ...]:
+    def note_begin(self: PumpRunner, loans: Sequence[Loan]) -> tuple[Any, ...]:
         ledger.words[PUMPING] = 1
         return plan(self, loans)
 
-    def note_end(self: Pumping, loans: Sequence[Loan], found: Sequence[Any]) -> Carried:
+    def note_end(self: PumpRunner, loans: Sequence[Loan], found: Sequence[Any]) -> PumpResult:
         ledger.words[PUMPING] = 0
         return take(self, loans, found)
 
-    Pumping._plan, Pumping._take = note_begin, note_end  # type: ignore[method-assign]
+    PumpRunner._plan, PumpRunner._take = note_begin, note_end  # type: ignore[method-assign]
 
 
 def _leave_when_told(stop: Callable[[], object]) -> None:

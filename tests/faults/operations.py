@@ -27,7 +27,7 @@ from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.inspection import export
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
-from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks import open_sink
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.faults.broker import BrokerProcess
@@ -569,15 +569,15 @@ class KafkaRounds(OrdinaryRounds):
     def begin(cls) -> None:
         cls.broker = BrokerProcess()
         if not cls.is_pumped:
-            Pumping.may_run = False  # type: ignore[method-assign, assignment]
-        run = Pumping.run
+            PumpRunner.may_run = False  # type: ignore[method-assign, assignment]
+        run = PumpRunner.run
 
-        def note(*arguments: Any, **options: Any) -> Carried | None:
+        def note(*arguments: Any, **options: Any) -> PumpResult | None:
             carried = run(*arguments, **options)
             cls.run_count += carried is not None and carried.batch_count > 0
             return carried
 
-        Pumping.run = note  # type: ignore[method-assign]
+        PumpRunner.run = note  # type: ignore[method-assign]
 
     @classmethod
     def end(cls) -> None:

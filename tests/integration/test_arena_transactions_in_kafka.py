@@ -27,7 +27,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.log.server import LogServer
 from shmaccum.log.server.transactional_id import TransactionState
-from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks.kafka.library.client import Client
 from shmaccum.sender.sinks.kafka.produce import VERSION_EXPLICIT
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
@@ -140,16 +140,16 @@ def test_a_consumer_of_librdkafka_gets_committed_records_alone(cluster: Cluster,
 @pytest.fixture
 def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The batches of each call of the pump that had some."""
-    run = Pumping.run
+    run = PumpRunner.run
     counts: list[int] = []
 
-    def note(self: Pumping, ready: Sequence[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+    def note(self: PumpRunner, ready: Sequence[int], due_ns: int, *, is_stuck: bool) -> PumpResult | None:
         outcome = run(self, ready, due_ns, is_stuck=is_stuck)
         if outcome is not None and outcome.batch_count:
             counts.append(outcome.batch_count)
         return outcome
 
-    monkeypatch.setattr(Pumping, "run", note)
+    monkeypatch.setattr(PumpRunner, "run", note)
     return counts
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks import open_sink
 from shmaccum.sender.sinks.sink import Loan
 from tests.kafka.broker import LOOPBACK, Cluster, held_port, running_cluster
@@ -55,7 +55,7 @@ def open_fake() -> Iterator[OpenFake]:
         yield lambda **settings: stack.enter_context(fake_cluster(**settings))
 
 
-class Calls(list[Carried]):
+class Calls(list[PumpResult]):
     """The outcome of each call of the pump; `is_running` in between."""
 
     is_running = False
@@ -70,13 +70,13 @@ class Calls(list[Carried]):
 def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """The outcomes of this test."""
     outcomes = Calls()
-    run, plan = Pumping.run, Pumping._plan
+    run, plan = PumpRunner.run, PumpRunner._plan
 
-    def note_begin(self: Pumping, loans: Sequence[Loan]) -> tuple[Any, ...]:
+    def note_begin(self: PumpRunner, loans: Sequence[Loan]) -> tuple[Any, ...]:
         outcomes.is_running = True
         return plan(self, loans)
 
-    def note(self: Pumping, ready: list[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+    def note(self: PumpRunner, ready: list[int], due_ns: int, *, is_stuck: bool) -> PumpResult | None:
         try:
             outcome = run(self, ready, due_ns, is_stuck=is_stuck)
         finally:
@@ -85,8 +85,8 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
             outcomes.append(outcome)
         return outcome
 
-    monkeypatch.setattr(Pumping, "run", note)
-    monkeypatch.setattr(Pumping, "_plan", note_begin)
+    monkeypatch.setattr(PumpRunner, "run", note)
+    monkeypatch.setattr(PumpRunner, "_plan", note_begin)
     return outcomes
 
 
@@ -95,7 +95,7 @@ def path(request: pytest.FixtureRequest, carried: Calls, monkeypatch: pytest.Mon
     """The path of the test's ordinary batches; at the end it is checked that some of them took it."""
     name: str = request.param
     if name == "python":
-        monkeypatch.setattr(Pumping, "may_run", False)
+        monkeypatch.setattr(PumpRunner, "may_run", False)
     yield name
     assert (carried.batch_count > 0) is (name == "pump")
 

@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from shmaccum.sender.__main__ import main
-from shmaccum.sender.pumping import Pumping
+from shmaccum.sender.pump import PumpRunner
 from shmaccum.sender.sinks.sink import Loan
 
 
 def note_calls(path: str) -> None:
     """From now on the file grows by a byte before each call of the pump; the bytes of many processes do not mix."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    plan = Pumping._plan
+    plan = PumpRunner._plan
 
-    def note(self: Pumping, loans: Sequence[Loan]) -> tuple[Any, ...]:
+    def note(self: PumpRunner, loans: Sequence[Loan]) -> tuple[Any, ...]:
         os.write(descriptor, b"!")
         return plan(self, loans)
 
-    Pumping._plan = note  # type: ignore[method-assign]
+    PumpRunner._plan = note  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

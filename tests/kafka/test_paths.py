@@ -19,7 +19,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender import sender as sender_module
-from shmaccum.sender.pumping import Pumping
+from shmaccum.sender.pump import PumpRunner
 from shmaccum.sender.sinks.kafka.errors import TREATMENTS, Action
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Verdict
@@ -186,7 +186,7 @@ def test_the_totals_of_the_metrics_are_the_same(
             Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena,
         ):
             if not is_pumped:
-                patch.setattr(Pumping, "may_run", False)
+                patch.setattr(PumpRunner, "may_run", False)
             case = Case(arena, open_fake(topics={TOPIC: PARTITIONS}))
             case.cluster.on_produce = Script(Reply(), Reply(19), Reply())
             case.send(b"a", b"bb", b"ccc")

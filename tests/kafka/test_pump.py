@@ -21,7 +21,7 @@ from shmaccum import Producer
 from shmaccum._native import DeliveryFuture, decode_batch
 from shmaccum.arena import Arena
 from shmaccum.sender import Sender
-from shmaccum.sender.pumping import Carried, Pumping
+from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks import open_sink
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
 from shmaccum.sender.sinks.sink import Delivered, Loan, Sink, SocketEnd
@@ -401,13 +401,13 @@ def test_a_call_ends_before_a_batch_that_it_begins_with_expires(
     arena_name: str, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spans_ns: list[int] = []
-    run = Pumping.run
+    run = PumpRunner.run
 
-    def note(self: Pumping, ready: list[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+    def note(self: PumpRunner, ready: list[int], due_ns: int, *, is_stuck: bool) -> PumpResult | None:
         spans_ns.append(due_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME))
         return run(self, ready, due_ns, is_stuck=is_stuck)
 
-    monkeypatch.setattr(Pumping, "run", note)
+    monkeypatch.setattr(PumpRunner, "run", note)
     cluster = open_fake(topics={TOPIC: PARTITIONS})
     with (
         Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,

@@ -20,7 +20,7 @@ from shmaccum.sender.duties.maintenance import Maintenance
 from shmaccum.sender.duties.overflow import NoOverflow
 from shmaccum.sender.duties.settling import Settling
 from shmaccum.sender.lending import let_go
-from shmaccum.sender.pumping import Pumping
+from shmaccum.sender.pump import PumpRunner
 from shmaccum.sender.sinks.sink import Ack, Delivered, LogEnds, Verdict, WireBatch
 
 
@@ -165,7 +165,7 @@ class LogSending(Sending):
 class SocketSending(Sending):
     """The core sends ready partitions through sockets of the sink. The others are sent as to any sink."""
 
-    pumping: Pumping
+    pump: PumpRunner
     ending: Duty
     maintenance: Maintenance
     next_ns: Callable[[], int]
@@ -178,14 +178,14 @@ class SocketSending(Sending):
         newest_expiry_ns = now_ns + self.shared.options.delivery_timeout_ms * NS_PER_MS  # a batch that is opened now
         due_ns = min(self.next_ns(), newest_expiry_ns, self.maintenance.ends_pump_ns)
         is_stuck = self._is_stuck or not self.overflow.is_idle
-        carried = self.shared.trouble.ask(lambda: self.pumping.run(ready, due_ns, is_stuck=is_stuck), None)
+        carried = self.shared.trouble.ask(lambda: self.pump.run(ready, due_ns, is_stuck=is_stuck), None)
         if carried is None:
             return super()._send(ready, now_ns)
         if carried.batch_count:
             self.ending.expect()
         now_ns = self.shared.native.now_ns()
         sent = carried.batch_count + self._deliver(self._wires(carried.left), now_ns)
-        foreign = [index for index in self._ready(now_ns) if not self.pumping.carries(index)]
+        foreign = [index for index in self._ready(now_ns) if not self.pump.carries(index)]
         foreign_sent = super()._send(foreign, now_ns) if foreign else 0
         self._is_stuck = bool(foreign) and not foreign_sent
         return sent + foreign_sent
@@ -197,4 +197,4 @@ class SocketSending(Sending):
         """
         is_whole = not self.shared.splitting.partitions_due()
         is_timed = not self.shared.native.has_manual_clock
-        return self.pumping.may_run and is_whole and is_timed and not self.ready.is_closing
+        return self.pump.may_run and is_whole and is_timed and not self.ready.is_closing

@@ -33,7 +33,7 @@ STUCK_NS = 100 * NS_PER_MS
 """Replaces `FOREIGN_NS` if the sink could not take such a partition in the round before."""
 
 
-class Carried(NamedTuple):
+class PumpResult(NamedTuple):
     """The result of a run."""
 
     batch_count: int
@@ -42,7 +42,7 @@ class Carried(NamedTuple):
     """Batches that were drained and are not ordinary."""
 
 
-class Pumping:
+class PumpRunner:
     """Runs the pump on sockets of the sink.
 
     Args:
@@ -78,7 +78,7 @@ class Pumping:
         """True if the last run carried the partition."""
         return partition_index in self._carried
 
-    def run(self, ready: Iterable[int], due_ns: int, *, is_stuck: bool) -> Carried | None:
+    def run(self, ready: Iterable[int], due_ns: int, *, is_stuck: bool) -> PumpResult | None:
         """Run the pump until something is due or not ordinary. Return None if the sink hands over no socket now.
 
         Args:
@@ -86,7 +86,7 @@ class Pumping:
             is_stuck: there are ready partitions that the sink cannot take.
         """
         now_ns = self._native.now_ns()
-        self._note_recent(dict.fromkeys(ready), now_ns)
+        self._record_recent(dict.fromkeys(ready), now_ns)
         loans = self._sockets.lend([index for index in self._recent if not self._holds(index)])
         self._carried = frozenset(index for loan in loans for index in loan.partition_indices)
         if not loans:
@@ -107,7 +107,7 @@ class Pumping:
             carried = self._take(loans, found)
         return carried
 
-    def _note_recent(self, partitions: dict[int, None], now_ns: int) -> None:
+    def _record_recent(self, partitions: dict[int, None], now_ns: int) -> None:
         """Record the partitions for the next plans, so that a partition that gets ready does not end the call."""
         if now_ns >= self._turn_at_ns:
             self._turn_at_ns = now_ns + TURN_NS
@@ -141,7 +141,7 @@ class Pumping:
 
     # --- what was found
 
-    def _take(self, loans: Sequence[Loan], found: Sequence[Any]) -> Carried:
+    def _take(self, loans: Sequence[Loan], found: Sequence[Any]) -> PumpResult:
         """Return every socket to the sink. Without results of the call, the sockets are returned as broken.
 
         If the sink raises for one socket, the others are still returned. Otherwise they would be reused in the middle
@@ -161,8 +161,8 @@ class Pumping:
         if pumped.batch_count:
             self._short_waits.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
             self._metrics.delivered(pumped, now_ns)
-            self._note_recent(dict.fromkeys(rows), now_ns)
-        return Carried(begun_count, left or ())
+            self._record_recent(dict.fromkeys(rows), now_ns)
+        return PumpResult(begun_count, left or ())
 
     def _end(
         self, use: tuple[Any, ...] | None, rows: Sequence[DeliveredRow], now_ns: int
