@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, final
 
 from shmaccum.sender.send_window import PartitionStream
-from shmaccum.sender.sinks.sink import Loan, SocketEnd, Sockets
+from shmaccum.sender.sinks.sink import BorrowedSocket, SocketEnd, Sockets
 from shmaccum.sender.sinks.stream_end import StreamEnd, delivered_by
 
 AnyStream = TypeVar("AnyStream", bound=PartitionStream)
@@ -34,7 +34,7 @@ class BatchLoop(Generic[AnyStream]):
 
     Args:
         sockets: of the sink.
-        loans: the sockets that it has handed over.
+        handed_over: the sockets that it has handed over.
         streams: by the number of the partition.
         take_positions: called with `ends`, and with the native call's report on the files of positions. Returns True
             if the files are intact.
@@ -49,17 +49,20 @@ class BatchLoop(Generic[AnyStream]):
     def __init__(
         self,
         sockets: Sockets,
-        loans: Sequence[Loan],
+        handed_over: Sequence[BorrowedSocket],
         streams: Mapping[int, AnyStream],
         take_positions: Callable[[Mapping[AnyStream, StreamEnd], Any], bool],
     ) -> None:
         self._sockets = sockets
         self._take_positions = take_positions
-        self._by_loan = [
-            (loan, sorted((streams[index] for index in loan.partition_indices), key=lambda stream: stream.target))
-            for loan in loans
+        self._by_socket = [
+            (
+                borrowed,
+                sorted((streams[index] for index in borrowed.partition_indices), key=lambda stream: stream.target),
+            )
+            for borrowed in handed_over
         ]
-        self.streams = [stream for _, of_loan in self._by_loan for stream in of_loan]
+        self.streams = [stream for _, of_socket in self._by_socket for stream in of_socket]
         self.ends: dict[AnyStream, StreamEnd] = {}
         self.has_failed = False
         self.is_broken = False
@@ -72,11 +75,21 @@ class BatchLoop(Generic[AnyStream]):
             request_size_max: bytes of the batches of a request.
         """
         links = tuple(
-            (loan.socket, loan.version, loan.client_id, loan.acks, loan.requests_max, request_size_max, len(of_loan))
-            for loan, of_loan in self._by_loan
+            (
+                borrowed.socket,
+                borrowed.version,
+                borrowed.client_id,
+                borrowed.acks,
+                borrowed.requests_max,
+                request_size_max,
+                len(of_socket),
+            )
+            for borrowed, of_socket in self._by_socket
         )
         streams = tuple(
-            stream.row(loan.topic_ids.get(stream.target.topic)) for loan, of_loan in self._by_loan for stream in of_loan
+            stream.row(borrowed.topic_ids.get(stream.target.topic))
+            for borrowed, of_socket in self._by_socket
+            for stream in of_socket
         )
         found: list[tuple[Any, ...]] = []
         try:
@@ -95,10 +108,10 @@ class BatchLoop(Generic[AnyStream]):
         for stream, end in self.ends.items():
             stream.take(end)
         self.has_failed = not self._take_positions(self.ends, positions[0]) or positions[1]
-        for (loan, of_loan), use in zip(self._by_loan, uses, strict=True):
+        for (borrowed, of_socket), use in zip(self._by_socket, uses, strict=True):
             is_broken, throttle_ms, request_count, sent_size, received_size = use
-            delivered = delivered_by(self.ends[stream] for stream in of_loan)._replace(
+            delivered = delivered_by(self.ends[stream] for stream in of_socket)._replace(
                 request_count=request_count, sent_size=sent_size, received_size=received_size
             )
-            self._sockets.give_back(loan, delivered, SocketEnd(is_broken, throttle_ms))
+            self._sockets.return_socket(borrowed, delivered, SocketEnd(is_broken, throttle_ms))
             self.is_broken |= is_broken

@@ -616,9 +616,9 @@ class Overflow:
     def _run_batch_loop(self, streams: Mapping[int, Backlog], bell: int, now_ns: int) -> dict[Backlog, StreamEnd]:
         """Ship until time is up, a wake-up, or a batch that is not ordinary. Return how far each backlog came."""
         assert self._sockets is not None
-        if not (loans := self._sockets.lend(list(streams))):
+        if not (handed_over := self._sockets.hand_over(list(streams))):
             return {}
-        loop = BatchLoop(self._sockets, loans, streams, self._take_spills)
+        loop = BatchLoop(self._sockets, handed_over, streams, self._take_spills)
         native_call = functools.partial(
             self._half.run_batch_loop,
             spills=tuple(backlog.spill() for backlog in loop.streams),

@@ -21,7 +21,15 @@ from typing import Any, NamedTuple
 from shmaccum._native import Batch
 from shmaccum.common.clock import NS_PER_MS, NS_PER_S
 from shmaccum.sender.duties.duty import Shared
-from shmaccum.sender.sinks.sink import Delivered, DeliveredRow, Loan, SocketEnd, Sockets, Unanswered, WireBatch
+from shmaccum.sender.sinks.sink import (
+    BorrowedSocket,
+    Delivered,
+    DeliveredRow,
+    SocketEnd,
+    Sockets,
+    Unanswered,
+    WireBatch,
+)
 
 RUN_NS = 1000 * NS_PER_MS
 """The longest call. A stop or a request for metrics ends it earlier, and every other duty is less frequent."""
@@ -87,15 +95,15 @@ class PumpRunner:
         """
         now_ns = self._native.now_ns()
         self._record_recent(dict.fromkeys(ready), now_ns)
-        loans = self._sockets.lend([index for index in self._recent if not self._holds(index)])
-        self._carried = frozenset(index for loan in loans for index in loan.partition_indices)
-        if not loans:
+        handed_over = self._sockets.hand_over([index for index in self._recent if not self._holds(index)])
+        self._carried = frozenset(index for borrowed in handed_over for index in borrowed.partition_indices)
+        if not handed_over:
             return None
         short_wait_ns, short_wait_us = self._short_waits.depth
         found: list[Any] = []
         try:
             self._half.pump(
-                self._plan(loans),
+                self._plan(handed_over),
                 found,
                 min(due_ns, now_ns + RUN_NS),
                 now_ns + (STUCK_NS if is_stuck else FOREIGN_NS),
@@ -104,7 +112,7 @@ class PumpRunner:
                 self._metrics.largest_record(now_ns),
             )
         finally:
-            carried = self._take(loans, found)
+            carried = self._take(handed_over, found)
         return carried
 
     def _record_recent(self, partitions: dict[int, None], now_ns: int) -> None:
@@ -115,16 +123,16 @@ class PumpRunner:
         self._of_turn.update(partitions)
         self._recent.update(partitions)
 
-    def _plan(self, loans: Sequence[Loan]) -> tuple[Any, ...]:
+    def _plan(self, handed_over: Sequence[BorrowedSocket]) -> tuple[Any, ...]:
         topics: dict[str, tuple[int, bytes | None]] = {}
         places = []
-        for number, loan in enumerate(loans):
-            for index in loan.partition_indices:
+        for number, borrowed in enumerate(handed_over):
+            for index in borrowed.partition_indices:
                 topic, partition = self._places[index]
-                topic_number, _ = topics.setdefault(topic, (len(topics), loan.topic_ids.get(topic)))
+                topic_number, _ = topics.setdefault(topic, (len(topics), borrowed.topic_ids.get(topic)))
                 places.append((index, number, topic_number, partition))
         return (
-            tuple(map(self._link, loans)),
+            tuple(map(self._link, handed_over)),
             tuple((topic, topic_id) for topic, (_, topic_id) in topics.items()),
             tuple(places),
             self._linger_ns,
@@ -134,14 +142,14 @@ class PumpRunner:
             self._on_results,
         )
 
-    def _link(self, loan: Loan) -> tuple[Any, ...]:
-        limits = self._request_timeout_ms, loan.requests_max
-        head = loan.socket, loan.version, loan.client_id, loan.acks
-        return *head, *limits, loan.correlation_id, loan.transactional_id
+    def _link(self, borrowed: BorrowedSocket) -> tuple[Any, ...]:
+        limits = self._request_timeout_ms, borrowed.requests_max
+        head = borrowed.socket, borrowed.version, borrowed.client_id, borrowed.acks
+        return *head, *limits, borrowed.correlation_id, borrowed.transactional_id
 
     # --- what was found
 
-    def _take(self, loans: Sequence[Loan], found: Sequence[Any]) -> PumpResult:
+    def _take(self, handed_over: Sequence[BorrowedSocket], found: Sequence[Any]) -> PumpResult:
         """Return every socket to the sink. Without results of the call, the sockets are returned as broken.
 
         If the sink raises for one socket, the others are still returned. Otherwise they would be reused in the middle
@@ -153,11 +161,11 @@ class PumpRunner:
         rows = {row[0]: row for row in pumped.rows}
         begun_count = pumped.batch_count
         with contextlib.ExitStack() as given_back:
-            for number, loan in enumerate(loans):
-                its = [rows[index] for index in loan.partition_indices if index in rows]
+            for number, borrowed in enumerate(handed_over):
+                its = [rows[index] for index in borrowed.partition_indices if index in rows]
                 delivered, end = self._end(None if uses is None else uses[number], its, now_ns)
                 begun_count += sum(len(unanswered.wires) for unanswered in end.unanswered)
-                given_back.callback(self._sockets.give_back, loan, delivered, end)
+                given_back.callback(self._sockets.return_socket, borrowed, delivered, end)
         if pumped.batch_count:
             self._short_waits.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
             self._metrics.delivered(pumped, now_ns)

@@ -25,7 +25,7 @@ from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks import Sink, open_sink
-from shmaccum.sender.sinks.sink import Loan
+from shmaccum.sender.sinks.sink import BorrowedSocket
 from tests.chaos.ledger import (
     ACKNOWLEDGED,
     BEGUN,
@@ -245,13 +245,13 @@ def _note_pumping(ledger: Ledger) -> None:
     """The director knows from now on whether this process is in the pump."""
     plan, take = PumpRunner._plan, PumpRunner._take
 
-    def note_begin(self: PumpRunner, loans: Sequence[Loan]) -> tuple[Any, ...]:
+    def note_begin(self: PumpRunner, handed_over: Sequence[BorrowedSocket]) -> tuple[Any, ...]:
         ledger.words[PUMPING] = 1
-        return plan(self, loans)
+        return plan(self, handed_over)
 
-    def note_end(self: PumpRunner, loans: Sequence[Loan], found: Sequence[Any]) -> PumpResult:
+    def note_end(self: PumpRunner, handed_over: Sequence[BorrowedSocket], found: Sequence[Any]) -> PumpResult:
         ledger.words[PUMPING] = 0
-        return take(self, loans, found)
+        return take(self, handed_over, found)
 
     PumpRunner._plan, PumpRunner._take = note_begin, note_end  # type: ignore[method-assign]
 

@@ -32,8 +32,8 @@ from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import (
     IDENTITY_SIZE,
     Acks,
+    BorrowedSocket,
     Delivered,
-    Loan,
     SinkHost,
     SocketEnd,
     Unanswered,
@@ -97,22 +97,22 @@ class BorrowedKafkaSink(PatientKafkaSink):
     def deliver(self, batches: Sequence[WireBatch]) -> None:
         borrowed, *others = batches
         self._known.acked([borrowed.partition_index], time.monotonic())
-        loan = self._borrow(borrowed.partition_index)
-        unanswered = Unanswered(loan.correlation_id, 0.0, 0, [borrowed])
-        self.give_back(loan, Delivered(), SocketEnd(unanswered=[unanswered]))
+        borrowed = self._borrow(borrowed.partition_index)
+        unanswered = Unanswered(borrowed.correlation_id, 0.0, 0, [borrowed])
+        self.give_back(borrowed, Delivered(), SocketEnd(unanswered=[unanswered]))
         if others:
             super().deliver(others)
 
-    def _borrow(self, partition_index: int) -> Loan:
+    def _borrow(self, partition_index: int) -> BorrowedSocket:
         """Waits until nothing is in flight by the socket, which is lent then."""
-        loans: list[Loan] = []
+        handed_over: list[BorrowedSocket] = []
 
         def is_lent() -> bool:
-            loans[:] = self.lend([partition_index])
-            return bool(loans)
+            handed_over[:] = self.hand_over([partition_index])
+            return bool(handed_over)
 
         self._poll_until(is_lent)
-        return loans[0]
+        return handed_over[0]
 
 
 def _memory(_stack: ExitStack, _folder: Path) -> NewSink:
@@ -277,7 +277,7 @@ def test_a_topic_has_its_partitions(case: Case) -> None:
 
 
 def test_each_batch_is_acked_once_by_what_was_delivered(case: Case) -> None:
-    wires = case.lend(3)
+    wires = case.hand_over(3)
     acks = case.deliver(wires)
     assert {id(ack.wire) for ack in acks} == {id(wire) for wire in wires}
     assert {ack.verdict for ack in acks} == {Verdict.DELIVERED}
@@ -285,14 +285,14 @@ def test_each_batch_is_acked_once_by_what_was_delivered(case: Case) -> None:
 
 
 def test_offsets_count_records(case: Case) -> None:
-    acks = sorted(case.deliver(case.lend(3)), key=lambda ack: ack.base_offset)
+    acks = sorted(case.deliver(case.hand_over(3)), key=lambda ack: ack.base_offset)
     assert [ack.base_offset for ack in acks] == [0, 2, 4]
-    (ack,) = case.deliver(case.lend(1, partition=1))
+    (ack,) = case.deliver(case.hand_over(1, partition=1))
     assert ack.base_offset == 0
 
 
 def test_an_acked_batch_can_be_ended(case: Case) -> None:
-    wires = case.lend(2)
+    wires = case.hand_over(2)
     case.deliver(wires)
     case.end(wires)
     assert case.arena.statistics().slots["FREE"] == case.arena.geometry["slot_count"]
@@ -328,10 +328,10 @@ def test_a_batch_that_comes_again_is_recognised(case: Case, kind: str) -> None:
     producer_id = ids.new_producer_id()
     assert producer_id is not None
     case.accumulator.set_producer_id(*producer_id, case.sink.identity)
-    first = case.lend()
+    first = case.hand_over()
     (before,) = case.deliver(first)
     case.end(first)
-    wires = case.lend(2)
+    wires = case.hand_over(2)
     offsets = {ack.wire: ack.base_offset for ack in case.deliver(wires)}
     if kind in SAME_PLACE:
         case.reopen()
@@ -346,10 +346,10 @@ def test_a_gap_is_out_of_sequence(case: Case) -> None:
     producer_id = ids.new_producer_id()
     assert producer_id is not None
     case.accumulator.set_producer_id(*producer_id, case.sink.identity)
-    first = case.lend()
+    first = case.hand_over()
     case.deliver(first)
     case.end(first)
-    missing, later = case.lend(2)
+    missing, later = case.hand_over(2)
     (ack,) = case.deliver([later])
     assert ack.verdict is Verdict.OUT_OF_SEQUENCE
     (ack,) = case.deliver([missing])
@@ -357,13 +357,13 @@ def test_a_gap_is_out_of_sequence(case: Case) -> None:
 
 
 def test_the_bytes_are_a_broker_s_batch(case: Case) -> None:
-    (wire,) = case.lend()
+    (wire,) = case.hand_over()
     assert [record[3] for record in decode_batch(b"".join(wire.buffers))] == [b"first", b"second"]
     case.deliver([wire])
 
 
 def test_close_lets_go_of_what_has_no_ack(case: Case) -> None:
-    wires = case.lend(2)
+    wires = case.hand_over(2)
     case.sink.deliver(wires)
     case.sink.close(0)
     case.end(wires)
@@ -372,5 +372,5 @@ def test_close_lets_go_of_what_has_no_ack(case: Case) -> None:
 
 
 def test_metrics_are_numbers(case: Case) -> None:
-    case.deliver(case.lend())
+    case.deliver(case.hand_over())
     assert all(isinstance(value, (int, float)) for value in case.sink.metrics().values())

@@ -13,7 +13,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks import open_sink
-from shmaccum.sender.sinks.sink import Loan
+from shmaccum.sender.sinks.sink import BorrowedSocket
 from tests.kafka.broker import LOOPBACK, Cluster, held_port, running_cluster
 from tests.kafka.distribution import require
 from tests.kafka.fake_broker import FakeCluster, fake_cluster
@@ -72,9 +72,9 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
     outcomes = Calls()
     run, plan = PumpRunner.run, PumpRunner._plan
 
-    def note_begin(self: PumpRunner, loans: Sequence[Loan]) -> tuple[Any, ...]:
+    def note_begin(self: PumpRunner, handed_over: Sequence[BorrowedSocket]) -> tuple[Any, ...]:
         outcomes.is_running = True
-        return plan(self, loans)
+        return plan(self, handed_over)
 
     def note(self: PumpRunner, ready: list[int], due_ns: int, *, is_stuck: bool) -> PumpResult | None:
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from shmaccum.sender.__main__ import main
 from shmaccum.sender.pump import PumpRunner
-from shmaccum.sender.sinks.sink import Loan
+from shmaccum.sender.sinks.sink import BorrowedSocket
 
 
 def note_calls(path: str) -> None:
@@ -22,9 +22,9 @@ def note_calls(path: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     plan = PumpRunner._plan
 
-    def note(self: PumpRunner, loans: Sequence[Loan]) -> tuple[Any, ...]:
+    def note(self: PumpRunner, handed_over: Sequence[BorrowedSocket]) -> tuple[Any, ...]:
         os.write(descriptor, b"!")
-        return plan(self, loans)
+        return plan(self, handed_over)
 
     PumpRunner._plan = note  # type: ignore[method-assign]
 

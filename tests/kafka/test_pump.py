@@ -24,7 +24,7 @@ from shmaccum.sender import Sender
 from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks import open_sink
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
-from shmaccum.sender.sinks.sink import Delivered, Loan, Sink, SocketEnd
+from shmaccum.sender.sinks.sink import BorrowedSocket, Delivered, Sink, SocketEnd
 from tests.kafka.conftest import Calls, OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeBroker, FakeCluster, Reply
 from tests.support.accumulator import Accumulator
@@ -81,9 +81,9 @@ def repaid(monkeypatch: pytest.MonkeyPatch) -> list[SocketEnd]:
     ends: list[SocketEnd] = []
     give_back = KafkaSink.give_back
 
-    def note(self: KafkaSink, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
+    def note(self: KafkaSink, borrowed: BorrowedSocket, delivered: Delivered, end: SocketEnd) -> None:
         ends.append(end)
-        give_back(self, loan, delivered, end)
+        give_back(self, borrowed, delivered, end)
 
     monkeypatch.setattr(KafkaSink, "give_back", note)
     return ends
@@ -232,20 +232,20 @@ def test_every_socket_is_given_back_also_when_the_sink_raises_over_one(
     raised: list[int] = []
     give_back = KafkaSink.give_back
 
-    def raise_once(self: KafkaSink, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
-        give_back(self, loan, delivered, end)
-        given_back.append(loan.socket)
+    def raise_once(self: KafkaSink, borrowed: BorrowedSocket, delivered: Delivered, end: SocketEnd) -> None:
+        give_back(self, borrowed, delivered, end)
+        given_back.append(borrowed.socket)
         if not raised and delivered.request_count:
-            raised.append(loan.socket)
+            raised.append(borrowed.socket)
             raise RuntimeError("not today")
 
     lent: list[int] = []
     lend = KafkaSink.lend
 
-    def note(self: KafkaSink, partition_indices: Sequence[int]) -> Sequence[Loan]:
-        loans = lend(self, partition_indices)
-        lent.extend(loan.socket for loan in loans)
-        return loans
+    def note(self: KafkaSink, partition_indices: Sequence[int]) -> Sequence[BorrowedSocket]:
+        handed_over = lend(self, partition_indices)
+        lent.extend(borrowed.socket for borrowed in handed_over)
+        return handed_over
 
     monkeypatch.setattr(KafkaSink, "give_back", raise_once)
     monkeypatch.setattr(KafkaSink, "lend", note)

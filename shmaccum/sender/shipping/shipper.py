@@ -467,10 +467,10 @@ class Shipper(ClosedOnExit):
         if sockets is None or self._is_over or now_ns < self._no_loop_before_ns:
             return
         ready = {stream.index: stream for stream in self.streams if self._may_loop(stream, now_ns)}
-        if not (ready and (loans := self._guard(lambda: sockets.lend(list(ready))))):
+        if not (ready and (handed_over := self._guard(lambda: sockets.hand_over(list(ready))))):
             return
         is_alone = all(stream.is_empty or stream.index in ready for stream in self.streams)
-        loop = BatchLoop(sockets, loans, ready, self._take_positions)
+        loop = BatchLoop(sockets, handed_over, ready, self._take_positions)
         native_call = functools.partial(
             run_batch_loop,
             positions=self._file.descriptor,

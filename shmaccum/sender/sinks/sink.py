@@ -183,7 +183,7 @@ class WireBatch:
         )
 
 
-class Loan(NamedTuple):
+class BorrowedSocket(NamedTuple):
     """A plain socket to a broker, between two frames, and the partitions that the broker leads.
 
     No request is in flight on it. The borrower writes Produce requests and reads the responses, all before its next
@@ -545,7 +545,7 @@ class Sockets(abc.ABC):
     """The sender may send the batches of its arena through them."""
 
     @abc.abstractmethod
-    def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:
+    def hand_over(self, partition_indices: Sequence[int]) -> Sequence[BorrowedSocket]:
         """Hand over sockets to the leaders of those partitions that may be sent to now.
 
         A partition is omitted if it has to be sent by `plan` and `deliver`: it has no leader, its leader is busy, or
@@ -553,7 +553,7 @@ class Sockets(abc.ABC):
         """
 
     @abc.abstractmethod
-    def give_back(self, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
+    def return_socket(self, borrowed: BorrowedSocket, delivered: Delivered, end: SocketEnd) -> None:
         """Take back a socket that was handed over.
 
         Args:

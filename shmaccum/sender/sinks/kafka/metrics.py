@@ -51,7 +51,7 @@ class ProduceMetrics:
         node.request_total += 1
         node.record_total += record_count
 
-    def lent(self, node_id: int, delivered: Delivered, throttle_ms: int, now_ns: int) -> None:
+    def count_borrowed(self, node_id: int, delivered: Delivered, throttle_ms: int, now_ns: int) -> None:
         """Count the requests that a borrower sent through a socket."""
         count = delivered.request_count
         node = self._node(node_id, now_ns)

@@ -69,10 +69,10 @@ from shmaccum.sender.sinks.sink import (
     IN_FLIGHT_MAX,
     Ack,
     Acks,
+    BorrowedSocket,
     Delivered,
     Ended,
     Limits,
-    Loan,
     Peer,
     ProducerIds,
     Sink,
@@ -653,7 +653,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     # --- hand over sockets
 
-    def lend(self, partition_indices: Sequence[int]) -> Sequence[Loan]:
+    def hand_over(self, partition_indices: Sequence[int]) -> Sequence[BorrowedSocket]:
         """Hand over the socket of each leader without requests in flight, with its recently acked partitions.
 
         Partitions that the open transaction does not have yet are omitted. `plan` adds them.
@@ -669,8 +669,10 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         now_s = clock.monotonic()
         for node_id in by_node:
             self._lane(node_id).empty(now_s)
-        loans = [self._loan(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)]
-        return [loan for loan in loans if loan is not None]
+        handed_over = [
+            self._borrowed_socket(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)
+        ]
+        return [borrowed for borrowed in handed_over if borrowed is not None]
 
     def _has_added(self, partition_index: int) -> bool:
         """True if batches of the partition may be sent without a request to the coordinator."""
@@ -679,15 +681,15 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         place = TopicPartition(*self._host.topic_partition(partition_index))
         return self._transaction.protocol.may_produce(place)
 
-    def _loan(self, node_id: int, indices: Sequence[int]) -> Loan | None:
-        lent = None if self._lane(node_id).count else self._client.lend(node_id)
-        if lent is None:
+    def _borrowed_socket(self, node_id: int, indices: Sequence[int]) -> BorrowedSocket | None:
+        found = None if self._lane(node_id).count else self._client.hand_over_socket(node_id)
+        if found is None:
             return None
-        descriptor, correlation_id = lent
+        descriptor, correlation_id = found
         found = {topic: self._client.topic_id(topic) for topic, _ in map(self._host.topic_partition, indices)}
         topic_ids = {topic: topic_id.bytes for topic, topic_id in found.items() if topic_id is not None}
         has_topic_ids = len(topic_ids) == len(found)
-        return Loan(
+        return BorrowedSocket(
             node_id,
             descriptor,
             self._version_for(node_id, has_topic_ids=has_topic_ids),
@@ -700,25 +702,32 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._transactional_id,
         )
 
-    def give_back(self, loan: Loan, delivered: Delivered, end: SocketEnd) -> None:
+    def return_socket(self, borrowed: BorrowedSocket, delivered: Delivered, end: SocketEnd) -> None:
         self._produce_answer_count += delivered.request_count
         self._known.acked([row[0] for row in delivered.rows], clock.monotonic())
-        self._metrics.lent(loan.node_id, delivered, end.throttle_ms, clock.monotonic_ns())
-        self._client.give_back(loan.node_id, delivered, len(end.unanswered))
+        self._metrics.count_borrowed(borrowed.node_id, delivered, end.throttle_ms, clock.monotonic_ns())
+        self._client.take_back_socket(borrowed.node_id, delivered, len(end.unanswered))
         for unanswered in end.unanswered:
-            self._adopt(loan, unanswered)
-        self._client.go_on(loan.node_id, end)
+            self._adopt(borrowed, unanswered)
+        self._client.resume_socket(borrowed.node_id, end)
 
-    def _adopt(self, loan: Loan, unanswered: Unanswered) -> None:
+    def _adopt(self, borrowed: BorrowedSocket, unanswered: Unanswered) -> None:
         """Continue a request of the borrower, as if it had been started here."""
-        delivery = Delivery(loan.node_id, unanswered.wires, tuple(self._in_flight()))
-        topics = delivery.topics(lambda topic: uuid.UUID(bytes=loan.topic_ids[topic]) if loan.topic_ids else None)
+        delivery = Delivery(borrowed.node_id, unanswered.wires, tuple(self._in_flight()))
+        topics = delivery.topics(
+            lambda topic: uuid.UUID(bytes=borrowed.topic_ids[topic]) if borrowed.topic_ids else None
+        )
         request = ProduceRequest(
-            loan.version, loan.client_id, loan.acks, self._request_timeout_ms, topics, loan.transactional_id
+            borrowed.version,
+            borrowed.client_id,
+            borrowed.acks,
+            self._request_timeout_ms,
+            topics,
+            borrowed.transactional_id,
         )
         self._count_sent(delivery)
-        self._lane(loan.node_id).sent[delivery] = None
-        self._client.adopt(loan.node_id, delivery, request, unanswered)
+        self._lane(borrowed.node_id).sent[delivery] = None
+        self._client.adopt(borrowed.node_id, delivery, request, unanswered)
 
     # --- remove ended batches
 

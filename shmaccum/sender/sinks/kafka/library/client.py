@@ -330,13 +330,13 @@ class Client:
             conn.in_flight_requests.remove(_in_flight(sent))
             conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
 
-    def lend(self, node_id: int) -> tuple[int, int] | None:
+    def hand_over_socket(self, node_id: int) -> tuple[int, int] | None:
         """Return the socket of a ready node, and its next correlation id; None if a request is in flight."""
         conn = self._manager.connection(node_id)
         if conn.in_flight_requests or conn.parser.in_flight_requests or conn.transport.unwritten:
             return None
         last_correlation_id: int = conn.parser._correlation_id  # noqa: SLF001 - the borrower continues from it
-        return conn.transport.lend(), (last_correlation_id + 1) % CORRELATION_IDS
+        return conn.transport.hand_over(), (last_correlation_id + 1) % CORRELATION_IDS
 
     def adopt(self, node_id: int, tag: Any, request: ProduceRequest, unanswered: Unanswered) -> None:
         """Continue a Produce request that a borrower of the socket began; `poll` will return a `ResponseOutcome`."""
@@ -353,17 +353,17 @@ class Client:
         else:
             conn.transport.write(sent)
 
-    def give_back(self, node_id: int, delivered: Delivered, unanswered_count: int) -> None:
+    def take_back_socket(self, node_id: int, delivered: Delivered, unanswered_count: int) -> None:
         """Return the socket of a node to the library. Its next correlation id follows those of the borrower.
 
-        The requests without a response are adopted next, and then `go_on` is called.
+        The requests without a response are adopted next, and then `resume_socket` is called.
         """
         conn = self._manager.connection(node_id)
         begun_count = delivered.request_count + unanswered_count
         conn.parser._correlation_id = (conn.parser._correlation_id + begun_count) % CORRELATION_IDS  # noqa: SLF001
-        conn.transport.give_back(delivered)
+        conn.transport.take_back(delivered)
 
-    def go_on(self, node_id: int, end: SocketEnd) -> None:
+    def resume_socket(self, node_id: int, end: SocketEnd) -> None:
         """Process the bytes that the borrower has received, and close a broken socket.
 
         There is no connection any more if an adopted request has found the end of the socket.
@@ -371,7 +371,7 @@ class Client:
         conn = self._manager.connection(node_id)
         if conn is None:
             return
-        conn.transport.go_on(end)
+        conn.transport.resume(end)
         if end.throttle_ms:
             conn._maybe_throttle(PlainAnswer(end.throttle_ms, (), ()))  # noqa: SLF001 - as for every response
 

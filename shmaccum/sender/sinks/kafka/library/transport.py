@@ -96,12 +96,12 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         self._write_buffer.remove(sent)
         sent.withdraw()
 
-    def lend(self) -> int:
-        """Return the socket. The library does not use it before `give_back`, because it is not polled in between."""
+    def hand_over(self) -> int:
+        """Return the socket. The library does not use it before `take_back`, because it is not polled in between."""
         descriptor: int = self._sock.fileno()
         return descriptor
 
-    def give_back(self, delivered: Delivered) -> None:
+    def take_back(self, delivered: Delivered) -> None:
         """Count the borrower's requests."""
         if delivered.request_count:
             average = delivered.sent_size / delivered.request_count
@@ -113,7 +113,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         self.traffic.bytes_received += delivered.received_size
         self.last_write = self.last_read = clock.monotonic()
 
-    def go_on(self, end: SocketEnd) -> None:
+    def resume(self, end: SocketEnd) -> None:
         """Continue with a socket that the borrower has returned, or close it if it is broken."""
         if end.received:
             self._take_all(end.received)
