@@ -19,18 +19,18 @@ from __future__ import annotations
 from shmaccum._native import SenderHalf
 from shmaccum.common.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.sender.host import Host
-from shmaccum.sender.lending import Lending
+from shmaccum.sender.sink_batches import SinkBatches
 from shmaccum.sender.sinks.sink import NO_PRODUCER_ID, Sink
 
 
 class ProducerIdentity:
     """Gives the arena a producer id, and partitions new epochs."""
 
-    def __init__(self, half: SenderHalf, host: Host, sink: Sink, lending: Lending) -> None:
+    def __init__(self, half: SenderHalf, host: Host, sink: Sink, sink_batches: SinkBatches) -> None:
         self._half = half
         self._native = host.arena.native
         self._sink = sink
-        self._lending = lending
+        self._sink_batches = sink_batches
         self._ids = sink.producer_ids if host.options.enable_idempotence else None
         self._is_transactional = host.transactions is not None
         self._is_known = False
@@ -94,7 +94,7 @@ class ProducerIdentity:
         return True
 
     def _start_over_where_possible(self) -> None:
-        free = {index for index in self._waiting if not self._lending.is_lent(index)}
+        free = {index for index in self._waiting if not self._sink_batches.has_partition(index)}
         if not free or not self._next_epoch():
             return
         for partition_index in free:

@@ -78,9 +78,9 @@ from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_ru
 from shmaccum.sender.duties.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
-from shmaccum.sender.lending import Lending, let_go
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.send_window import take_delivery
+from shmaccum.sender.sink_batches import SinkBatches, release_views
 from shmaccum.sender.sinks.sink import Ack, Delivered, Sink, Verdict, WireBatch, sockets_of
 from shmaccum.sender.sinks.stream_end import StreamEnd, StreamState, delivered_by
 from shmaccum.sender.spill_file import OverflowBatch, SpillFile
@@ -136,7 +136,7 @@ class Overflow:
         self._backlogs: dict[int, Backlog] = {}
         self._unsettled: set[int] = set()
         self._clock = SpillClock(half, sink, options, self._native.geometry["slot_count"])
-        self._lent: set[int] = set()  # partitions of which the sink has batches of the arena
+        self._in_flight: set[int] = set()  # partitions of which the sink has batches of the arena
         self._is_lost = False
         self._opened_count = 1
         self._sockets = sockets_of(sink)
@@ -315,7 +315,7 @@ class Overflow:
         """The directory."""
         return self._directory.path
 
-    def lends(self, wire: WireBatch) -> bool:
+    def is_spilled(self, wire: WireBatch) -> bool:
         """True for a batch of the overflow."""
         batch: object = wire.batch
         return isinstance(batch, SpilledBatch)
@@ -383,22 +383,22 @@ class Overflow:
 
     # --- spill
 
-    def spill(self, lending: Lending, linger_ns: int, now_ns: int) -> int:
+    def spill(self, sink_batches: SinkBatches, linger_ns: int, now_ns: int) -> int:
         """Move batches of the arena to the log, if necessary. Return their number."""
-        self._lent = {wire.partition_index for wire in lending if not self.lends(wire)}
+        self._in_flight = {wire.partition_index for wire in sink_batches if not self.is_spilled(wire)}
         if now_ns < self._not_before_ns or self._is_lost:
             return 0
         self._not_before_ns = 0
         try:
-            return self._spill(lending, linger_ns, now_ns)
+            return self._spill(sink_batches, linger_ns, now_ns)
         except (OSError, LogError) as error:
             self._fail(str(error), now_ns)
             return 0
 
-    def _spill(self, lending: Lending, linger_ns: int, now_ns: int) -> int:
+    def _spill(self, sink_batches: SinkBatches, linger_ns: int, now_ns: int) -> int:
         if self._sink.peer.outage is not None:
             self._progress_ns = now_ns
-        count = self._settle_fronts(lending, now_ns) if self._unsettled else 0
+        count = self._settle_fronts(sink_batches, now_ns) if self._unsettled else 0
         need = self._clock.need(linger_ns, now_ns, holds_any=bool(self))
         if self._not_before_ns or not need.surplus:
             return count
@@ -406,24 +406,24 @@ class Overflow:
         def may_spill(index: int) -> bool:
             return index not in self._unsettled and (need.is_outage or index in need.stuck or self.holds(index))
 
-        blocked = self._spill_in_flight(lending, may_spill, now_ns)
+        blocked = self._spill_in_flight(sink_batches, may_spill, now_ns)
         ready, _ = self._half.ready(linger_ns, False, now_ns, self._in_flight_max)
         chosen = [index for index in ready if index not in blocked and may_spill(index)]
-        return count + self._spill_from(chosen, need.surplus, lending, now_ns)
+        return count + self._spill_from(chosen, need.surplus, sink_batches, now_ns)
 
-    def _spill_in_flight(self, lending: Lending, may_spill: Callable[[int], bool], now_ns: int) -> set[int]:
+    def _spill_in_flight(self, sink_batches: SinkBatches, may_spill: Callable[[int], bool], now_ns: int) -> set[int]:
         """Spill the batches that the sink has, because younger ones follow them. Return the partitions that failed.
 
         Their buffers stay in use until their ack. The sink may still deliver them. The overflow ships them afterwards,
         with the same sequences.
         """
-        lent: defaultdict[int, list[WireBatch]] = defaultdict(list)
-        for wire in lending:
-            if not self.lends(wire) and not wire.batch.is_ended and may_spill(wire.partition_index):
-                lent[wire.partition_index].append(wire)
-        return {index for index, wires in lent.items() if not self._take_lent(wires, now_ns)}
+        in_flight: defaultdict[int, list[WireBatch]] = defaultdict(list)
+        for wire in sink_batches:
+            if not self.is_spilled(wire) and not wire.batch.is_ended and may_spill(wire.partition_index):
+                in_flight[wire.partition_index].append(wire)
+        return {index for index, wires in in_flight.items() if not self._take_in_flight(wires, now_ns)}
 
-    def _take_lent(self, wires: list[WireBatch], now_ns: int) -> bool:
+    def _take_in_flight(self, wires: list[WireBatch], now_ns: int) -> bool:
         """Spill all batches of a partition that the sink has. Return False if they stay in the arena only."""
         wires.sort(key=lambda wire: wire.batch.seq)
         has_room = self._has_room(wires, now_ns)
@@ -439,7 +439,9 @@ class Overflow:
         """The limit for a partition that spills, which counts the batches that the sink has."""
         return KEPT_COUNT + self._sink.limits.in_flight_max
 
-    def _spill_from(self, partition_indices: Sequence[int], surplus: int, lending: Lending, now_ns: int) -> int:
+    def _spill_from(
+        self, partition_indices: Sequence[int], surplus: int, sink_batches: SinkBatches, now_ns: int
+    ) -> int:
         """Spill the oldest batches of each partition, until about the surplus is spilled."""
         room = self._options.overflow_max_bytes - self._size
         if not partition_indices or room < self._native.geometry["batch_size"]:
@@ -453,7 +455,7 @@ class Overflow:
             log_ends, request, min(SPILL_SIZE_MAX, room), self._in_flight_max, now_ns, ANY_RECORD, spills
         )
         count = 0 if numbers is None else self._take_spilled(Delivered(*numbers))
-        return count + self._take(batches, lending, now_ns)
+        return count + self._take(batches, sink_batches, now_ns)
 
     def _log_end(self, backlog: Backlog) -> LogEnd | None:
         """Return the open end of a log for spilling in C. The first batch of a partition is spilled by `_take`."""
@@ -471,12 +473,12 @@ class Overflow:
         self.spilled_record_count += spilled.record_count
         return spilled.batch_count
 
-    def _settle_fronts(self, lending: Lending, now_ns: int) -> int:
+    def _settle_fronts(self, sink_batches: SinkBatches, now_ns: int) -> int:
         """Spill batches that a dead sender, or a failed write, left in the arena and perhaps in the log, too."""
         count = 0
         ready = set(self._half.ready(0, True, now_ns, KEPT_COUNT)[0])
         for index in sorted(self._unsettled):
-            count += self._settle_front(index, lending, now_ns) if index in ready else 0
+            count += self._settle_front(index, sink_batches, now_ns) if index in ready else 0
             if self._not_before_ns:
                 break
             self._unsettled.discard(index)
@@ -484,7 +486,7 @@ class Overflow:
             backlog.end_offset = self._log(backlog).log_end_offset
         return count
 
-    def _settle_front(self, index: int, lending: Lending, now_ns: int) -> int:
+    def _settle_front(self, index: int, sink_batches: SinkBatches, now_ns: int) -> int:
         """Spill the batches at the front of a partition that were drained before: they may be in the log."""
         count = 0
         known = self._backlogs[index].seqs()
@@ -496,25 +498,25 @@ class Overflow:
                 self._half.spill(batches[0])
                 count += 1
                 continue
-            count += self._take(batches, lending, now_ns)
+            count += self._take(batches, sink_batches, now_ns)
             if self._not_before_ns:
                 break
         return count
 
-    def _take(self, batches: Iterable[Batch], lending: Lending, now_ns: int) -> int:
+    def _take(self, batches: Iterable[Batch], sink_batches: SinkBatches, now_ns: int) -> int:
         """Spill drained batches; requeue the rest."""
         runs = itertools.groupby(batches, lambda batch: batch.partition_index)
-        return sum([self._take_some(list(of_partition), lending, now_ns) for _, of_partition in runs])
+        return sum([self._take_some(list(of_partition), sink_batches, now_ns) for _, of_partition in runs])
 
-    def _take_some(self, batches: list[Batch], lending: Lending, now_ns: int) -> int:
+    def _take_some(self, batches: list[Batch], sink_batches: SinkBatches, now_ns: int) -> int:
         """Spill drained batches of one partition, in their order."""
         wires: list[WireBatch] = []
         for batch in itertools.takewhile(lambda batch: not batch.acked_record_count, batches):
-            wire = lending.whole(batch)
+            wire = sink_batches.whole(batch)
             wires += [] if wire is None else [wire]
         spilled_count = self._try_to_write(wires, now_ns) if wires and self._has_room(wires, now_ns) else 0
         for wire in wires:
-            let_go(wire.buffers)
+            release_views(wire.buffers)
         for wire in wires[:spilled_count]:
             self._half.spill(wire.batch)
         for batch in batches:
@@ -605,7 +607,9 @@ class Overflow:
         return delivered_by(ends.values())
 
     def _may_loop(self, backlog: Backlog, now_ns: int) -> bool:
-        is_ready = not (backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled | self._lent)
+        is_ready = not (
+            backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled | self._in_flight
+        )
         return is_ready and self._is_ordinary(backlog, now_ns)
 
     def _is_ordinary(self, backlog: Backlog, now_ns: int) -> bool:
@@ -647,7 +651,7 @@ class Overflow:
         if self._is_lost:
             return ready
         for backlog in self._backlogs.values():
-            if backlog.is_empty or backlog.index in self._unsettled | self._looping | self._lent:
+            if backlog.is_empty or backlog.index in self._unsettled | self._looping | self._in_flight:
                 continue
             self._guard(backlog, functools.partial(self._prepare, backlog, identity, now_ns))
             if backlog.next_to_send(now_ns) is not None:

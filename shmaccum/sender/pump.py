@@ -63,7 +63,7 @@ class PumpRunner:
         self._sockets = sockets
         self._holds = holds
         self._limits = shared.sink.limits
-        self._lending = shared.lending
+        self._sink_batches = shared.sink_batches
         self._places = shared.places
         self._metrics = shared.metrics
         self._short_waits = shared.short_waits
@@ -194,6 +194,6 @@ class PumpRunner:
         """Record that the sink has the batches of such a request, as after any delivery."""
         correlation_id, begun_ns, sent_size, batches = request
         wires = [WireBatch.of(batch, self._places[batch.partition_index], batch.buffers) for batch in batches]
-        self._lending.lend(wires, begun_ns)
+        self._sink_batches.add(wires, begun_ns)
         self._metrics.sent(wires, now_ns)
         return Unanswered(correlation_id, (now_ns - begun_ns) / NS_PER_S, sent_size, wires)

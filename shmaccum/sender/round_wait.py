@@ -44,7 +44,7 @@ class RoundWait:
         self._trouble = shared.trouble
         self._short_waits = shared.short_waits
         self._ready = ready
-        self._lending = shared.lending
+        self._sink_batches = shared.sink_batches
         self._settling = settling
         self._duties = duties
         self._maintenance = maintenance
@@ -69,7 +69,7 @@ class RoundWait:
     @property
     def is_idle(self) -> bool:
         """True if no batch is known, not even an open one, and no duty has work left."""
-        is_settled = not self._lending and not self._settling.kept_count and self._half.oldest_created_ns is None
+        is_settled = not self._sink_batches and not self._settling.kept_count and self._half.oldest_created_ns is None
         return is_settled and all(duty.is_idle for duty in self._duties)
 
     @property

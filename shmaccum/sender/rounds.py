@@ -30,9 +30,9 @@ from shmaccum.sender.duties.overflow import NoOverflow, Overflowing
 from shmaccum.sender.duties.sending import LogSending, Ready, Sending, SocketSending
 from shmaccum.sender.duties.settling import Settling
 from shmaccum.sender.duties.topics import TopicPublisher
-from shmaccum.sender.lending import give_back
 from shmaccum.sender.pump import PumpRunner
 from shmaccum.sender.round_wait import RoundWait
+from shmaccum.sender.sink_batches import requeue_all
 from shmaccum.sender.sinks.sink import Ack, Acks, logs_of, sockets_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Rounds:
         self._half = shared.half
         self._native = shared.native
         self._trouble = shared.trouble
-        self._lending = shared.lending
+        self._sink_batches = shared.sink_batches
         self._overflow = NoOverflow() if overflow is None else Overflowing(shared, overflow, letters)
         self._settling = settling = Settling(shared, letters, self._overflow)
         has_logs = letters is not None or overflow is not None
@@ -156,8 +156,8 @@ class Rounds:
         """Return the metrics by Kafka's names, including the sink's own."""
         numbers = {
             **self._shared.metrics.read(self._native.now_ns()),
-            "batches-in-flight": len(self._lending),
-            "batch-quarantine-total": self._lending.quarantine.count,
+            "batches-in-flight": len(self._sink_batches),
+            "batch-quarantine-total": self._sink_batches.quarantine.count,
         }
         for each in (self._ending, self._letters, self._overflow, self._shared.sink):
             numbers.update(each.metrics())
@@ -172,18 +172,18 @@ class Rounds:
     def finish(self, timeout_s: float) -> None:
         """Wait for batches in flight, and send nothing more."""
         deadline_ns = clock.monotonic_ns() + int(timeout_s * NS_PER_S)
-        while self._lending and (left_ns := deadline_ns - clock.monotonic_ns()) > 0:
+        while self._sink_batches and (left_ns := deadline_ns - clock.monotonic_ns()) > 0:
             failure_count = self._trouble.failure_count
             self._settle(self._wait.poll(min(left_ns, TICK_NS)))
             if failure_count != self._trouble.failure_count:
                 return
 
-    def give_back(self) -> None:
+    def requeue(self) -> None:
         """Requeue the batches of the closed sink for the next sender."""
         now_ns = self._native.now_ns()
         self._settling.settle_kept(now_ns)
         self._shared.splitting.clear()
-        if give_back(self._half, self._lending.take_all_back(), 0):
+        if requeue_all(self._half, self._sink_batches.remove_all(), 0):
             self._shared.host.report("the sink keeps bytes after it was closed: the next sender delivers their batches")
         self._letters.finish(now_ns)
         self._half.maintain()  # frees batches that a producer was still writing to when they ended

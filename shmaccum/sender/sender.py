@@ -485,26 +485,26 @@ class Sender:
                 rounds.finish(CLOSE_TIMEOUT_S)
             self._close_sink()
             if rounds is not None and not is_lost:
-                rounds.give_back()
+                rounds.requeue()
                 if not self._closing.leave(self._half):
                     self._tell_what_is_left()
         finally:
-            self._give_back(is_in_order=is_in_order)
+            self._release_all(is_in_order=is_in_order)
 
-    def _give_back(self, *, is_in_order: bool) -> None:
+    def _release_all(self, *, is_in_order: bool) -> None:
         """Close the resources of the role, from the last line to the first. Each is closed even if another raises."""
-        with contextlib.ExitStack() as given_back:
+        with contextlib.ExitStack() as stack:
             if self._owns_arena:
-                given_back.callback(self.arena.close)
-            given_back.callback(self._close_bells)
+                stack.callback(self.arena.close)
+            stack.callback(self._close_bells)
             if self._presence is not None:
-                given_back.callback(self._presence.close)
-            given_back.callback(remove_orphans, self.arena)
-            given_back.callback(self._half.close)
+                stack.callback(self._presence.close)
+            stack.callback(remove_orphans, self.arena)
+            stack.callback(self._half.close)
             if is_in_order:
-                given_back.callback(self._half.resign)
-            given_back.callback(self._close_overflow)
-            given_back.callback(self._close_letters)
+                stack.callback(self._half.resign)
+            stack.callback(self._close_overflow)
+            stack.callback(self._close_letters)
 
     def _tell_what_is_left(self) -> None:
         """Warn of undelivered batches. Only a sender that was asked to leave had to deliver them."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from shmaccum._native import Batch, SenderHalf
 from shmaccum.exceptions import CorruptArenaError
-from shmaccum.sender.lending import Lending
+from shmaccum.sender.sink_batches import SinkBatches
 from shmaccum.sender.sinks.sink import WireBatch
 
 
@@ -40,9 +40,9 @@ def is_part(wire: WireBatch) -> bool:
 class Splitting:
     """The batches that are being delivered in parts, and their next parts."""
 
-    def __init__(self, half: SenderHalf, lending: Lending) -> None:
+    def __init__(self, half: SenderHalf, sink_batches: SinkBatches) -> None:
         self._half = half
-        self._lending = lending
+        self._sink_batches = sink_batches
         self._due: dict[int, WireBatch] = {}
 
     def partitions_due(self) -> list[int]:
@@ -76,9 +76,9 @@ class Splitting:
 
     def _put(self, batch: Batch, first_record: int, end: int) -> None:
         try:
-            part = self._lending.part(batch, first_record, end - first_record)
+            part = self._sink_batches.part(batch, first_record, end - first_record)
         except CorruptArenaError:  # a producer appended an invalid record
-            self._lending.quarantine.take(batch)
+            self._sink_batches.quarantine.take(batch)
             self._half.mute(batch.partition_index, False)
             return
         self._half.mute(batch.partition_index, True)

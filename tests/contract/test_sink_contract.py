@@ -25,7 +25,7 @@ from shmaccum.arena.places import Places
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
 from shmaccum.sender.host import Host
-from shmaccum.sender.lending import Lending
+from shmaccum.sender.sink_batches import SinkBatches
 from shmaccum.sender.sinks import Ack, Sink, Verdict, WireBatch, open_sink
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
 from shmaccum.sender.sinks.memory import MemorySink
@@ -186,7 +186,7 @@ class Case:
         self.doorbell = Doorbell(arena)
         self.places = Places(arena.native)
         self.host = Host(accumulator.half, arena, self.places, self.doorbell, SenderOptions(), Supervisor({}))
-        self.lending = Lending(accumulator.half, arena.native, self.places)
+        self.sink_batches = SinkBatches(accumulator.half, arena.native, self.places)
         self.sink = self.open()
 
     def open(self) -> Sink:
@@ -209,8 +209,8 @@ class Case:
     def drain(self) -> list[WireBatch]:
         wires: list[WireBatch] = []
         while batches := drain(self.accumulator):
-            wires += [wire for batch in batches if (wire := self.lending.whole(batch)) is not None]
-        self.lending.lend(wires, 0)
+            wires += [wire for batch in batches if (wire := self.sink_batches.whole(batch)) is not None]
+        self.sink_batches.add(wires, 0)
         return wires
 
     def acks(self, count: int) -> list[Ack]:
@@ -228,7 +228,7 @@ class Case:
 
     def end(self, wires: Sequence[WireBatch]) -> None:
         for wire in wires:
-            assert self.lending.take_back([wire]) != [None]
+            assert self.sink_batches.remove([wire]) != [None]
             self.accumulator.complete(wire.batch, BatchResult.SUCCEEDED)
 
 
@@ -244,7 +244,7 @@ def case(kind: str, arena: Arena, sender: Accumulator, tmp_path: Path) -> Iterat
         case = Case(arena, sender, KINDS[kind](stack, tmp_path))
         yield case
         case.sink.close(1)
-        case.end([*case.lending])
+        case.end([*case.sink_batches])
         case.doorbell.close()
 
 

@@ -43,7 +43,7 @@ from shmaccum.log.files.record_writer import MadeBatch, NewRecord, make_batch
 from shmaccum.sender.backoff import NEVER_NS
 from shmaccum.sender.duties.duty import Duty
 from shmaccum.sender.host import Host
-from shmaccum.sender.lending import Quarantine, damage_of, let_go
+from shmaccum.sender.sink_batches import Quarantine, damage_of, release_views
 
 PREFIX = "__shmaccum.errors."
 BATCH_HEADER = PREFIX + "batch"
@@ -172,7 +172,7 @@ class DeadLetters(Duty):
         try:
             return damage_of(batch, buffers)
         finally:
-            let_go(buffers)
+            release_views(buffers)
 
     # --- writing
 

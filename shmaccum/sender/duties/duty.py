@@ -11,9 +11,9 @@ from shmaccum.common.clock import NS_PER_MS
 from shmaccum.sender.backoff import NEVER_NS, Backoff, SinkBackoff
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
-from shmaccum.sender.lending import Lending
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.short_waits import ShortWaits
+from shmaccum.sender.sink_batches import SinkBatches
 from shmaccum.sender.sinks.sink import Sink
 from shmaccum.sender.splitting import Splitting
 
@@ -77,6 +77,6 @@ class Shared:
         self.places = Places(native)
         self.metrics = SenderMetrics(native.now_ns(), self.places)
         self.short_waits = ShortWaits(native, self.linger_ns)
-        self.lending = Lending(half, native, self.places)
-        self.splitting = Splitting(half, self.lending)
-        self.identity = ProducerIdentity(half, host, sink, self.lending)
+        self.sink_batches = SinkBatches(half, native, self.places)
+        self.splitting = Splitting(half, self.sink_batches)
+        self.identity = ProducerIdentity(half, host, sink, self.sink_batches)

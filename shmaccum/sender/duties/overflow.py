@@ -56,7 +56,7 @@ class NoOverflow(Duty):
         del deliver, now_ns
         return 0
 
-    def lends(self, wire: WireBatch) -> bool:
+    def is_spilled(self, wire: WireBatch) -> bool:
         """True for a batch of the overflow. A delivery never mixes such batches with those of the arena."""
         del wire
         return False
@@ -104,7 +104,7 @@ class Overflowing(NoOverflow):
         if now_ns >= self._tick_at_ns:
             self._tick_at_ns = now_ns + TICK_NS
             self._overflow.tick()
-        count = self._overflow.spill(self._shared.lending, self._shared.linger_ns, now_ns)
+        count = self._overflow.spill(self._shared.sink_batches, self._shared.linger_ns, now_ns)
         if count:
             self._shared.naps.spilled(now_ns)
         return count
@@ -135,8 +135,8 @@ class Overflowing(NoOverflow):
     def holds(self, partition_index: int) -> bool:
         return self._overflow.holds(partition_index)
 
-    def lends(self, wire: WireBatch) -> bool:
-        return self._overflow.lends(wire)
+    def is_spilled(self, wire: WireBatch) -> bool:
+        return self._overflow.is_spilled(wire)
 
     def settle(self, ack: Ack, now_ns: int) -> None:
         self._overflow.settle(ack, self._shared.metrics, self._letters, now_ns)

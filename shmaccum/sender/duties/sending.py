@@ -19,8 +19,8 @@ from shmaccum.sender.duties.duty import Duty, Shared
 from shmaccum.sender.duties.maintenance import Maintenance
 from shmaccum.sender.duties.overflow import NoOverflow
 from shmaccum.sender.duties.settling import Settling
-from shmaccum.sender.lending import let_go
 from shmaccum.sender.pump import PumpRunner
+from shmaccum.sender.sink_batches import release_views
 from shmaccum.sender.sinks.sink import Ack, Delivered, LogEnds, Verdict, WireBatch
 
 
@@ -108,11 +108,11 @@ class Sending(Duty):
         """Return the batches as the sink gets them. If some parts of a batch have results, its next part is due."""
         wires = []
         for batch in batches:
-            wire = self.shared.lending.whole(batch)
+            wire = self.shared.sink_batches.whole(batch)
             if wire is None:
                 continue
             if batch.acked_record_count:
-                let_go(wire.buffers)
+                release_views(wire.buffers)
                 self.shared.splitting.go_on(batch)
             else:
                 wires.append(wire)
@@ -123,7 +123,7 @@ class Sending(Duty):
         if not wires:
             return 0
         self.shared.short_waits.sent(wires, now_ns)
-        self.shared.lending.lend(wires, now_ns)
+        self.shared.sink_batches.add(wires, now_ns)
         self.shared.metrics.sent(wires, now_ns)
         try:
             self.shared.sink.deliver(wires)

@@ -29,7 +29,7 @@ from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.duties.duty import Shared
 from shmaccum.sender.duties.overflow import NoOverflow
-from shmaccum.sender.lending import let_go
+from shmaccum.sender.sink_batches import release_views
 from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, each_ack
 from shmaccum.sender.splitting import is_part
 
@@ -50,7 +50,7 @@ class Settling:
 
     def __init__(self, shared: Shared, letters: DeadLetters | None, overflow: NoOverflow) -> None:
         self._half = shared.half
-        self._lending = shared.lending
+        self._sink_batches = shared.sink_batches
         self._splitting = shared.splitting
         self._identity = shared.identity
         self._metrics = shared.metrics
@@ -79,13 +79,13 @@ class Settling:
         latencies_ns: list[int] = []
         for ack in acks:
             wires = ack.wires if isinstance(ack, Acks) else (ack.wire,)
-            lent_ns = self._lending.take_back(wires)
-            latencies_ns += [now_ns - lent for lent in lent_ns if lent is not None]
-            if isinstance(ack, Acks) and None not in lent_ns and not self._overflow.lends(ack.wires[0]):
+            added_ns = self._sink_batches.remove(wires)
+            latencies_ns += [now_ns - time_ns for time_ns in added_ns if time_ns is not None]
+            if isinstance(ack, Acks) and None not in added_ns and not self._overflow.is_spilled(ack.wires[0]):
                 self._deliver_all(ack, now_ns)
                 continue
-            for one, lent in zip(each_ack([ack]), lent_ns, strict=True):
-                if lent is not None:
+            for one, time_ns in zip(each_ack([ack]), added_ns, strict=True):
+                if time_ns is not None:
                     self._handle(one, now_ns)
                     continue
                 self._report(f"the sink acknowledged a batch of {one.wire.topic} that it does not have: ignored")
@@ -106,16 +106,16 @@ class Settling:
         """Retry the acks that could not be applied, because views of their bytes were left."""
         kept, self._kept = self._kept, []
         for ack in kept:
-            let_go(ack.wire.buffers)
+            release_views(ack.wire.buffers)
             self._handle(ack, now_ns)
 
     def _handle(self, ack: Ack, now_ns: int) -> None:
-        if self._overflow.lends(ack.wire):
+        if self._overflow.is_spilled(ack.wire):
             self._overflow.settle(ack, now_ns)
             return
         try:
             if ack.wire.batch.is_ended:
-                self._give_back(ack)
+                self._release(ack)
             else:
                 self._handlers[ack.verdict](ack, now_ns)
         except BatchInUseError:
@@ -183,7 +183,7 @@ class Settling:
         if is_part(ack.wire):
             self._splitting.leave(ack.wire.batch)
 
-    def _give_back(self, ack: Ack) -> None:
+    def _release(self, ack: Ack) -> None:
         """Requeue a batch that has its result, which frees its memory or makes a dead letter of undelivered records."""
         if self._letters is not None:
             self._letters.expect()
@@ -205,7 +205,7 @@ class Settling:
             reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
             is_written = self._letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
         except CorruptArenaError as error:
-            self._lending.quarantine.take(wire.batch, str(error))
+            self._sink_batches.quarantine.take(wire.batch, str(error))
             self._splitting.leave(wire.batch)
             return False
         if not is_written:

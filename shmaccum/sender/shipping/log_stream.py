@@ -60,7 +60,7 @@ class ShippedBatch(Shipment):
     __slots__ = ()
 
     @property
-    def lent_size(self) -> int:
+    def memory_size(self) -> int:
         """Bytes in memory; those of an unread batch stay in its file."""
         return HEADER_SIZE if isinstance(self.batch, UnreadBatch) else self.batch.size
 
@@ -104,7 +104,7 @@ class LogStream:
         refusal: why the sink does not take the next batch; None if it does, as far as is known.
         end_offset: batches from here on are not shipped; None if all are.
         record_count, byte_count: of the batches that this stream has shipped.
-        lent_size: bytes in memory of the batches in the window.
+        memory_size: bytes in memory of the batches in the window.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class LogStream:
         self.end_offset: int | None = None
         self.record_count = 0
         self.byte_count = 0
-        self.lent_size = 0
+        self.memory_size = 0
         self._reader = reader.partition(*place)
         self._looker = reader.partition(*place)
         self._damages: dict[tuple[str, int], CorruptLogError] = {}
@@ -215,7 +215,7 @@ class LogStream:
                 return
             self._take_back()
         window.must_look = False
-        while len(window.shipments) < self.route.in_flight_max and (not window.shipments or has_room(self.lent_size)):
+        while len(window.shipments) < self.route.in_flight_max and (not window.shipments or has_room(self.memory_size)):
             expected = window.next_offset(self.position.offset)
             batch = self._behind_gap or self._next(expected)
             if batch is None:
@@ -232,7 +232,7 @@ class LogStream:
             shipment = ShippedBatch(batch)
             self._dress(shipment)
             window.shipments.append(shipment)
-            self.lent_size += shipment.lent_size
+            self.memory_size += shipment.memory_size
 
     def _stop_at_transaction(self, batch: LogBatch | UnreadBatch) -> None:
         """Stop before a batch of a transaction: only this log knows its marker and its producer."""
@@ -246,7 +246,7 @@ class LogStream:
         """Remove the unacked batches from the window, so that they are read again with every byte verified."""
         window = self.window
         while window.shipments and not all(one.is_settled for one in window.shipments):
-            self.lent_size -= window.shipments.pop().lent_size
+            self.memory_size -= window.shipments.pop().memory_size
         self._behind_gap = None
         self._is_damaged = False
         window.failure_count = window.resume_ns = 0
@@ -423,7 +423,7 @@ class LogStream:
         for shipped in self.window.advance():
             self.record_count += shipped.batch.record_count
             self.byte_count += shipped.batch.size
-            self.lent_size -= shipped.lent_size
+            self.memory_size -= shipped.memory_size
         if is_new_epoch:
             self.window.start_over()
             for shipment in self.window.shipments:

@@ -496,13 +496,13 @@ class Shipper(ClosedOnExit):
 
     def _read(self) -> None:
         now_ns = clock.monotonic_ns()
-        left = self.options.read_ahead_bytes - sum(stream.lent_size for stream in self.streams)
+        left = self.options.read_ahead_bytes - sum(stream.memory_size for stream in self.streams)
         for stream in self.streams:
             if not stream.is_hungry or (stream.refusal is not None and not stream.is_empty):
                 continue
             if self._sockets is not None and not stream.is_empty and stream.is_ordinary(now_ns):
                 continue  # the native batch loop sends it when its window is empty
-            former = stream.lent_size
+            former = stream.memory_size
 
             def has_room(size: int, most: int = left + former) -> bool:
                 return size < most
@@ -515,7 +515,7 @@ class Shipper(ClosedOnExit):
                 stream.window.rest()
             if not stream.is_hungry and len(self.streams) > OPEN_STREAMS_MAX:
                 stream.window.rest()
-            left -= stream.lent_size - former
+            left -= stream.memory_size - former
 
     def _write_positions(self) -> None:
         """Write the positions that have changed, and advance the streams."""

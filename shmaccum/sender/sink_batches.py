@@ -51,7 +51,7 @@ def _times_are_sound(batch: Batch, buffers: tuple[memoryview, ...]) -> bool:
     return last_ms == batch.max_timestamp_ms
 
 
-def let_go(buffers: Iterable[memoryview]) -> bool:
+def release_views(buffers: Iterable[memoryview]) -> bool:
     """Release views. Return False if an object still uses one of them (such as a numpy array)."""
     try:
         for buffer in buffers:
@@ -96,7 +96,7 @@ class Quarantine:
             return f"a partition that does not exist ({batch.partition_index})"
 
 
-class Lending:
+class SinkBatches:
     """The batches that the sink has now.
 
     Attributes:
@@ -105,18 +105,18 @@ class Lending:
 
     def __init__(self, half: SenderHalf, native: _native.Arena, places: Places) -> None:
         self._places = places
-        self._lent: dict[WireBatch, int] = {}
+        self._added_ns: dict[WireBatch, int] = {}
         self.quarantine = Quarantine(half, native, places)
 
     def __len__(self) -> int:
-        return len(self._lent)
+        return len(self._added_ns)
 
     def __iter__(self) -> Iterator[WireBatch]:
-        return iter(self._lent)
+        return iter(self._added_ns)
 
-    def lend(self, wires: Iterable[WireBatch], now_ns: int) -> None:
+    def add(self, wires: Iterable[WireBatch], now_ns: int) -> None:
         """Add batches that are being delivered."""
-        self._lent.update(dict.fromkeys(wires, now_ns))
+        self._added_ns.update(dict.fromkeys(wires, now_ns))
 
     def part(self, batch: Batch, first_record: int, record_count: int) -> WireBatch:
         """Return some records of a batch as a batch of their own, in private memory."""
@@ -139,25 +139,25 @@ class Lending:
             first_record,
         )
 
-    def take_back(self, wires: Iterable[WireBatch]) -> list[int | None]:
+    def remove(self, wires: Iterable[WireBatch]) -> list[int | None]:
         """Remove acked batches. Return the time at which each was added; None if the sink did not have it."""
-        lent_ns = []
+        added_ns = []
         for wire in wires:
-            lent = self._lent.pop(wire, None)
-            if lent is not None:
-                let_go(wire.buffers)
-            lent_ns.append(lent)
-        return lent_ns
+            time_ns = self._added_ns.pop(wire, None)
+            if time_ns is not None:
+                release_views(wire.buffers)
+            added_ns.append(time_ns)
+        return added_ns
 
-    def is_lent(self, partition_index: int) -> bool:
+    def has_partition(self, partition_index: int) -> bool:
         """True while the sink has a batch of the partition."""
-        return any(wire.partition_index == partition_index for wire in self._lent)
+        return any(wire.partition_index == partition_index for wire in self._added_ns)
 
-    def take_all_back(self) -> list[WireBatch]:
+    def remove_all(self) -> list[WireBatch]:
         """Remove all batches, after the sink was closed."""
-        wires, self._lent = list(self._lent), {}
+        wires, self._added_ns = list(self._added_ns), {}
         for wire in wires:
-            let_go(wire.buffers)
+            release_views(wire.buffers)
         return wires
 
     def whole(self, batch: Batch) -> WireBatch | None:
@@ -170,13 +170,13 @@ class Lending:
             return None
         damage = damage_of(batch, buffers)
         if damage is not None:
-            let_go(buffers)
+            release_views(buffers)
             self.quarantine.take(batch, damage)
             return None
         return WireBatch.of(batch, place, buffers)
 
 
-def give_back(half: SenderHalf, wires: Iterable[WireBatch], retry_at_ns: int) -> list[WireBatch]:
+def requeue_all(half: SenderHalf, wires: Iterable[WireBatch], retry_at_ns: int) -> list[WireBatch]:
     """Requeue undelivered batches. Return the batches with views that are still in use, which cannot be requeued."""
     return [wire for wire in wires if not wire.batch.is_over and not _requeue(half, wire, retry_at_ns)]
 
