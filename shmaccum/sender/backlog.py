@@ -12,7 +12,7 @@ Rules, besides those of the window (send_window.py)
     outage began, and the sink recognises it by them.
     Batches from the end on are not sent: a copy of them may be in the arena (overflow.py).
     If the partition starts over in an epoch of its own, the sequences are computed from the offsets.
-    A batch that is too large is sent in the parts that the arena would make of it (splitting.py), and the position
+    A batch that is too large is sent in the parts that the arena would make of it (batch_splitter.py), and the position
     moves inside it.
     The native batch loop records the results of ordinary batches and writes their positions
     (native/sender/spill_recorder.h). `done` and `advance` are for the batches that the window has sent.
@@ -31,11 +31,11 @@ from shmaccum.log.files import LogBatch, PartitionReader
 from shmaccum.log.files.producer_state import SEQUENCE_MASK
 from shmaccum.log.files.record_writer import NewRecord, make_batch
 from shmaccum.sender.backoff import Backoff
+from shmaccum.sender.batch_splitter import node_end
 from shmaccum.sender.send_window import SendWindow, Shipment, damage_sentence
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd
 from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
-from shmaccum.sender.splitting import node_end
 
 READ_AHEAD_SIZE = 4 << 20
 """Bytes of a window, not counting its first batch."""

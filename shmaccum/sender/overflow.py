@@ -74,6 +74,7 @@ from shmaccum.log.files.regular_files import open_regular
 from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, SpilledBatch
 from shmaccum.sender.backoff import NEVER_NS, Backoff
 from shmaccum.sender.batch_loop import BatchLoop
+from shmaccum.sender.batch_splitter import is_part
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.duties.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
@@ -85,7 +86,6 @@ from shmaccum.sender.sinks.sink import Ack, Delivered, Sink, Verdict, WireBatch,
 from shmaccum.sender.sinks.stream_end import StreamEnd, StreamState, delivered_by
 from shmaccum.sender.spill_file import OverflowBatch, SpillFile
 from shmaccum.sender.spill_need import SpillClock
-from shmaccum.sender.splitting import is_part
 
 SPILL_SIZE_MAX = 16 << 20
 """Bytes that are drained at once."""

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from shmaccum.common.clock import NS_PER_MS, NS_PER_S
 from shmaccum.sender.backoff import NEVER_NS
+from shmaccum.sender.duties.ack_settler import AckSettler
+from shmaccum.sender.duties.batch_sender import Ready
 from shmaccum.sender.duties.duty import TICK_NS, Duty, Shared
 from shmaccum.sender.duties.maintenance import Maintenance
-from shmaccum.sender.duties.sending import Ready
-from shmaccum.sender.duties.settling import Settling
 from shmaccum.sender.sinks.sink import Ack, Acks
 
 IDLE_TICK_NS = 1000 * NS_PER_MS
@@ -35,7 +35,7 @@ class RoundWait:
     """
 
     def __init__(
-        self, shared: Shared, ready: Ready, settling: Settling, duties: Sequence[Duty], maintenance: Maintenance
+        self, shared: Shared, ready: Ready, ack_settler: AckSettler, duties: Sequence[Duty], maintenance: Maintenance
     ) -> None:
         self._half = shared.half
         self._native = shared.native
@@ -45,7 +45,7 @@ class RoundWait:
         self._short_waits = shared.short_waits
         self._ready = ready
         self._sink_batches = shared.sink_batches
-        self._settling = settling
+        self._ack_settler = ack_settler
         self._duties = duties
         self._maintenance = maintenance
         self.has_slept_long = False
@@ -69,7 +69,9 @@ class RoundWait:
     @property
     def is_idle(self) -> bool:
         """True if no batch is known, not even an open one, and no duty has work left."""
-        is_settled = not self._sink_batches and not self._settling.kept_count and self._half.oldest_created_ns is None
+        is_settled = (
+            not self._sink_batches and not self._ack_settler.kept_count and self._half.oldest_created_ns is None
+        )
         return is_settled and all(duty.is_idle for duty in self._duties)
 
     @property

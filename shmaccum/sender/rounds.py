@@ -22,14 +22,14 @@ from shmaccum.arena.doorbell import wait_readable
 from shmaccum.common import clock
 from shmaccum.common.clock import NS_PER_S
 from shmaccum.sender.delivery_clock import DeliveryClock
+from shmaccum.sender.duties.ack_settler import AckSettler
+from shmaccum.sender.duties.batch_sender import BatchSender, LogBatchSender, Ready, SocketBatchSender
 from shmaccum.sender.duties.duty import TICK_NS, Duty, Shared
-from shmaccum.sender.duties.ending import Ending
 from shmaccum.sender.duties.expiry import Expiry
 from shmaccum.sender.duties.maintenance import Maintenance
-from shmaccum.sender.duties.overflow import NoOverflow, Overflowing
-from shmaccum.sender.duties.sending import LogSending, Ready, Sending, SocketSending
-from shmaccum.sender.duties.settling import Settling
+from shmaccum.sender.duties.overflow import NoOverflow, OverflowDuty
 from shmaccum.sender.duties.topics import TopicPublisher
+from shmaccum.sender.duties.transaction_ender import TransactionEnder
 from shmaccum.sender.pump import PumpRunner
 from shmaccum.sender.round_wait import RoundWait
 from shmaccum.sender.sink_batches import requeue_all
@@ -54,28 +54,28 @@ class Rounds:
         self._native = shared.native
         self._trouble = shared.trouble
         self._sink_batches = shared.sink_batches
-        self._overflow = NoOverflow() if overflow is None else Overflowing(shared, overflow, letters)
-        self._settling = settling = Settling(shared, letters, self._overflow)
+        self._overflow = NoOverflow() if overflow is None else OverflowDuty(shared, overflow, letters)
+        self._ack_settler = ack_settler = AckSettler(shared, letters, self._overflow)
         has_logs = letters is not None or overflow is not None
-        self._maintenance = Maintenance(shared.half, settling, has_logs=has_logs)
+        self._maintenance = Maintenance(shared.half, ack_settler, has_logs=has_logs)
         self.delivery_clock = DeliveryClock(shared, self._overflow)
         self._letters = Duty() if letters is None else letters
         self._expiry = Expiry(shared, self.delivery_clock, self._letters)
-        self._ending = Duty() if shared.host.transactions is None else Ending(shared)
+        self._transaction_ender = Duty() if shared.host.transactions is None else TransactionEnder(shared)
         self._topics = TopicPublisher(shared)
-        self._duties = self._expiry, self._letters, self._ending, self._overflow, self._topics
+        self._duties = self._expiry, self._letters, self._transaction_ender, self._overflow, self._topics
         self._ready = ready = Ready(shared)
-        self._wait = RoundWait(shared, ready, settling, self._duties, self._maintenance)
+        self._wait = RoundWait(shared, ready, ack_settler, self._duties, self._maintenance)
         sockets, logs = sockets_of(shared.sink), logs_of(shared.sink)
         if sockets is not None:
             pump, next_ns = PumpRunner(shared, sockets, self._overflow.holds), self._wait.next_ns
-            self._sending: Sending = SocketSending(
-                shared, ready, settling, self._overflow, pump, self._ending, self._maintenance, next_ns
+            self._batch_sender: BatchSender = SocketBatchSender(
+                shared, ready, ack_settler, self._overflow, pump, self._transaction_ender, self._maintenance, next_ns
             )
         elif logs is not None:
-            self._sending = LogSending(shared, ready, settling, self._overflow, logs)
+            self._batch_sender = LogBatchSender(shared, ready, ack_settler, self._overflow, logs)
         else:
-            self._sending = Sending(shared, ready, settling, self._overflow)
+            self._batch_sender = BatchSender(shared, ready, ack_settler, self._overflow)
 
     def run(self, *, is_closing: bool = False) -> int:
         """Run one round. Return the number of batches delivered to the sink.
@@ -96,7 +96,7 @@ class Rounds:
         self._maintenance.run(now_ns)
         self._expiry.run(now_ns)
         self._letters.run(now_ns)
-        self._ending.run(now_ns)
+        self._transaction_ender.run(now_ns)
         spilled = self._overflow.spill(now_ns)
         if pause_ns := self._trouble.pause_left_ns(now_ns):
             self._wait_for_stop(pause_ns)
@@ -104,7 +104,7 @@ class Rounds:
         shipped = self._overflow.ship(now_ns)
         now_ns = self._native.now_ns() if shipped else now_ns
         self._topics.run(now_ns)
-        sent = self._sending.run(now_ns)
+        sent = self._batch_sender.run(now_ns)
         if spilled or shipped or sent:
             self._wait.has_slept_long = False
         self._settle(self._wait.poll(0) if spilled or shipped else self._wait.until_due())
@@ -118,7 +118,7 @@ class Rounds:
         self._shared.doorbell.clear()
 
     def _settle(self, acks: Iterable[Ack | Acks]) -> None:
-        self._settling.settle(acks, self._native.now_ns())
+        self._ack_settler.settle(acks, self._native.now_ns())
         self._overflow.keep()
         self._shared.results_bell.ring_if_awaited()
 
@@ -159,7 +159,7 @@ class Rounds:
             "batches-in-flight": len(self._sink_batches),
             "batch-quarantine-total": self._sink_batches.quarantine.count,
         }
-        for each in (self._ending, self._letters, self._overflow, self._shared.sink):
+        for each in (self._transaction_ender, self._letters, self._overflow, self._shared.sink):
             numbers.update(each.metrics())
         return numbers
 
@@ -181,8 +181,8 @@ class Rounds:
     def requeue(self) -> None:
         """Requeue the batches of the closed sink for the next sender."""
         now_ns = self._native.now_ns()
-        self._settling.settle_kept(now_ns)
-        self._shared.splitting.clear()
+        self._ack_settler.settle_kept(now_ns)
+        self._shared.batch_splitter.clear()
         if requeue_all(self._half, self._sink_batches.remove_all(), 0):
             self._shared.host.report("the sink keeps bytes after it was closed: the next sender delivers their batches")
         self._letters.finish(now_ns)

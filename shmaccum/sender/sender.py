@@ -40,10 +40,10 @@ from shmaccum.exceptions import (
     NotSenderError,
 )
 from shmaccum.observe.prometheus import SENDER_ANSWER_S, ArenaCollector, SenderCollector, ServerCollector
-from shmaccum.sender.closing import Closing
+from shmaccum.sender.arena_closer import ArenaCloser
 from shmaccum.sender.duties.checks import Checks
 from shmaccum.sender.duties.duty import Duty, Shared
-from shmaccum.sender.duties.ending import ENDING_STATES, check_transactions
+from shmaccum.sender.duties.transaction_ender import ENDING_STATES, check_transactions
 from shmaccum.sender.host import Host, logger
 from shmaccum.sender.log_server import serve_log
 from shmaccum.sender.rounds import Rounds
@@ -125,7 +125,7 @@ class Sender:
         self._stop_deadline_ns: int | None = None
         self._has_told_stop = False
         self._is_aborted = False
-        self._closing = Closing(self.arena)
+        self._arena_closer = ArenaCloser(self.arena)
         self._idle_since_ns: int | None = None
         self._idle_look_at_ns = 0
         self._log_server: ServerThread | None = None
@@ -157,7 +157,7 @@ class Sender:
         if not self._take_role():
             return False
         try:
-            self._closing.check_something_is_left(self._half)
+            self._arena_closer.check_something_is_left(self._half)
             self._presence = presence = Presence(self.arena)
             self._doorbell = doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
@@ -294,7 +294,7 @@ class Sender:
         limit_ms = self.options.replace_stalled_ms
         stalls = None if limit_ms is None else self._stall_watch(watch, limit_ms)
         while self.arena.native.sender_is_alive and self._stop_at_ns is None:
-            self._closing.look()
+            self._arena_closer.look()
             expect_sink(self.arena, self._sink_name)
             watch.wait()
             self._supervisor.show_life()
@@ -336,8 +336,8 @@ class Sender:
             raise
         finally:
             self.close()
-        if self._closing.error is not None:
-            raise self._closing.error
+        if self._arena_closer.error is not None:
+            raise self._arena_closer.error
 
     def run_once(self) -> int:
         """Run one round of `run`, which waits for at most a second. Return the number of batches delivered.
@@ -358,9 +358,9 @@ class Sender:
         return sent
 
     def _is_over(self) -> bool:
-        self._closing.look()
+        self._arena_closer.look()
         self._checks.run(self.arena.native.now_ns())
-        if self._closing.has_begun and self._stop_at_ns is None:
+        if self._arena_closer.has_begun and self._stop_at_ns is None:
             self.stop()
         if self._is_aborted and self._rounds is not None:
             self._rounds.abort()
@@ -370,11 +370,11 @@ class Sender:
         self._tell_stop()
         if self._stop_deadline_ns is not None and self.arena.native.now_ns() >= self._stop_deadline_ns:
             return True
-        return self._is_emptied() if self._closing.has_begun else self._is_drained()
+        return self._is_emptied() if self._arena_closer.has_begun else self._is_drained()
 
     def _tell_stop(self) -> None:
         """Log once that it was asked to stop. `stop` itself does not log, because it runs in signal handlers."""
-        if self._has_told_stop or self._closing.has_begun or self._stop_deadline_ns is None:
+        if self._has_told_stop or self._arena_closer.has_begun or self._stop_deadline_ns is None:
             return
         self._has_told_stop = True
         from shmaccum.observe.observation import Observer  # no other sender needs it
@@ -401,7 +401,7 @@ class Sender:
         """True if a removed arena is empty. Waits a little while only a producer keeps the sender from leaving."""
         assert self._rounds is not None
         is_kept = self._rounds.has_overflow or self._rounds.transaction_state != "none"
-        is_over = not is_kept and self._closing.is_over()
+        is_over = not is_kept and self._arena_closer.is_over()
         if not is_over and self._rounds.is_idle:
             self._wait(CLOSING_SLICE_S)
         return is_over
@@ -486,7 +486,7 @@ class Sender:
             self._close_sink()
             if rounds is not None and not is_lost:
                 rounds.requeue()
-                if not self._closing.leave(self._half):
+                if not self._arena_closer.leave(self._half):
                     self._tell_what_is_left()
         finally:
             self._release_all(is_in_order=is_in_order)

@@ -11,7 +11,7 @@
                     when it works, delivers them to the sink
     topics          publishes the partition count of each topic for producers
     sending         delivers ready batches of the arena to the sink
-    settling        after the wait: each Ack completes a batch, retries it, or splits it
+    ack_settler        after the wait: each Ack completes a batch, retries it, or splits it
 
     checks          once a second: whether the doorbell, the socket and the server are still at their paths
     duty            the base class, and the objects that all duties share

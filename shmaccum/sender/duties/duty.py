@@ -9,13 +9,13 @@ from shmaccum.arena.places import Places
 from shmaccum.arena.results_bell import ResultsBell
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.sender.backoff import NEVER_NS, Backoff, SinkBackoff
+from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.metrics import SenderMetrics
 from shmaccum.sender.short_waits import ShortWaits
 from shmaccum.sender.sink_batches import SinkBatches
 from shmaccum.sender.sinks.sink import Sink
-from shmaccum.sender.splitting import Splitting
 
 TICK_NS = 100 * NS_PER_MS
 """The interval of periodic work."""
@@ -78,5 +78,5 @@ class Shared:
         self.metrics = SenderMetrics(native.now_ns(), self.places)
         self.short_waits = ShortWaits(native, self.linger_ns)
         self.sink_batches = SinkBatches(half, native, self.places)
-        self.splitting = Splitting(half, self.sink_batches)
+        self.batch_splitter = BatchSplitter(half, self.sink_batches)
         self.identity = ProducerIdentity(half, host, sink, self.sink_batches)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from shmaccum._native import SenderHalf
 from shmaccum.sender.backoff import NEVER_NS
+from shmaccum.sender.duties.ack_settler import AckSettler
 from shmaccum.sender.duties.duty import TICK_NS, Duty
-from shmaccum.sender.duties.settling import Settling
 
 
 class Maintenance(Duty):
@@ -18,20 +18,20 @@ class Maintenance(Duty):
 
     due_ns = 0
 
-    def __init__(self, half: SenderHalf, settling: Settling, *, has_logs: bool) -> None:
+    def __init__(self, half: SenderHalf, ack_settler: AckSettler, *, has_logs: bool) -> None:
         self._has_logs = has_logs
         self._half = half
-        self._settling = settling
+        self._ack_settler = ack_settler
 
     def run(self, now_ns: int) -> int:
         if now_ns >= self.due_ns:
             self.due_ns = now_ns + TICK_NS
             self._half.maintain()
             self._half.publish_queues()
-            self._settling.settle_kept(now_ns)
+            self._ack_settler.settle_kept(now_ns)
         return 0
 
     @property
     def ends_pump_ns(self) -> int:
         """The time at which it has more to do than the pump does itself."""
-        return self.due_ns if self._has_logs or self._settling.kept_count else NEVER_NS
+        return self.due_ns if self._has_logs or self._ack_settler.kept_count else NEVER_NS

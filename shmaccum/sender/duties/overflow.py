@@ -68,7 +68,7 @@ class NoOverflow(Duty):
         """Write the positions and results that acks have changed."""
 
 
-class Overflowing(NoOverflow):
+class OverflowDuty(NoOverflow):
     """Moves batches of the arena to the overflow, and delivers those of its batches that are not ordinary.
 
     Args:

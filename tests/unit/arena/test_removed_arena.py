@@ -36,7 +36,7 @@ from shmaccum.log.files import LogReader
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender, closing
-from shmaccum.sender.closing import Closing
+from shmaccum.sender.arena_closer import ArenaCloser
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Sink
 from shmaccum.supervisor import ensure_sender
@@ -367,9 +367,9 @@ def _die(*_: object, **__: object) -> None:
 
 def _send_and_die(name: str, log: str, step: str, *, is_before: bool) -> None:
     """A sender that is killed in a step of the closing: before it, or right behind it."""
-    real = getattr(Closing, step)
+    real = getattr(ArenaCloser, step)
 
-    def dying(closing: Closing, *arguments: Any) -> Any:
+    def dying(closing: ArenaCloser, *arguments: Any) -> Any:
         if is_before and has_lost_its_name(closing._arena):
             _die()
         answer = real(closing, *arguments)
@@ -377,7 +377,7 @@ def _send_and_die(name: str, log: str, step: str, *, is_before: bool) -> None:
             _die()
         return answer
 
-    setattr(Closing, step, dying)
+    setattr(ArenaCloser, step, dying)
     Sender(name, f"log:{log}", linger_ms=1).run()
 
 

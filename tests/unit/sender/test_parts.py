@@ -10,8 +10,8 @@ from shmaccum.arena.places import Places
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.backoff import Backoff, SinkBackoff
+from shmaccum.sender.batch_splitter import node_end
 from shmaccum.sender.blame import blame_runs
-from shmaccum.sender.splitting import node_end
 
 
 def test_backoff_doubles_with_a_fifth_of_jitter_up_to_its_limit() -> None:

@@ -37,7 +37,7 @@ def is_part(wire: WireBatch) -> bool:
     return wire.record_count != wire.batch.record_count
 
 
-class Splitting:
+class BatchSplitter:
     """The batches that are being delivered in parts, and their next parts."""
 
     def __init__(self, half: SenderHalf, sink_batches: SinkBatches) -> None:
@@ -58,7 +58,7 @@ class Splitting:
         end = wire.first_record + wire.record_count
         self._put(wire.batch, wire.first_record, (wire.first_record + end) // 2)
 
-    def go_on(self, batch: Batch) -> None:
+    def continue_batch(self, batch: Batch) -> None:
         """Continue after a part has its result: make the next part, or unmute the partition if the batch is over."""
         if batch.is_over:
             self._half.mute(batch.partition_index, False)

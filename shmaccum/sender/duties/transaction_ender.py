@@ -44,7 +44,7 @@ ENDING_STATES = ("committing", "decided", "aborting")
 """The states of a transaction that is being committed or aborted."""
 
 
-class Ending(Duty):
+class TransactionEnder(Duty):
     """Checks the arena's transaction in each round, and ends it together with the sink."""
 
     due_ns = 0

@@ -26,12 +26,12 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.arena.stuck import REPLICAS_MISSING
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
+from shmaccum.sender.batch_splitter import is_part
 from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.duties.duty import Shared
 from shmaccum.sender.duties.overflow import NoOverflow
 from shmaccum.sender.sink_batches import release_views
 from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, each_ack
-from shmaccum.sender.splitting import is_part
 
 if TYPE_CHECKING:
     from shmaccum.sender.duties.dead_letters import DeadLetters
@@ -40,7 +40,7 @@ SUCCEEDED = int(BatchResult.SUCCEEDED)
 FAILED = int(BatchResult.FAILED)
 
 
-class Settling:
+class AckSettler:
     """Handles acks, in the sender's thread.
 
     Args:
@@ -51,7 +51,7 @@ class Settling:
     def __init__(self, shared: Shared, letters: DeadLetters | None, overflow: NoOverflow) -> None:
         self._half = shared.half
         self._sink_batches = shared.sink_batches
-        self._splitting = shared.splitting
+        self._batch_splitter = shared.batch_splitter
         self._identity = shared.identity
         self._metrics = shared.metrics
         self._host = shared.host
@@ -130,7 +130,7 @@ class Settling:
             self._half.complete(wire.batch, SUCCEEDED, ack.base_offset, ack.log_append_time_ms)
             return
         self._half.complete_part(wire.batch, wire.record_count, SUCCEEDED, ack.base_offset, ack.log_append_time_ms)
-        self._splitting.go_on(wire.batch)
+        self._batch_splitter.continue_batch(wire.batch)
 
     def _retry(self, ack: Ack, now_ns: int) -> None:
         batch = ack.wire.batch
@@ -153,7 +153,7 @@ class Settling:
             self._fail(ack, f"a record of {ack.wire.size} bytes is too large for the sink: {ack.message}", now_ns)
             return
         self._metrics.batches_split.add(1, now_ns)
-        self._splitting.halve(ack.wire)
+        self._batch_splitter.halve(ack.wire)
 
     def _out_of_sequence(self, ack: Ack, now_ns: int) -> None:
         """Start over, unless an older batch may just be retried, which is possible in the first attempt only."""
@@ -181,7 +181,7 @@ class Settling:
     def _requeue(self, ack: Ack, retry_at_ns: int) -> None:
         self._half.requeue(ack.wire.batch, retry_at_ns)
         if is_part(ack.wire):
-            self._splitting.leave(ack.wire.batch)
+            self._batch_splitter.leave(ack.wire.batch)
 
     def _release(self, ack: Ack) -> None:
         """Requeue a batch that has its result, which frees its memory or makes a dead letter of undelivered records."""
@@ -190,7 +190,7 @@ class Settling:
             if ack.verdict is Verdict.DELIVERED:
                 self._half.complete_part(ack.wire.batch, ack.wire.record_count, SUCCEEDED)
         if ack.wire.batch.is_over:
-            self._splitting.leave(ack.wire.batch)
+            self._batch_splitter.leave(ack.wire.batch)
         else:
             self._requeue(ack, 0)
 
@@ -206,7 +206,7 @@ class Settling:
             is_written = self._letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
         except CorruptArenaError as error:
             self._sink_batches.quarantine.take(wire.batch, str(error))
-            self._splitting.leave(wire.batch)
+            self._batch_splitter.leave(wire.batch)
             return False
         if not is_written:
             self._kept.append(ack)
@@ -221,7 +221,7 @@ class Settling:
         self._complete_failed(ack)
         self._metrics.failed(wire.topic, wire.record_count, now_ns)
         if is_part(wire):
-            self._splitting.go_on(wire.batch)
+            self._batch_splitter.continue_batch(wire.batch)
 
     def _complete_failed(self, ack: Ack) -> None:
         wire = ack.wire

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the batches of the arena (Kafka's sendProducerData): ready → plan → drain → check → deliver.
 
-The core sends ordinary batches. `SocketSending` passes the sockets of the sink to the pump, and `LogSending` passes the
-ends of its logs to the append. `Sending` delivers the other batches: those for another sink, a batch that is larger
+The core sends ordinary batches. `SocketBatchSender` passes the sockets of the sink to the pump, and `LogBatchSender` passes the
+ends of its logs to the append. `BatchSender` delivers the other batches: those for another sink, a batch that is larger
 than a buffer, one that has to be split or is damaged, the first batch of a partition, and everything after an error.
 Batches of the overflow are sent before any of the arena.
 """
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from shmaccum._native import Batch
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.sender.backoff import NEVER_NS, sentence_of
+from shmaccum.sender.duties.ack_settler import AckSettler
 from shmaccum.sender.duties.duty import Duty, Shared
 from shmaccum.sender.duties.maintenance import Maintenance
 from shmaccum.sender.duties.overflow import NoOverflow
-from shmaccum.sender.duties.settling import Settling
 from shmaccum.sender.pump import PumpRunner
 from shmaccum.sender.sink_batches import release_views
 from shmaccum.sender.sinks.sink import Ack, Delivered, LogEnds, Verdict, WireBatch
@@ -46,12 +46,12 @@ class Ready:
 
 
 @dataclasses.dataclass(eq=False)
-class Sending(Duty):
+class BatchSender(Duty):
     """Drains ready partitions, and delivers the batches to the sink."""
 
     shared: Shared
     ready: Ready
-    settling: Settling
+    ack_settler: AckSettler
     overflow: NoOverflow
     _left_over: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
 
@@ -69,7 +69,7 @@ class Sending(Duty):
 
     def _ready(self, now_ns: int) -> list[int]:
         """Return the partitions with batches, starting with those that the last deliveries had no space for."""
-        ready = self.ready.look(now_ns) + self.shared.splitting.partitions_due()
+        ready = self.ready.look(now_ns) + self.shared.batch_splitter.partitions_due()
         if not self.overflow.is_idle:
             ready = [index for index in ready if not self.overflow.holds(index)]
         if self._left_over:
@@ -86,9 +86,9 @@ class Sending(Duty):
         if self._left_over or seen_count < len(request):
             self._leave_over(request, seen_count)
         wires = self._wires(batches)
-        splitting = self.shared.splitting
-        if due := splitting.partitions_due():
-            wires += [part for index in due if index in request and (part := splitting.take_due(index))]
+        batch_splitter = self.shared.batch_splitter
+        if due := batch_splitter.partitions_due():
+            wires += [part for index in due if index in request and (part := batch_splitter.take_due(index))]
         return sent + self._deliver(wires, now_ns)
 
     def _drain_or_append(self, request: Sequence[int], now_ns: int) -> tuple[list[Batch], int, int]:
@@ -113,7 +113,7 @@ class Sending(Duty):
                 continue
             if batch.acked_record_count:
                 release_views(wire.buffers)
-                self.shared.splitting.go_on(batch)
+                self.shared.batch_splitter.continue_batch(batch)
             else:
                 wires.append(wire)
         return wires
@@ -129,12 +129,12 @@ class Sending(Duty):
             self.shared.sink.deliver(wires)
         except Exception as error:  # noqa: BLE001 - no exception of a sink may lose a batch
             sentence = f"the sink could not begin a delivery: {sentence_of(error)}"
-            self.settling.settle([Ack(wire, Verdict.RETRY, message=sentence) for wire in wires], now_ns)
+            self.ack_settler.settle([Ack(wire, Verdict.RETRY, message=sentence) for wire in wires], now_ns)
         return len(wires)
 
 
 @dataclasses.dataclass(eq=False)
-class LogSending(Sending):
+class LogBatchSender(BatchSender):
     """The core drains, appends ordinary batches to the logs of the sink, and completes them."""
 
     logs: LogEnds
@@ -162,11 +162,11 @@ class LogSending(Sending):
 
 
 @dataclasses.dataclass(eq=False)
-class SocketSending(Sending):
+class SocketBatchSender(BatchSender):
     """The core sends ready partitions through sockets of the sink. The others are sent as to any sink."""
 
     pump: PumpRunner
-    ending: Duty
+    transaction_ender: Duty
     maintenance: Maintenance
     next_ns: Callable[[], int]
     """Returns the time at which another duty is due."""
@@ -182,7 +182,7 @@ class SocketSending(Sending):
         if carried is None:
             return super()._send(ready, now_ns)
         if carried.batch_count:
-            self.ending.expect()
+            self.transaction_ender.expect()
         now_ns = self.shared.native.now_ns()
         sent = carried.batch_count + self._deliver(self._wires(carried.left), now_ns)
         foreign = [index for index in self._ready(now_ns) if not self.pump.carries(index)]
@@ -195,6 +195,6 @@ class SocketSending(Sending):
 
         With a manual clock, no time limit of the pump would ever pass.
         """
-        is_whole = not self.shared.splitting.partitions_due()
+        is_whole = not self.shared.batch_splitter.partitions_due()
         is_timed = not self.shared.native.has_manual_clock
         return self.pump.may_run and is_whole and is_timed and not self.ready.is_closing

@@ -43,7 +43,7 @@ PENDING_STATES = ("GRANT", "OWNED", "OPEN", "READY")
 LEFT_STATES = ("OPEN", "READY", "BAD")
 
 
-class Closing:
+class ArenaCloser:
     """Checks the arena's name once a second, and whether the arena is closing; closes it after the name is lost.
 
     Attributes:
