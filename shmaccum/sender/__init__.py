@@ -8,7 +8,7 @@
     sender           takes the role, works, leaves
     rounds           one round: duties, wait, acks                           ─ duties            its steps, in order
     round_wait       the wait between two rounds                             ─ short_waits       its length
-    sink_batches     batches that the sink has                               ─ backoff, blame, batch_splitter
+    sink_batches     batches that the sink has                               ─ backoff, record_errors, batch_splitter
     delivery_clock   the clock of the age of batches
     pump             ordinary rounds to brokers, in one native call
     host             the sender as its sink sees it

@@ -75,11 +75,11 @@ from shmaccum.sender.backlog import LOCAL_ID_START, Backlog, SpilledBatch
 from shmaccum.sender.backoff import NEVER_NS, Backoff
 from shmaccum.sender.batch_loop import BatchLoop
 from shmaccum.sender.batch_splitter import is_part
-from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.duties.dead_letters import DeadLetters
 from shmaccum.sender.host import Host
 from shmaccum.sender.identity import ProducerIdentity
 from shmaccum.sender.metrics import SenderMetrics
+from shmaccum.sender.record_errors import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, error_runs
 from shmaccum.sender.send_window import take_delivery
 from shmaccum.sender.sink_batches import SinkBatches, release_views
 from shmaccum.sender.sinks.sink import Ack, Delivered, Sink, Verdict, WireBatch, sockets_of
@@ -845,11 +845,11 @@ def _results(ack: Ack) -> Iterator[tuple[int, BatchResult, int]]:
     if ack.verdict is Verdict.DELIVERED:
         yield count, BatchResult.SUCCEEDED, 0
         return
-    runs = list(blame_runs(count, ack.record_errors)) if ack.record_errors else []
+    runs = list(error_runs(count, ack.record_errors)) if ack.record_errors else []
     if not 1 < len(runs) <= RECORD_ERRORS_MAX:
         runs = [(count, True)]
-    for run_count, is_blamed in runs:
-        yield run_count, BatchResult.FAILED, ack.error_code if is_blamed else INNOCENT
+    for run_count, is_invalid in runs:
+        yield run_count, BatchResult.FAILED, ack.error_code if is_invalid else INNOCENT
 
 
 def _appended(log: PartitionLog, wires: Sequence[WireBatch]) -> tuple[list[tuple[WireBatch, int]], Rejection | None]:

@@ -21,7 +21,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import INNOCENT
 from shmaccum.arena.results import BatchResult
-from shmaccum.sender.blame import MESSAGE_TOO_LARGE
+from shmaccum.sender.record_errors import MESSAGE_TOO_LARGE
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from tests.support.sender import ScriptedSink, Sending, refuse, rests_of, retry, too_large
 

@@ -31,7 +31,7 @@ from shmaccum.sender.pump import PumpResult, PumpRunner
 from shmaccum.sender.sinks.kafka.library.client import Client
 from shmaccum.sender.sinks.kafka.produce import VERSION_EXPLICIT
 from shmaccum.sender.sinks.kafka.sink import KafkaSink
-from shmaccum.sender.sinks.kafka.transaction.fates import INVALID_PRODUCER_EPOCH
+from shmaccum.sender.sinks.kafka.transaction.error_effects import INVALID_PRODUCER_EPOCH
 from shmaccum.sender.sinks.kafka.transaction.protocol import TransactionProtocol
 from shmaccum.sender.sinks.sink import Ack, Acks, Unanswered
 from tests.kafka.broker import LOOPBACK, held_port

@@ -27,9 +27,9 @@ from shmaccum.arena.stuck import REPLICAS_MISSING
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import BatchInUseError, CorruptArenaError
 from shmaccum.sender.batch_splitter import is_part
-from shmaccum.sender.blame import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, blame_runs
 from shmaccum.sender.duties.duty import Shared
 from shmaccum.sender.duties.overflow import NoOverflow
+from shmaccum.sender.record_errors import MESSAGE_TOO_LARGE, RECORD_ERRORS_MAX, error_runs
 from shmaccum.sender.sink_batches import release_views
 from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, each_ack
 
@@ -225,11 +225,11 @@ class AckSettler:
 
     def _complete_failed(self, ack: Ack) -> None:
         wire = ack.wire
-        runs = list(blame_runs(wire.record_count, ack.record_errors)) if ack.record_errors else []
+        runs = list(error_runs(wire.record_count, ack.record_errors)) if ack.record_errors else []
         if 1 < len(runs) <= RECORD_ERRORS_MAX:
-            for count, is_blamed in runs:
+            for count, is_invalid in runs:
                 self._half.complete_part(
-                    wire.batch, count, FAILED, None, None, ack.error_code if is_blamed else INNOCENT
+                    wire.batch, count, FAILED, None, None, ack.error_code if is_invalid else INNOCENT
                 )
         elif is_part(wire):
             self._half.complete_part(wire.batch, wire.record_count, FAILED, None, None, ack.error_code)

@@ -11,7 +11,7 @@ from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import CorruptArenaError
 from shmaccum.sender.backoff import Backoff, SinkBackoff
 from shmaccum.sender.batch_splitter import node_end
-from shmaccum.sender.blame import blame_runs
+from shmaccum.sender.record_errors import error_runs
 
 
 def test_backoff_doubles_with_a_fifth_of_jitter_up_to_its_limit() -> None:
@@ -59,8 +59,8 @@ def test_the_parts_of_a_batch_are_the_same_whoever_makes_them(record_count: int)
 
 
 def test_records_to_blame_come_in_runs() -> None:
-    assert list(blame_runs(5, [0, 3])) == [(1, True), (2, False), (1, True), (1, False)]
-    assert list(blame_runs(3, [0, 1, 2, 7])) == [(3, True)]
+    assert list(error_runs(5, [0, 3])) == [(1, True), (2, False), (1, True), (1, False)]
+    assert list(error_runs(3, [0, 1, 2, 7])) == [(3, True)]
 
 
 def test_a_place_that_does_not_exist(arena: Arena) -> None:

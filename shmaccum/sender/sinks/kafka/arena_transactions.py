@@ -42,7 +42,12 @@ from shmaccum.common.format.group_offsets import OFFSETS_TOPIC, GroupMember, unp
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.sender.sinks.kafka.errors import INVALID_TOPIC_EXCEPTION
 from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
-from shmaccum.sender.sinks.kafka.transaction.fates import PRODUCER_FENCED, UNKNOWN_SERVER_ERROR, Fate, sentence
+from shmaccum.sender.sinks.kafka.transaction.error_effects import (
+    PRODUCER_FENCED,
+    UNKNOWN_SERVER_ERROR,
+    ErrorEffect,
+    sentence,
+)
 from shmaccum.sender.sinks.kafka.transaction.protocol import (
     RecoveryState,
     State,
@@ -100,7 +105,7 @@ class KafkaTransactions:
         if stored.recovery_state.state is State.FAILED:
             code = PRODUCER_FENCED if stored.is_fenced else UNKNOWN_SERVER_ERROR
             self._protocol.failure = TransactionFailure(
-                Fate.FENCED if stored.is_fenced else Fate.FATAL, code, sentence(code)
+                ErrorEffect.FENCED if stored.is_fenced else ErrorEffect.FATAL, code, sentence(code)
             )
 
     def _renew(self, recovery_state: RecoveryState) -> None:
@@ -116,7 +121,7 @@ class KafkaTransactions:
     @property
     def _is_fenced(self) -> bool:
         recovery_state, failure = self._protocol.recovery_state, self._protocol.failure
-        return recovery_state.state is State.FAILED and failure is not None and failure.fate is Fate.FENCED
+        return recovery_state.state is State.FAILED and failure is not None and failure.effect is ErrorEffect.FENCED
 
     @property
     def _is_begun(self) -> bool:
@@ -256,7 +261,7 @@ class KafkaTransactions:
         self._host.fail(self._why_of(failure), self._sentence(failure))
 
     def _why_of(self, failure: TransactionFailure) -> TransactionWhy:
-        return TransactionWhy.FENCED if failure.fate is Fate.FENCED else TransactionWhy.REFUSED
+        return TransactionWhy.FENCED if failure.effect is ErrorEffect.FENCED else TransactionWhy.REFUSED
 
     def _sentence(self, failure: TransactionFailure) -> str:
         return f"the transactional_id {self._host.transactional_id!r}: {failure.message}"

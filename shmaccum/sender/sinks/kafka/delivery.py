@@ -42,7 +42,7 @@ class Delivery:
     """Requests that were in flight when it started. They contain the predecessor of each of its batches, if any."""
     compressed: Sequence[Form | None] = ()
     """Empty if no batch is compressed."""
-    fates: dict[int, Verdict] = field(default_factory=dict)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
     """The verdicts of its batches that were not delivered, by partition index."""
     is_over: bool = False
     topic_names: dict[uuid.UUID, str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Delivery:
         """
         ended = [wire for wire in self.wires if wire.batch.is_ended]
         if ended:
-            self.fates.update((wire.partition_index, Verdict.REFUSED) for wire in ended)
+            self.verdicts.update((wire.partition_index, Verdict.REFUSED) for wire in ended)
             kept = [(wire, own) for wire, own in self._with_compressed() if wire not in ended]
             self.wires = [wire for wire, _ in kept]
             self.compressed = [own for _, own in kept]
@@ -104,16 +104,16 @@ class Delivery:
         self.is_over = True
         self.predecessors = ()
 
-    def fate(self, partition_index: int) -> Verdict | None:
+    def verdict_of(self, partition_index: int) -> Verdict | None:
         """Return the verdict of its batch of a partition; DELIVERED if it has no such batch."""
-        if self.is_over or partition_index in self.fates:
-            return self.fates.get(partition_index, Verdict.DELIVERED)
+        if self.is_over or partition_index in self.verdicts:
+            return self.verdicts.get(partition_index, Verdict.DELIVERED)
         return None if partition_index in self.partition_indices() else Verdict.DELIVERED
 
     def sequence_verdict(self, wire: WireBatch) -> Verdict:
         """Return the verdict for one of its batches that the broker found out of sequence."""
-        fates = {before.fate(wire.partition_index) for before in self.predecessors}
-        return Verdict.RETRY if fates & COMES_AGAIN else Verdict.OUT_OF_SEQUENCE
+        verdicts = {before.verdict_of(wire.partition_index) for before in self.predecessors}
+        return Verdict.RETRY if verdicts & COMES_AGAIN else Verdict.OUT_OF_SEQUENCE
 
 
 Node = TypeVar("Node")
@@ -177,6 +177,6 @@ def ack_of(delivery: Delivery | None, wire: WireBatch, answer: PartitionAnswer) 
 
 def _explain(wire: WireBatch, answer: PartitionAnswer) -> str:
     """Return a sentence with the partition, the error, and the broker's messages, also for single records (KIP-467)."""
-    blamed = [f"record {place}: {message}" for place, message in answer.record_errors if message]
-    detail = "; ".join([answer.message, *blamed] if answer.message else blamed)
+    invalid = [f"record {place}: {message}" for place, message in answer.record_errors if message]
+    detail = "; ".join([answer.message, *invalid] if answer.message else invalid)
     return f"{wire.topic}-{wire.partition}: {sentence(answer.error_code, detail or None)}"

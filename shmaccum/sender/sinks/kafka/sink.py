@@ -849,7 +849,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         """Create the Ack of a batch that was not delivered; `poll` returns it."""
         ack = ack_of(delivery, wire, answer)
         if delivery is not None:
-            delivery.fates[wire.partition_index] = ack.verdict
+            delivery.verdicts[wire.partition_index] = ack.verdict
         if treatment(answer.error_code).is_metadata_stale:
             self._client.refresh_metadata()
         if self._arena_transactions is not None and ack.verdict in {Verdict.REFUSED, Verdict.OUT_OF_SEQUENCE}:

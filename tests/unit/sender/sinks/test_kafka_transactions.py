@@ -16,7 +16,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.sender.sinks.kafka import arena_transactions
 from shmaccum.sender.sinks.kafka.arena_transactions import ASK_AGAIN_S, KafkaTransactions
 from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
-from shmaccum.sender.sinks.kafka.transaction.fates import GROUP_AUTHORIZATION_FAILED
+from shmaccum.sender.sinks.kafka.transaction.error_effects import GROUP_AUTHORIZATION_FAILED
 from shmaccum.sender.sinks.kafka.transaction.protocol import (
     RecoveryState,
     State,

@@ -393,7 +393,7 @@ def check_failed(driven: Driven, code: int, expected: str) -> None:
     protocol = driven.protocol
     assert protocol.recovery_state.state is State.FAILED
     assert protocol.failure is not None
-    assert (protocol.failure.error_code, protocol.failure.fate.value) == (code, expected)
+    assert (protocol.failure.error_code, protocol.failure.effect.value) == (code, expected)
     assert driven.ask() is None
     assert protocol.outcome in {None, TransactionOutcome.ABORTED}, "it was the first answer, so nothing was committed"
 

@@ -5,7 +5,7 @@
 
     protocol     the states and the next request: a pure state machine, without a clock and without a connection
         ├── requests     requests and responses as data
-        └── fates        the effect of each error on each request
+        └── error_effects the effect of each error on each request
     driver       a protocol over the connections of a client
     stored_state the recovery state of a protocol in 64 bits, for the next sender
 

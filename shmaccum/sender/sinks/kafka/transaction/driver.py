@@ -18,7 +18,7 @@ from shmaccum.common.format.group_offsets import OffsetToCommit
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.sinks.kafka.errors import NETWORK_EXCEPTION
-from shmaccum.sender.sinks.kafka.transaction.fates import RETRIABLE, sentence
+from shmaccum.sender.sinks.kafka.transaction.error_effects import RETRIABLE, sentence
 from shmaccum.sender.sinks.kafka.transaction.protocol import RecoveryState, TransactionProtocol
 from shmaccum.sender.sinks.kafka.transaction.requests import (
     CoordinatorKey,

@@ -21,7 +21,7 @@ States::
 
 Rules
     One request is in flight at a time. The coordinator is looked up first. The producer id follows, then partitions
-    and offsets, and the end comes last. `fates` has the effect of an error: retry, another coordinator, only an abort,
+    and offsets, and the end comes last. `error_effects` has the effect of an error: retry, another coordinator, only an abort,
     an abort and a new epoch, or the end of this producer.
     `recovery_state` is everything that a successor needs. The driver saves it before it sends the result of
     `next_request`, so a successor never knows less than a broker. The first request of a transaction to a broker
@@ -61,7 +61,7 @@ from typing import NamedTuple, final
 from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.sender.sinks.kafka.transaction.fates import (
+from shmaccum.sender.sinks.kafka.transaction.error_effects import (
     CONCURRENT_TRANSACTIONS,
     COORDINATOR_NOT_AVAILABLE,
     INVALID_PRODUCER_ID_MAPPING,
@@ -71,9 +71,9 @@ from shmaccum.sender.sinks.kafka.transaction.fates import (
     UNKNOWN_PRODUCER_ID,
     UNKNOWN_SERVER_ERROR,
     UNSUPPORTED_VERSION,
-    Fate,
-    fate,
-    fate_of_batch,
+    ErrorEffect,
+    effect_of,
+    effect_of_batch,
     sentence,
 )
 from shmaccum.sender.sinks.kafka.transaction.requests import (
@@ -124,7 +124,7 @@ class TransactionOutcome(enum.IntEnum):
 class TransactionFailure(NamedTuple):
     """The reason for ABORT_ONLY or FAILED."""
 
-    fate: Fate
+    effect: ErrorEffect
     error_code: int
     """Kafka's error code."""
     message: str
@@ -311,7 +311,7 @@ class TransactionProtocol:
             message: for people.
         """
         if self.recovery_state.state in {State.OPEN, State.ABORT_ONLY}:
-            self._fail(TransactionFailure(fate_of_batch(error_code), error_code, message))
+            self._fail(TransactionFailure(effect_of_batch(error_code), error_code, message))
 
     def commit(self) -> None:
         """Commit, after every batch is acked. The added offsets are sent first.
@@ -406,17 +406,17 @@ class TransactionProtocol:
         request = self._take_asked()
         codes = _codes(request, answer)
         codes = [code for code in codes if code not in {0, OPERATION_NOT_ATTEMPTED}] or codes
-        worst = max(codes, key=lambda code: SEVERITY.index(fate(request, code)))
+        worst = max(codes, key=lambda code: SEVERITY.index(effect_of(request, code)))
         self._note_parts(request, answer)
-        found = fate(request, worst)
-        if found is Fate.DONE:
+        found = effect_of(request, worst)
+        if found is ErrorEffect.DONE:
             self._miss_count = 0
             self._done(request, answer)
-        elif found in {Fate.RETRY, Fate.FIND}:
+        elif found in {ErrorEffect.RETRY, ErrorEffect.FIND}:
             if self._miss_count >= PATIENCE_COUNT and worst != CONCURRENT_TRANSACTIONS:
                 self._trouble = sentence(worst, answer.message)
             self._again(
-                request, worst, now_s, is_lost=found is Fate.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
+                request, worst, now_s, is_lost=found is ErrorEffect.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
             )
         else:
             self._refused(request, TransactionFailure(found, worst, sentence(worst, answer.message)))
@@ -431,7 +431,7 @@ class TransactionProtocol:
         """
         request = self._take_asked()
         if error_code == UNSUPPORTED_VERSION:
-            self._refused(request, TransactionFailure(Fate.FATAL, error_code, message))
+            self._refused(request, TransactionFailure(ErrorEffect.FATAL, error_code, message))
         else:
             self._again(request, error_code, now_s, is_lost=True, is_unchanged=is_unsent)
 
@@ -521,7 +521,7 @@ class TransactionProtocol:
         is_mapping_lost = failure.error_code in {UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_ID_MAPPING}
         if isinstance(request, EndTransaction) and self._is_empty and failure.error_code == INVALID_TXN_STATE:
             self._ended(TransactionOutcome.COMMITTED if request.is_commit else TransactionOutcome.ABORTED)
-        elif failure.fate in {Fate.FENCED, Fate.FATAL}:
+        elif failure.effect in {ErrorEffect.FENCED, ErrorEffect.FATAL}:
             self._fail(failure)
         elif self.recovery_state.state in {State.NEW, State.READY}:
             self._is_wanted = False
@@ -541,7 +541,7 @@ class TransactionProtocol:
     def _end_refused(self, request: EndTransaction, failure: TransactionFailure, *, is_mapping_lost: bool) -> None:
         """Handle a refused end. A commit that may have arrived earlier is never considered an abort."""
         if request.is_commit and self._is_end_open:
-            self._fail(failure._replace(fate=Fate.FATAL))
+            self._fail(failure._replace(effect=ErrorEffect.FATAL))
         elif request.is_commit:
             self._change(is_end_sent=False, is_known=not is_mapping_lost)
             self._fail(failure)
@@ -549,15 +549,15 @@ class TransactionProtocol:
             self._change(needs_epoch=True)
             self._ended(TransactionOutcome.ABORTED)
         else:
-            self._fail(failure._replace(fate=Fate.FATAL))
+            self._fail(failure._replace(effect=ErrorEffect.FATAL))
 
     def _fail(self, failure: TransactionFailure) -> None:
-        if failure.fate in {Fate.FENCED, Fate.FATAL}:
+        if failure.effect in {ErrorEffect.FENCED, ErrorEffect.FATAL}:
             self._fail_for_good(failure)
             return
         recovery_state = self.recovery_state
         is_raised = self.is_implicit and recovery_state.is_known  # by the end of every transaction, from version 2 on
-        if failure.fate is Fate.BUMP and not is_raised:
+        if failure.effect is ErrorEffect.BUMP and not is_raised:
             self._change(needs_epoch=True)
         if recovery_state.state is not State.ABORTING:
             self._change(state=State.ABORT_ONLY)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The effect of each broker error on each request of a transaction (the handlers of Kafka's TransactionManager).
 
-This module decides nothing: `protocol` calls `fate(request, code)` and follows the result.
+This module decides nothing: `protocol` calls `effect_of(request, code)` and follows the result.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RETRIABLE = frozenset(
 """Transient errors (org.apache.kafka.common.errors.RetriableException and its subclasses, Kafka 4.1)."""
 
 
-class Fate(enum.Enum):
+class ErrorEffect(enum.Enum):
     """The effect of an error on a request, or on its transaction."""
 
     DONE = "done"
@@ -72,74 +72,82 @@ class Fate(enum.Enum):
     """The producer can do no transaction any more."""
 
 
-OF_EVERY_COORDINATOR: Mapping[int, Fate] = {
-    COORDINATOR_NOT_AVAILABLE: Fate.FIND,
-    NOT_COORDINATOR: Fate.FIND,
-    INVALID_PRODUCER_EPOCH: Fate.FENCED,
-    PRODUCER_FENCED: Fate.FENCED,
-    TRANSACTION_ABORTABLE: Fate.ABORT,
+OF_EVERY_COORDINATOR: Mapping[int, ErrorEffect] = {
+    COORDINATOR_NOT_AVAILABLE: ErrorEffect.FIND,
+    NOT_COORDINATOR: ErrorEffect.FIND,
+    INVALID_PRODUCER_EPOCH: ErrorEffect.FENCED,
+    PRODUCER_FENCED: ErrorEffect.FENCED,
+    TRANSACTION_ABORTABLE: ErrorEffect.ABORT,
 }
-OF_A_MAPPING: Mapping[int, Fate] = {
+OF_A_MAPPING: Mapping[int, ErrorEffect] = {
     **OF_EVERY_COORDINATOR,
-    UNKNOWN_PRODUCER_ID: Fate.BUMP,
-    INVALID_PRODUCER_ID_MAPPING: Fate.BUMP,
+    UNKNOWN_PRODUCER_ID: ErrorEffect.BUMP,
+    INVALID_PRODUCER_ID_MAPPING: ErrorEffect.BUMP,
 }
 """Errors of requests that name a transaction. The coordinator may have forgotten its producer id."""
 
-FATES: Mapping[type, Mapping[int, Fate]] = {
-    FindCoordinator: {GROUP_AUTHORIZATION_FAILED: Fate.ABORT, TRANSACTION_ABORTABLE: Fate.ABORT},
+EFFECTS: Mapping[type, Mapping[int, ErrorEffect]] = {
+    FindCoordinator: {GROUP_AUTHORIZATION_FAILED: ErrorEffect.ABORT, TRANSACTION_ABORTABLE: ErrorEffect.ABORT},
     AskVersion: OF_EVERY_COORDINATOR,
     InitProducerId: {
         **OF_EVERY_COORDINATOR,
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Fate.ABORT,
-        CLUSTER_AUTHORIZATION_FAILED: Fate.ABORT,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorEffect.ABORT,
+        CLUSTER_AUTHORIZATION_FAILED: ErrorEffect.ABORT,
     },
     AddPartitions: {
         **OF_A_MAPPING,
-        TOPIC_AUTHORIZATION_FAILED: Fate.ABORT,
-        OPERATION_NOT_ATTEMPTED: Fate.ABORT,
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Fate.FATAL,
-        INVALID_TXN_STATE: Fate.FATAL,
+        TOPIC_AUTHORIZATION_FAILED: ErrorEffect.ABORT,
+        OPERATION_NOT_ATTEMPTED: ErrorEffect.ABORT,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorEffect.FATAL,
+        INVALID_TXN_STATE: ErrorEffect.FATAL,
     },
-    AddOffsets: {**OF_A_MAPPING, GROUP_AUTHORIZATION_FAILED: Fate.ABORT},
+    AddOffsets: {**OF_A_MAPPING, GROUP_AUTHORIZATION_FAILED: ErrorEffect.ABORT},
     CommitOffsets: {
         **OF_EVERY_COORDINATOR,
-        REQUEST_TIMED_OUT: Fate.FIND,
-        GROUP_AUTHORIZATION_FAILED: Fate.ABORT,
-        FENCED_INSTANCE_ID: Fate.ABORT,
-        UNKNOWN_MEMBER_ID: Fate.ABORT,
-        ILLEGAL_GENERATION: Fate.ABORT,
+        REQUEST_TIMED_OUT: ErrorEffect.FIND,
+        GROUP_AUTHORIZATION_FAILED: ErrorEffect.ABORT,
+        FENCED_INSTANCE_ID: ErrorEffect.ABORT,
+        UNKNOWN_MEMBER_ID: ErrorEffect.ABORT,
+        ILLEGAL_GENERATION: ErrorEffect.ABORT,
     },
     EndTransaction: OF_A_MAPPING,
 }
-OTHERWISE: Mapping[type, Fate] = {AddPartitions: Fate.ABORT}
+OTHERWISE: Mapping[type, ErrorEffect] = {AddPartitions: ErrorEffect.ABORT}
 """The effect of an error that is in no table; FATAL for the other requests."""
 
-OF_A_BATCH: Mapping[int, Fate] = {
-    CLUSTER_AUTHORIZATION_FAILED: Fate.FATAL,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Fate.FATAL,
-    PRODUCER_FENCED: Fate.FENCED,
-    UNSUPPORTED_VERSION: Fate.FATAL,
-    TRANSACTION_ABORTABLE: Fate.ABORT,
+OF_A_BATCH: Mapping[int, ErrorEffect] = {
+    CLUSTER_AUTHORIZATION_FAILED: ErrorEffect.FATAL,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorEffect.FATAL,
+    PRODUCER_FENCED: ErrorEffect.FENCED,
+    UNSUPPORTED_VERSION: ErrorEffect.FATAL,
+    TRANSACTION_ABORTABLE: ErrorEffect.ABORT,
 }
 """Errors of Produce that end more than one transaction, or need no new epoch (maybeTransitionToErrorState)."""
 
-SEVERITY = (Fate.DONE, Fate.RETRY, Fate.FIND, Fate.ABORT, Fate.BUMP, Fate.FENCED, Fate.FATAL)
+SEVERITY = (
+    ErrorEffect.DONE,
+    ErrorEffect.RETRY,
+    ErrorEffect.FIND,
+    ErrorEffect.ABORT,
+    ErrorEffect.BUMP,
+    ErrorEffect.FENCED,
+    ErrorEffect.FATAL,
+)
 
 
-def fate(request: Request, code: int) -> Fate:
+def effect_of(request: Request, code: int) -> ErrorEffect:
     """Return the effect of a broker's error on a request; DONE if there is no error."""
     if code == 0:
-        return Fate.DONE
-    known = FATES[type(request)].get(code)
+        return ErrorEffect.DONE
+    known = EFFECTS[type(request)].get(code)
     if known is not None:
         return known
-    return Fate.RETRY if code in RETRIABLE else OTHERWISE.get(type(request), Fate.FATAL)
+    return ErrorEffect.RETRY if code in RETRIABLE else OTHERWISE.get(type(request), ErrorEffect.FATAL)
 
 
-def fate_of_batch(code: int) -> Fate:
+def effect_of_batch(code: int) -> ErrorEffect:
     """Return the effect of a permanently failed batch on its transaction. Code 0: it expired before it was sent."""
-    return OF_A_BATCH.get(code, Fate.BUMP)
+    return OF_A_BATCH.get(code, ErrorEffect.BUMP)
 
 
 SENTENCES: Mapping[int, tuple[str, str]] = {

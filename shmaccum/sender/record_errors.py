@@ -11,8 +11,8 @@ RECORD_ERRORS_MAX = 64
 """More runs of valid and invalid records in one batch would displace too many other results."""
 
 
-def blame_runs(record_count: int, record_errors: Iterable[int]) -> Iterator[tuple[int, bool]]:
+def error_runs(record_count: int, record_errors: Iterable[int]) -> Iterator[tuple[int, bool]]:
     """Yield (length, are the records invalid) for each run of records with the same outcome."""
-    blamed = set(record_errors)
-    for is_blamed, run in itertools.groupby(range(record_count), blamed.__contains__):
-        yield sum(1 for _ in run), is_blamed
+    invalid = set(record_errors)
+    for is_invalid, run in itertools.groupby(range(record_count), invalid.__contains__):
+        yield sum(1 for _ in run), is_invalid
