@@ -689,7 +689,7 @@ class Overflow:
 
     # --- settle
 
-    def settle(self, ack: Ack, metrics: SenderMetrics, letters: DeadLetters | None, now_ns: int) -> None:
+    def settle(self, ack: Ack, metrics: SenderMetrics, dead_letters: DeadLetters | None, now_ns: int) -> None:
         """Apply the sink's ack for a batch."""
         wire = ack.wire
         backlog = self._backlogs[wire.partition_index]
@@ -703,7 +703,7 @@ class Overflow:
         elif ack.verdict is Verdict.RETRY and wire.attempt_count <= self._options.retries:
             self._retry(backlog, ack, metrics, now_ns)
         else:
-            self._refuse(backlog, ack, metrics, letters, now_ns)
+            self._refuse(backlog, ack, metrics, dead_letters, now_ns)
 
     def _retry(self, backlog: Backlog, ack: Ack, metrics: SenderMetrics, now_ns: int) -> None:
         if ack.message:
@@ -720,7 +720,7 @@ class Overflow:
         backlog.again(ack.wire, 0, now_ns)
 
     def _refuse(
-        self, backlog: Backlog, ack: Ack, metrics: SenderMetrics, letters: DeadLetters | None, now_ns: int
+        self, backlog: Backlog, ack: Ack, metrics: SenderMetrics, dead_letters: DeadLetters | None, now_ns: int
     ) -> None:
         wire = ack.wire
         sentence = ack.message or "refused"
@@ -729,17 +729,19 @@ class Overflow:
         elif ack.verdict is Verdict.TOO_LARGE:
             sentence = f"a record of {wire.size} bytes is too large for the sink: {ack.message}"
             ack.error_code = ack.error_code or MESSAGE_TOO_LARGE
-        if letters is not None and not self._bury(wire, letters, Reason(BatchResult.FAILED, ack.error_code, sentence)):
+        if dead_letters is not None and not self._write_dead_letter(
+            wire, dead_letters, Reason(BatchResult.FAILED, ack.error_code, sentence)
+        ):
             backlog.again(wire, PAUSE_NS, now_ns)
             return
         self._host.report(Report(Kind.REFUSED, sentence, str(backlog.place), ack.error_code))
         metrics.failed(wire.topic, wire.record_count, now_ns)
         backlog.end(ack)
 
-    def _bury(self, wire: WireBatch, letters: DeadLetters, reason: Reason) -> bool:
+    def _write_dead_letter(self, wire: WireBatch, dead_letters: DeadLetters, reason: Reason) -> bool:
         """Write the dead letter of a batch. Return False if that failed."""
         try:
-            return letters.write(wire.batch, wire.first_record, reason, self._native.now_ns(), wire.record_count)
+            return dead_letters.write(wire.batch, wire.first_record, reason, self._native.now_ns(), wire.record_count)
         except CorruptArenaError as error:
             self._host.report(str(error))
             return True

@@ -44,26 +44,26 @@ class Rounds:
     """The work of a sender between taking the role and leaving it.
 
     Args:
-        letters: already open; None to discard failed records.
+        dead_letters: already open; None to discard failed records.
         overflow: already open; None to keep batches in the arena while the sink does not work.
     """
 
-    def __init__(self, shared: Shared, letters: DeadLetters | None, overflow: Overflow | None) -> None:
+    def __init__(self, shared: Shared, dead_letters: DeadLetters | None, overflow: Overflow | None) -> None:
         self._shared = shared
         self._half = shared.half
         self._native = shared.native
         self._trouble = shared.trouble
         self._sink_batches = shared.sink_batches
-        self._overflow = NoOverflow() if overflow is None else OverflowDuty(shared, overflow, letters)
-        self._ack_settler = ack_settler = AckSettler(shared, letters, self._overflow)
-        has_logs = letters is not None or overflow is not None
+        self._overflow = NoOverflow() if overflow is None else OverflowDuty(shared, overflow, dead_letters)
+        self._ack_settler = ack_settler = AckSettler(shared, dead_letters, self._overflow)
+        has_logs = dead_letters is not None or overflow is not None
         self._maintenance = Maintenance(shared.half, ack_settler, has_logs=has_logs)
         self.delivery_clock = DeliveryClock(shared, self._overflow)
-        self._letters = Duty() if letters is None else letters
-        self._expiry = Expiry(shared, self.delivery_clock, self._letters)
+        self._dead_letters = Duty() if dead_letters is None else dead_letters
+        self._expiry = Expiry(shared, self.delivery_clock, self._dead_letters)
         self._transaction_ender = Duty() if shared.host.transactions is None else TransactionEnder(shared)
         self._topics = TopicPublisher(shared)
-        self._duties = self._expiry, self._letters, self._transaction_ender, self._overflow, self._topics
+        self._duties = self._expiry, self._dead_letters, self._transaction_ender, self._overflow, self._topics
         self._ready = ready = Ready(shared)
         self._wait = RoundWait(shared, ready, ack_settler, self._duties, self._maintenance)
         sockets, logs = sockets_of(shared.sink), logs_of(shared.sink)
@@ -95,7 +95,7 @@ class Rounds:
             return 0
         self._maintenance.run(now_ns)
         self._expiry.run(now_ns)
-        self._letters.run(now_ns)
+        self._dead_letters.run(now_ns)
         self._transaction_ender.run(now_ns)
         spilled = self._overflow.spill(now_ns)
         if pause_ns := self._trouble.pause_left_ns(now_ns):
@@ -159,7 +159,7 @@ class Rounds:
             "batches-in-flight": len(self._sink_batches),
             "batch-quarantine-total": self._sink_batches.quarantine.count,
         }
-        for each in (self._transaction_ender, self._letters, self._overflow, self._shared.sink):
+        for each in (self._transaction_ender, self._dead_letters, self._overflow, self._shared.sink):
             numbers.update(each.metrics())
         return numbers
 
@@ -185,5 +185,5 @@ class Rounds:
         self._shared.batch_splitter.clear()
         if requeue_all(self._half, self._sink_batches.remove_all(), 0):
             self._shared.host.report("the sink keeps bytes after it was closed: the next sender delivers their batches")
-        self._letters.finish(now_ns)
+        self._dead_letters.finish(now_ns)
         self._half.maintain()  # frees batches that a producer was still writing to when they ended

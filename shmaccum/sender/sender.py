@@ -119,7 +119,7 @@ class Sender:
         self._host: Host | None = None
         self._rounds: Rounds | None = None
         self._checks = Duty()
-        self._letters: DeadLetters | None = None
+        self._dead_letters: DeadLetters | None = None
         self._overflow: Overflow | None = None
         self._stop_at_ns: int | None = None
         self._stop_deadline_ns: int | None = None
@@ -162,12 +162,12 @@ class Sender:
             self._doorbell = doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
             self._host = host = Host(self._half, self.arena, places, doorbell, self.options, self._supervisor)
-            self._outwait_former_sender(host, lambda: self._open_letters(places, host))
+            self._outwait_former_sender(host, lambda: self._open_dead_letters(places, host))
             self._outwait_former_sender(host, lambda: self.sink.open(host))
             check_transactions(host, self.sink)
             self._outwait_former_sender(host, lambda: self._open_overflow(host))
             shared = Shared(self._half, host, self.sink, doorbell, self._results_bell)
-            self._rounds = Rounds(shared, self._letters, self._overflow)
+            self._rounds = Rounds(shared, self._dead_letters, self._overflow)
             self._results_bell.ring()  # for results that the former sender recorded before it died
             if self.options.listen is not None:
                 self._log_server = serve_log(self.sink, self.options.listen)
@@ -201,13 +201,13 @@ class Sender:
             host.show_life()
             self._wait(FORMER_SENDER_SLICE_S)
 
-    def _open_letters(self, places: Places, host: Host) -> None:
+    def _open_dead_letters(self, places: Places, host: Host) -> None:
         if self.options.dead_letter is None:
             return
         from shmaccum.sender.duties.dead_letters import DeadLetters  # imports the segment log, and numpy
 
         directory = self.options.dead_letter.removeprefix(DEAD_LETTER_KIND)
-        self._letters = DeadLetters(self._half, host, places, directory)
+        self._dead_letters = DeadLetters(self._half, host, places, directory)
 
     def _open_overflow(self, host: Host) -> None:
         if self.options.overflow is None:
@@ -504,7 +504,7 @@ class Sender:
             if is_in_order:
                 stack.callback(self._half.resign)
             stack.callback(self._close_overflow)
-            stack.callback(self._close_letters)
+            stack.callback(self._close_dead_letters)
 
     def _tell_what_is_left(self) -> None:
         """Warn of undelivered batches. Only a sender that was asked to leave had to deliver them."""
@@ -531,11 +531,11 @@ class Sender:
             with contextlib.suppress(Exception):
                 self.arena.native.record_error(f"the sink could not be closed: {error}")
 
-    def _close_letters(self) -> None:
-        letters, self._letters = self._letters, None
+    def _close_dead_letters(self) -> None:
+        dead_letters, self._dead_letters = self._dead_letters, None
         try:
-            if letters is not None:
-                letters.close()
+            if dead_letters is not None:
+                dead_letters.close()
         except OSError as error:
             logger.warning("the dead-letter log could not be closed: %s", error)
 

@@ -44,11 +44,11 @@ class AckSettler:
     """Handles acks, in the sender's thread.
 
     Args:
-        letters: takes the records of failed batches; None to discard them.
+        dead_letters: takes the records of failed batches; None to discard them.
         overflow: takes the acks of its batches.
     """
 
-    def __init__(self, shared: Shared, letters: DeadLetters | None, overflow: NoOverflow) -> None:
+    def __init__(self, shared: Shared, dead_letters: DeadLetters | None, overflow: NoOverflow) -> None:
         self._half = shared.half
         self._sink_batches = shared.sink_batches
         self._batch_splitter = shared.batch_splitter
@@ -58,7 +58,7 @@ class AckSettler:
         self._report = shared.host.report
         self._retries = shared.options.retries
         self._backoff = shared.backoff
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._overflow = overflow
         self._kept: list[Ack] = []
         self._handlers: dict[Verdict, Callable[[Ack, int], None]] = {
@@ -185,8 +185,8 @@ class AckSettler:
 
     def _release(self, ack: Ack) -> None:
         """Requeue a batch that has its result, which frees its memory or makes a dead letter of undelivered records."""
-        if self._letters is not None:
-            self._letters.expect()
+        if self._dead_letters is not None:
+            self._dead_letters.expect()
             if ack.verdict is Verdict.DELIVERED:
                 self._half.complete_part(ack.wire.batch, ack.wire.record_count, SUCCEEDED)
         if ack.wire.batch.is_over:
@@ -194,16 +194,16 @@ class AckSettler:
         else:
             self._requeue(ack, 0)
 
-    def _bury(self, ack: Ack, sentence: str, now_ns: int) -> bool:
+    def _write_dead_letter(self, ack: Ack, sentence: str, now_ns: int) -> bool:
         """Write the dead letter. Return False if the batch cannot be completed now."""
-        assert self._letters is not None
+        assert self._dead_letters is not None
         wire = ack.wire
         self._host.last_failures[wire.partition_index] = sentence
         try:
             if not is_part(wire):  # other parts of the batch may still be delivered
                 self._half.decide(wire.batch, FAILED, ack.error_code)
             reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
-            is_written = self._letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
+            is_written = self._dead_letters.write(wire.batch, wire.first_record, reason, now_ns, wire.record_count)
         except CorruptArenaError as error:
             self._sink_batches.quarantine.take(wire.batch, str(error))
             self._batch_splitter.leave(wire.batch)
@@ -214,7 +214,7 @@ class AckSettler:
 
     def _fail(self, ack: Ack, sentence: str, now_ns: int) -> None:
         wire = ack.wire
-        if self._letters is not None and not self._bury(ack, sentence, now_ns):
+        if self._dead_letters is not None and not self._write_dead_letter(ack, sentence, now_ns):
             return
         # Reported before the result is set, because futures read the reason with the result.
         self._report(Report(Kind.REFUSED, sentence, self._name(ack), ack.error_code))

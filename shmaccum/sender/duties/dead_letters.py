@@ -51,7 +51,7 @@ MESSAGE_SIZE_MAX = 250
 PAUSE_NS = 1_000_000_000
 END_NS = 5_000_000_000
 """The time for writing dead letters when the sender leaves."""
-LETTERS_PER_ROUND = 8
+BATCHES_PER_ROUND = 8
 """A dead letter takes about a millisecond. Many of them must not delay the delivery of other batches."""
 
 
@@ -93,7 +93,7 @@ class DeadLetters(Duty):
         self._directory = LogDirectory(directory, LogSinkOptions(sync=sync), arena_name=arena.name)
         self._reader = LogReader(directory)
         self._waiting: deque[_Waiting] = deque()
-        self._has_news = True
+        self._is_requested = True
         self._opened_count = self._directory.opened_count
         self._last_names: dict[tuple[str, int], str | None] = {}
         self._not_before_ns = 0
@@ -116,23 +116,23 @@ class DeadLetters(Duty):
     # --- expired batches
 
     def expect(self) -> None:
-        self._has_news = True
+        self._is_requested = True
 
     def _collect(self) -> None:
         """Collect the dead letters of the arena since `expect`, oldest first."""
-        if not self._has_news:
+        if not self._is_requested:
             return
-        self._has_news = False
-        letters = self._half.dead_letters()
-        for batch, result, error_code in sorted(letters, key=lambda letter: (letter[0].partition_index, letter[0].seq)):
-            reason = Reason(BatchResult(result), error_code, self._why(batch.partition_index))
+        self._is_requested = False
+        found = self._half.dead_letters()
+        for batch, result, error_code in sorted(found, key=lambda row: (row[0].partition_index, row[0].seq)):
+            reason = Reason(BatchResult(result), error_code, self._reason_for(batch.partition_index))
             self._waiting.append(_Waiting(batch, reason))
 
-    def _why(self, partition_index: int) -> str:
+    def _reason_for(self, partition_index: int) -> str:
         trouble = self._host.last_failures.get(partition_index) or self._host.last_trouble[0]
         return trouble or f"not delivered within {self._host.options.delivery_timeout_ms} ms"
 
-    def _work(self, now_ns: int, count_max: int = LETTERS_PER_ROUND) -> bool:
+    def _work(self, now_ns: int, count_max: int = BATCHES_PER_ROUND) -> bool:
         """Write and free some of the waiting dead letters. Return False if that failed, or failed recently."""
         self._look()
         for _ in range(min(count_max, len(self._waiting))):
@@ -207,11 +207,11 @@ class DeadLetters(Duty):
         if self._last_name(topic, partition) == name:
             return
         headers = _headers(topic, partition, batch.attempt_count, reason, name)
-        letter = _letter(batch, rows, headers)
+        dead_letter = _dead_letter(batch, rows, headers)
         damage = self._damage(batch)  # the dead letter's own checksum would hide the damage
         if damage is not None:
             raise CorruptArenaError(damage)
-        (outcome,) = self._directory.partition(topic, partition).append([letter])
+        (outcome,) = self._directory.partition(topic, partition).append([dead_letter])
         if isinstance(outcome, Rejection):
             raise LogError(outcome.message)
         self._last_names[topic, partition] = name
@@ -278,7 +278,7 @@ def _headers(topic: str, partition: int, attempt_count: int, reason: Reason, nam
     return [(PREFIX + key, str(value).encode()) for key, value in facts.items()]
 
 
-def _letter(batch: Batch, rows: range, headers: Sequence[tuple[str, bytes]]) -> MadeBatch:
+def _dead_letter(batch: Batch, rows: range, headers: Sequence[tuple[str, bytes]]) -> MadeBatch:
     records = [
         NewRecord(timestamp_ms, key, value, own)
         for _, timestamp_ms, key, value, own in batch.decode()[rows.start : rows.stop]

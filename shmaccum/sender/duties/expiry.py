@@ -22,19 +22,19 @@ class Expiry(Duty):
     """Advances the delivery clock, and ends the batches that are too old.
 
     Args:
-        letters: takes batches that have expired.
+        dead_letters: takes batches that have expired.
     """
 
     due_ns = NEVER_NS
     """The time at which the next batch expires if the clock does not stop."""
 
-    def __init__(self, shared: Shared, clock: DeliveryClock, letters: Duty) -> None:
+    def __init__(self, shared: Shared, clock: DeliveryClock, dead_letters: Duty) -> None:
         self._half = shared.half
         self._host = shared.host
         self._clock = clock
         self._metrics = shared.metrics
         self._results_bell = shared.results_bell
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._timeout_ms = shared.options.delivery_timeout_ms
         self._is_told = False
         self._stood_still = True
@@ -45,7 +45,7 @@ class Expiry(Duty):
         if self._expire(now_ns):
             self._results_bell.ring_if_awaited()
             self._count(now_ns)
-            self._letters.expect()
+            self._dead_letters.expect()
         return 0
 
     def _expire(self, now_ns: int) -> int:

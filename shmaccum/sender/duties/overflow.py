@@ -72,13 +72,13 @@ class OverflowDuty(NoOverflow):
     """Moves batches of the arena to the overflow, and delivers those of its batches that are not ordinary.
 
     Args:
-        letters: takes the records of rejected batches; None to discard them.
+        dead_letters: takes the records of rejected batches; None to discard them.
     """
 
-    def __init__(self, shared: Shared, overflow: Overflow, letters: DeadLetters | None) -> None:
+    def __init__(self, shared: Shared, overflow: Overflow, dead_letters: DeadLetters | None) -> None:
         self._shared = shared
         self._overflow = overflow
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._tick_at_ns = 0
 
     @property
@@ -139,7 +139,7 @@ class OverflowDuty(NoOverflow):
         return self._overflow.is_spilled(wire)
 
     def settle(self, ack: Ack, now_ns: int) -> None:
-        self._overflow.settle(ack, self._shared.metrics, self._letters, now_ns)
+        self._overflow.settle(ack, self._shared.metrics, self._dead_letters, now_ns)
 
     def keep(self) -> None:
         self._overflow.keep()
