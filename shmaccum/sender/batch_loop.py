@@ -56,13 +56,10 @@ class BatchLoop(Generic[AnyStream]):
         self._sockets = sockets
         self._take_positions = take_positions
         self._by_socket = [
-            (
-                borrowed,
-                sorted((streams[index] for index in borrowed.partition_indices), key=lambda stream: stream.target),
-            )
-            for borrowed in handed_over
+            (one, sorted((streams[index] for index in one.partition_indices), key=lambda stream: stream.target))
+            for one in handed_over
         ]
-        self.streams = [stream for _, of_socket in self._by_socket for stream in of_socket]
+        self.streams = [stream for _, its in self._by_socket for stream in its]
         self.ends: dict[AnyStream, StreamEnd] = {}
         self.has_failed = False
         self.is_broken = False
@@ -75,21 +72,11 @@ class BatchLoop(Generic[AnyStream]):
             request_size_max: bytes of the batches of a request.
         """
         links = tuple(
-            (
-                borrowed.socket,
-                borrowed.version,
-                borrowed.client_id,
-                borrowed.acks,
-                borrowed.requests_max,
-                request_size_max,
-                len(of_socket),
-            )
-            for borrowed, of_socket in self._by_socket
+            (one.socket, one.version, one.client_id, one.acks, one.requests_max, request_size_max, len(its))
+            for one, its in self._by_socket
         )
         streams = tuple(
-            stream.row(borrowed.topic_ids.get(stream.target.topic))
-            for borrowed, of_socket in self._by_socket
-            for stream in of_socket
+            stream.row(one.topic_ids.get(stream.target.topic)) for one, its in self._by_socket for stream in its
         )
         found: list[tuple[Any, ...]] = []
         try:
@@ -108,10 +95,10 @@ class BatchLoop(Generic[AnyStream]):
         for stream, end in self.ends.items():
             stream.take(end)
         self.has_failed = not self._take_positions(self.ends, positions[0]) or positions[1]
-        for (borrowed, of_socket), use in zip(self._by_socket, uses, strict=True):
+        for (one, its), use in zip(self._by_socket, uses, strict=True):
             is_broken, throttle_ms, request_count, sent_size, received_size = use
-            delivered = delivered_by(self.ends[stream] for stream in of_socket)._replace(
+            delivered = delivered_by(self.ends[stream] for stream in its)._replace(
                 request_count=request_count, sent_size=sent_size, received_size=received_size
             )
-            self._sockets.return_socket(borrowed, delivered, SocketEnd(is_broken, throttle_ms))
+            self._sockets.return_socket(one, delivered, SocketEnd(is_broken, throttle_ms))
             self.is_broken |= is_broken

@@ -439,16 +439,14 @@ class Overflow:
         """The limit for a partition that spills, which counts the batches that the sink has."""
         return KEPT_COUNT + self._sink.limits.in_flight_max
 
-    def _spill_from(
-        self, partition_indices: Sequence[int], surplus: int, sink_batches: SinkBatches, now_ns: int
-    ) -> int:
+    def _spill_from(self, indices: Sequence[int], surplus: int, sink_batches: SinkBatches, now_ns: int) -> int:
         """Spill the oldest batches of each partition, until about the surplus is spilled."""
         room = self._options.overflow_max_bytes - self._size
-        if not partition_indices or room < self._native.geometry["batch_size"]:
+        if not indices or room < self._native.geometry["batch_size"]:
             return 0
-        each = min(-(-surplus // len(partition_indices)), KEPT_COUNT)
-        request = [index for index in partition_indices for _ in range(each)]
-        open_ends = [backlog for index in partition_indices if (backlog := self._backlogs.get(index)) is not None]
+        each = min(-(-surplus // len(indices)), KEPT_COUNT)
+        request = [index for index in indices for _ in range(each)]
+        open_ends = [backlog for index in indices if (backlog := self._backlogs.get(index)) is not None]
         log_ends = {one.index: end for one in open_ends if (end := self._log_end(one)) is not None}
         spills = {index: self._backlogs[index].spill_file() for index in log_ends}
         batches, _, numbers = self._half.append_to_log(
@@ -607,10 +605,8 @@ class Overflow:
         return delivered_by(ends.values())
 
     def _may_loop(self, backlog: Backlog, now_ns: int) -> bool:
-        is_ready = not (
-            backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled | self._in_flight
-        )
-        return is_ready and self._is_ordinary(backlog, now_ns)
+        waits = backlog.is_empty or backlog.has_read_ahead or backlog.index in self._unsettled | self._in_flight
+        return not waits and self._is_ordinary(backlog, now_ns)
 
     def _is_ordinary(self, backlog: Backlog, now_ns: int) -> bool:
         """True if the native batch loop may send its next batches, provided that none of them has been read."""
@@ -729,9 +725,8 @@ class Overflow:
         elif ack.verdict is Verdict.TOO_LARGE:
             sentence = f"a record of {wire.size} bytes is too large for the sink: {ack.message}"
             ack.error_code = ack.error_code or MESSAGE_TOO_LARGE
-        if dead_letters is not None and not self._write_dead_letter(
-            wire, dead_letters, Reason(BatchResult.FAILED, ack.error_code, sentence)
-        ):
+        reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
+        if dead_letters is not None and not self._write_dead_letter(wire, dead_letters, reason):
             backlog.again(wire, PAUSE_NS, now_ns)
             return
         self._host.report(Report(Kind.REFUSED, sentence, str(backlog.place), ack.error_code))

@@ -69,10 +69,8 @@ class RoundWait:
     @property
     def is_idle(self) -> bool:
         """True if no batch is known, not even an open one, and no duty has work left."""
-        is_settled = (
-            not self._sink_batches and not self._ack_settler.kept_count and self._half.oldest_created_ns is None
-        )
-        return is_settled and all(duty.is_idle for duty in self._duties)
+        has_batches = self._sink_batches or self._ack_settler.kept_count or self._half.oldest_created_ns is not None
+        return not has_batches and all(duty.is_idle for duty in self._duties)
 
     @property
     def _is_requested(self) -> bool:

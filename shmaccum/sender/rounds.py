@@ -81,8 +81,8 @@ class Rounds:
         """Run one round. Return the number of batches delivered to the sink.
 
         The order is written out, without a loop over `_duties`. The overflow has two steps, a pause of the sink ends
-        the round between them, and only some of the counts affect the wait. `RoundWait` only asks `_duties` when they are
-        due.
+        the round between them, and only some of the counts affect the wait. `RoundWait` asks `_duties` only for the
+        time at which they are due.
 
         Args:
             is_closing: batches no longer linger.

@@ -95,23 +95,23 @@ class BorrowedKafkaSink(PatientKafkaSink):
     """
 
     def deliver(self, batches: Sequence[WireBatch]) -> None:
-        borrowed, *others = batches
-        self._known.acked([borrowed.partition_index], time.monotonic())
-        borrowed = self._borrow(borrowed.partition_index)
-        unanswered = Unanswered(borrowed.correlation_id, 0.0, 0, [borrowed])
-        self.give_back(borrowed, Delivered(), SocketEnd(unanswered=[unanswered]))
+        first, *others = batches
+        self._known.acked([first.partition_index], time.monotonic())
+        socket = self._borrow(first.partition_index)
+        unanswered = Unanswered(socket.correlation_id, 0.0, 0, [first])
+        self.return_socket(socket, Delivered(), SocketEnd(unanswered=[unanswered]))
         if others:
             super().deliver(others)
 
     def _borrow(self, partition_index: int) -> BorrowedSocket:
-        """Waits until nothing is in flight by the socket, which is lent then."""
+        """Waits until nothing is in flight by the socket, which is handed over then."""
         handed_over: list[BorrowedSocket] = []
 
-        def is_lent() -> bool:
+        def is_free() -> bool:
             handed_over[:] = self.hand_over([partition_index])
             return bool(handed_over)
 
-        self._poll_until(is_lent)
+        self._poll_until(is_free)
         return handed_over[0]
 
 
@@ -199,7 +199,7 @@ class Case:
         self.sink.close(1)
         self.sink = self.open()
 
-    def lend(self, count: int = 1, *, partition: int = 0) -> list[WireBatch]:
+    def take(self, count: int = 1, *, partition: int = 0) -> list[WireBatch]:
         """Batches of two records each, all drained."""
         for _ in range(count):
             self.accumulator.append_many(TOPIC, partition, [b"first", b"second"])
@@ -277,7 +277,7 @@ def test_a_topic_has_its_partitions(case: Case) -> None:
 
 
 def test_each_batch_is_acked_once_by_what_was_delivered(case: Case) -> None:
-    wires = case.hand_over(3)
+    wires = case.take(3)
     acks = case.deliver(wires)
     assert {id(ack.wire) for ack in acks} == {id(wire) for wire in wires}
     assert {ack.verdict for ack in acks} == {Verdict.DELIVERED}
@@ -285,14 +285,14 @@ def test_each_batch_is_acked_once_by_what_was_delivered(case: Case) -> None:
 
 
 def test_offsets_count_records(case: Case) -> None:
-    acks = sorted(case.deliver(case.hand_over(3)), key=lambda ack: ack.base_offset)
+    acks = sorted(case.deliver(case.take(3)), key=lambda ack: ack.base_offset)
     assert [ack.base_offset for ack in acks] == [0, 2, 4]
-    (ack,) = case.deliver(case.hand_over(1, partition=1))
+    (ack,) = case.deliver(case.take(1, partition=1))
     assert ack.base_offset == 0
 
 
 def test_an_acked_batch_can_be_ended(case: Case) -> None:
-    wires = case.hand_over(2)
+    wires = case.take(2)
     case.deliver(wires)
     case.end(wires)
     assert case.arena.statistics().slots["FREE"] == case.arena.geometry["slot_count"]
@@ -328,10 +328,10 @@ def test_a_batch_that_comes_again_is_recognised(case: Case, kind: str) -> None:
     producer_id = ids.new_producer_id()
     assert producer_id is not None
     case.accumulator.set_producer_id(*producer_id, case.sink.identity)
-    first = case.hand_over()
+    first = case.take()
     (before,) = case.deliver(first)
     case.end(first)
-    wires = case.hand_over(2)
+    wires = case.take(2)
     offsets = {ack.wire: ack.base_offset for ack in case.deliver(wires)}
     if kind in SAME_PLACE:
         case.reopen()
@@ -346,10 +346,10 @@ def test_a_gap_is_out_of_sequence(case: Case) -> None:
     producer_id = ids.new_producer_id()
     assert producer_id is not None
     case.accumulator.set_producer_id(*producer_id, case.sink.identity)
-    first = case.hand_over()
+    first = case.take()
     case.deliver(first)
     case.end(first)
-    missing, later = case.hand_over(2)
+    missing, later = case.take(2)
     (ack,) = case.deliver([later])
     assert ack.verdict is Verdict.OUT_OF_SEQUENCE
     (ack,) = case.deliver([missing])
@@ -357,13 +357,13 @@ def test_a_gap_is_out_of_sequence(case: Case) -> None:
 
 
 def test_the_bytes_are_a_broker_s_batch(case: Case) -> None:
-    (wire,) = case.hand_over()
+    (wire,) = case.take()
     assert [record[3] for record in decode_batch(b"".join(wire.buffers))] == [b"first", b"second"]
     case.deliver([wire])
 
 
 def test_close_lets_go_of_what_has_no_ack(case: Case) -> None:
-    wires = case.hand_over(2)
+    wires = case.take(2)
     case.sink.deliver(wires)
     case.sink.close(0)
     case.end(wires)
@@ -372,5 +372,5 @@ def test_close_lets_go_of_what_has_no_ack(case: Case) -> None:
 
 
 def test_metrics_are_numbers(case: Case) -> None:
-    case.deliver(case.hand_over())
+    case.deliver(case.take())
     assert all(isinstance(value, (int, float)) for value in case.sink.metrics().values())

@@ -179,7 +179,7 @@ def test_a_sender_looks_at_its_transaction_behind_the_last_batches_of_a_commit(
     def note(self: KafkaSink, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         if len(are_news) < len(carried):
             rounds: Any = sender._rounds
-            are_news.append(rounds._ending.is_news)
+            are_news.append(rounds._transaction_ender.is_requested)
         return poll(self, timeout_s, doorbell)
 
     monkeypatch.setattr(KafkaSink, "poll", note)

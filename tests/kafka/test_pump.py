@@ -79,13 +79,13 @@ class Ledger:
 def repaid(monkeypatch: pytest.MonkeyPatch) -> list[SocketEnd]:
     """How the sockets are that the sinks of this test got back from the pump."""
     ends: list[SocketEnd] = []
-    give_back = KafkaSink.give_back
+    return_socket = KafkaSink.return_socket
 
     def note(self: KafkaSink, borrowed: BorrowedSocket, delivered: Delivered, end: SocketEnd) -> None:
         ends.append(end)
-        give_back(self, borrowed, delivered, end)
+        return_socket(self, borrowed, delivered, end)
 
-    monkeypatch.setattr(KafkaSink, "give_back", note)
+    monkeypatch.setattr(KafkaSink, "return_socket", note)
     return ends
 
 
@@ -230,25 +230,25 @@ def test_every_socket_is_given_back_also_when_the_sink_raises_over_one(
 ) -> None:
     given_back: list[int] = []
     raised: list[int] = []
-    give_back = KafkaSink.give_back
+    return_socket = KafkaSink.return_socket
 
     def raise_once(self: KafkaSink, borrowed: BorrowedSocket, delivered: Delivered, end: SocketEnd) -> None:
-        give_back(self, borrowed, delivered, end)
+        return_socket(self, borrowed, delivered, end)
         given_back.append(borrowed.socket)
         if not raised and delivered.request_count:
             raised.append(borrowed.socket)
             raise RuntimeError("not today")
 
     lent: list[int] = []
-    lend = KafkaSink.lend
+    hand_over = KafkaSink.hand_over
 
     def note(self: KafkaSink, partition_indices: Sequence[int]) -> Sequence[BorrowedSocket]:
-        handed_over = lend(self, partition_indices)
+        handed_over = hand_over(self, partition_indices)
         lent.extend(borrowed.socket for borrowed in handed_over)
         return handed_over
 
-    monkeypatch.setattr(KafkaSink, "give_back", raise_once)
-    monkeypatch.setattr(KafkaSink, "lend", note)
+    monkeypatch.setattr(KafkaSink, "return_socket", raise_once)
+    monkeypatch.setattr(KafkaSink, "hand_over", note)
     values = numbered(300)
     cluster = open_fake(broker_count=3, topics={TOPIC: PARTITIONS})
     cluster.on_produce = ledger = Ledger()

@@ -66,7 +66,7 @@ def die(sending: Sending) -> None:
         backlog.file.close()
     rounds = sending.sender._rounds
     assert rounds is not None
-    for wire in rounds._lending.take_all_back():
+    for wire in rounds._sink_batches.remove_all():
         for buffer in wire.buffers:
             buffer.release()
     sending.sender._half.close()

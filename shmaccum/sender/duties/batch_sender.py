@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the batches of the arena (Kafka's sendProducerData): ready → plan → drain → check → deliver.
 
-The core sends ordinary batches. `SocketBatchSender` passes the sockets of the sink to the pump, and `LogBatchSender` passes the
-ends of its logs to the append. `BatchSender` delivers the other batches: those for another sink, a batch that is larger
-than a buffer, one that has to be split or is damaged, the first batch of a partition, and everything after an error.
-Batches of the overflow are sent before any of the arena.
+The core sends ordinary batches. `SocketBatchSender` passes the sink's sockets to the pump, and `LogBatchSender` passes
+the ends of its logs to the append. `BatchSender` delivers the other batches: those for another sink, a batch that is
+larger than a buffer, one that has to be split or is damaged, the first batch of a partition, and everything after an
+error. Batches of the overflow are sent before any of the arena.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class OverflowDuty(NoOverflow):
             self._overflow.tick()
         count = self._overflow.spill(self._shared.sink_batches, self._shared.linger_ns, now_ns)
         if count:
-            self._shared.naps.spilled(now_ns)
+            self._shared.short_waits.spilled(now_ns)
         return count
 
     def ship(self, now_ns: int) -> int:

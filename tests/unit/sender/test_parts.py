@@ -31,14 +31,14 @@ def test_no_backoff_is_no_pause() -> None:
 def test_trouble_ends_with_a_good_round(arena: Arena) -> None:
     told: list[str] = []
     trouble = SinkBackoff(Backoff(100, 1000), arena.native, told.append)
-    assert trouble.rest_ns(0) == 0
+    assert trouble.pause_left_ns(0) == 0
     trouble.begin(0)
-    first = trouble.rest_ns(0)
+    first = trouble.pause_left_ns(0)
     trouble.begin(0)
-    assert trouble.rest_ns(0) > first > 0
-    assert trouble.rest_ns(10**12) == 0
+    assert trouble.pause_left_ns(0) > first > 0
+    assert trouble.pause_left_ns(10**12) == 0
     trouble.end()
-    assert trouble.rest_ns(0) == 0
+    assert trouble.pause_left_ns(0) == 0
 
 
 @pytest.mark.parametrize("record_count", [1, 2, 3, 12, 1000])

@@ -45,7 +45,7 @@ from shmaccum.sender.sinks.kafka.transaction.driver import TransactionDriver
 from shmaccum.sender.sinks.kafka.transaction.error_effects import (
     PRODUCER_FENCED,
     UNKNOWN_SERVER_ERROR,
-    ErrorEffect,
+    Effect,
     sentence,
 )
 from shmaccum.sender.sinks.kafka.transaction.protocol import (
@@ -105,7 +105,7 @@ class KafkaTransactions:
         if stored.recovery_state.state is State.FAILED:
             code = PRODUCER_FENCED if stored.is_fenced else UNKNOWN_SERVER_ERROR
             self._protocol.failure = TransactionFailure(
-                ErrorEffect.FENCED if stored.is_fenced else ErrorEffect.FATAL, code, sentence(code)
+                Effect.FENCED if stored.is_fenced else Effect.FATAL, code, sentence(code)
             )
 
     def _renew(self, recovery_state: RecoveryState) -> None:
@@ -121,7 +121,7 @@ class KafkaTransactions:
     @property
     def _is_fenced(self) -> bool:
         recovery_state, failure = self._protocol.recovery_state, self._protocol.failure
-        return recovery_state.state is State.FAILED and failure is not None and failure.effect is ErrorEffect.FENCED
+        return recovery_state.state is State.FAILED and failure is not None and failure.effect is Effect.FENCED
 
     @property
     def _is_begun(self) -> bool:
@@ -261,7 +261,7 @@ class KafkaTransactions:
         self._host.fail(self._why_of(failure), self._sentence(failure))
 
     def _why_of(self, failure: TransactionFailure) -> TransactionWhy:
-        return TransactionWhy.FENCED if failure.effect is ErrorEffect.FENCED else TransactionWhy.REFUSED
+        return TransactionWhy.FENCED if failure.effect is Effect.FENCED else TransactionWhy.REFUSED
 
     def _sentence(self, failure: TransactionFailure) -> str:
         return f"the transactional_id {self._host.transactional_id!r}: {failure.message}"

@@ -670,7 +670,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         for node_id in by_node:
             self._lane(node_id).empty(now_s)
         handed_over = [
-            self._borrowed_socket(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)
+            self._borrowed(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)
         ]
         return [borrowed for borrowed in handed_over if borrowed is not None]
 
@@ -681,11 +681,11 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         place = TopicPartition(*self._host.topic_partition(partition_index))
         return self._transaction.protocol.may_produce(place)
 
-    def _borrowed_socket(self, node_id: int, indices: Sequence[int]) -> BorrowedSocket | None:
-        found = None if self._lane(node_id).count else self._client.hand_over_socket(node_id)
-        if found is None:
+    def _borrowed(self, node_id: int, indices: Sequence[int]) -> BorrowedSocket | None:
+        handed = None if self._lane(node_id).count else self._client.hand_over_socket(node_id)
+        if handed is None:
             return None
-        descriptor, correlation_id = found
+        descriptor, correlation_id = handed
         found = {topic: self._client.topic_id(topic) for topic, _ in map(self._host.topic_partition, indices)}
         topic_ids = {topic: topic_id.bytes for topic, topic_id in found.items() if topic_id is not None}
         has_topic_ids = len(topic_ids) == len(found)
@@ -714,9 +714,8 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     def _adopt(self, borrowed: BorrowedSocket, unanswered: Unanswered) -> None:
         """Continue a request of the borrower, as if it had been started here."""
         delivery = Delivery(borrowed.node_id, unanswered.wires, tuple(self._in_flight()))
-        topics = delivery.topics(
-            lambda topic: uuid.UUID(bytes=borrowed.topic_ids[topic]) if borrowed.topic_ids else None
-        )
+        ids = borrowed.topic_ids
+        topics = delivery.topics(lambda topic: uuid.UUID(bytes=ids[topic]) if ids else None)
         request = ProduceRequest(
             borrowed.version,
             borrowed.client_id,

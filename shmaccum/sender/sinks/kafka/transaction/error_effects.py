@@ -54,7 +54,7 @@ RETRIABLE = frozenset(
 """Transient errors (org.apache.kafka.common.errors.RetriableException and its subclasses, Kafka 4.1)."""
 
 
-class ErrorEffect(enum.Enum):
+class Effect(enum.Enum):
     """The effect of an error on a request, or on its transaction."""
 
     DONE = "done"
@@ -72,82 +72,74 @@ class ErrorEffect(enum.Enum):
     """The producer can do no transaction any more."""
 
 
-OF_EVERY_COORDINATOR: Mapping[int, ErrorEffect] = {
-    COORDINATOR_NOT_AVAILABLE: ErrorEffect.FIND,
-    NOT_COORDINATOR: ErrorEffect.FIND,
-    INVALID_PRODUCER_EPOCH: ErrorEffect.FENCED,
-    PRODUCER_FENCED: ErrorEffect.FENCED,
-    TRANSACTION_ABORTABLE: ErrorEffect.ABORT,
+OF_EVERY_COORDINATOR: Mapping[int, Effect] = {
+    COORDINATOR_NOT_AVAILABLE: Effect.FIND,
+    NOT_COORDINATOR: Effect.FIND,
+    INVALID_PRODUCER_EPOCH: Effect.FENCED,
+    PRODUCER_FENCED: Effect.FENCED,
+    TRANSACTION_ABORTABLE: Effect.ABORT,
 }
-OF_A_MAPPING: Mapping[int, ErrorEffect] = {
+OF_A_MAPPING: Mapping[int, Effect] = {
     **OF_EVERY_COORDINATOR,
-    UNKNOWN_PRODUCER_ID: ErrorEffect.BUMP,
-    INVALID_PRODUCER_ID_MAPPING: ErrorEffect.BUMP,
+    UNKNOWN_PRODUCER_ID: Effect.BUMP,
+    INVALID_PRODUCER_ID_MAPPING: Effect.BUMP,
 }
 """Errors of requests that name a transaction. The coordinator may have forgotten its producer id."""
 
-EFFECTS: Mapping[type, Mapping[int, ErrorEffect]] = {
-    FindCoordinator: {GROUP_AUTHORIZATION_FAILED: ErrorEffect.ABORT, TRANSACTION_ABORTABLE: ErrorEffect.ABORT},
+EFFECTS: Mapping[type, Mapping[int, Effect]] = {
+    FindCoordinator: {GROUP_AUTHORIZATION_FAILED: Effect.ABORT, TRANSACTION_ABORTABLE: Effect.ABORT},
     AskVersion: OF_EVERY_COORDINATOR,
     InitProducerId: {
         **OF_EVERY_COORDINATOR,
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorEffect.ABORT,
-        CLUSTER_AUTHORIZATION_FAILED: ErrorEffect.ABORT,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Effect.ABORT,
+        CLUSTER_AUTHORIZATION_FAILED: Effect.ABORT,
     },
     AddPartitions: {
         **OF_A_MAPPING,
-        TOPIC_AUTHORIZATION_FAILED: ErrorEffect.ABORT,
-        OPERATION_NOT_ATTEMPTED: ErrorEffect.ABORT,
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorEffect.FATAL,
-        INVALID_TXN_STATE: ErrorEffect.FATAL,
+        TOPIC_AUTHORIZATION_FAILED: Effect.ABORT,
+        OPERATION_NOT_ATTEMPTED: Effect.ABORT,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Effect.FATAL,
+        INVALID_TXN_STATE: Effect.FATAL,
     },
-    AddOffsets: {**OF_A_MAPPING, GROUP_AUTHORIZATION_FAILED: ErrorEffect.ABORT},
+    AddOffsets: {**OF_A_MAPPING, GROUP_AUTHORIZATION_FAILED: Effect.ABORT},
     CommitOffsets: {
         **OF_EVERY_COORDINATOR,
-        REQUEST_TIMED_OUT: ErrorEffect.FIND,
-        GROUP_AUTHORIZATION_FAILED: ErrorEffect.ABORT,
-        FENCED_INSTANCE_ID: ErrorEffect.ABORT,
-        UNKNOWN_MEMBER_ID: ErrorEffect.ABORT,
-        ILLEGAL_GENERATION: ErrorEffect.ABORT,
+        REQUEST_TIMED_OUT: Effect.FIND,
+        GROUP_AUTHORIZATION_FAILED: Effect.ABORT,
+        FENCED_INSTANCE_ID: Effect.ABORT,
+        UNKNOWN_MEMBER_ID: Effect.ABORT,
+        ILLEGAL_GENERATION: Effect.ABORT,
     },
     EndTransaction: OF_A_MAPPING,
 }
-OTHERWISE: Mapping[type, ErrorEffect] = {AddPartitions: ErrorEffect.ABORT}
+OTHERWISE: Mapping[type, Effect] = {AddPartitions: Effect.ABORT}
 """The effect of an error that is in no table; FATAL for the other requests."""
 
-OF_A_BATCH: Mapping[int, ErrorEffect] = {
-    CLUSTER_AUTHORIZATION_FAILED: ErrorEffect.FATAL,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorEffect.FATAL,
-    PRODUCER_FENCED: ErrorEffect.FENCED,
-    UNSUPPORTED_VERSION: ErrorEffect.FATAL,
-    TRANSACTION_ABORTABLE: ErrorEffect.ABORT,
+OF_A_BATCH: Mapping[int, Effect] = {
+    CLUSTER_AUTHORIZATION_FAILED: Effect.FATAL,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Effect.FATAL,
+    PRODUCER_FENCED: Effect.FENCED,
+    UNSUPPORTED_VERSION: Effect.FATAL,
+    TRANSACTION_ABORTABLE: Effect.ABORT,
 }
 """Errors of Produce that end more than one transaction, or need no new epoch (maybeTransitionToErrorState)."""
 
-SEVERITY = (
-    ErrorEffect.DONE,
-    ErrorEffect.RETRY,
-    ErrorEffect.FIND,
-    ErrorEffect.ABORT,
-    ErrorEffect.BUMP,
-    ErrorEffect.FENCED,
-    ErrorEffect.FATAL,
-)
+SEVERITY = (Effect.DONE, Effect.RETRY, Effect.FIND, Effect.ABORT, Effect.BUMP, Effect.FENCED, Effect.FATAL)
 
 
-def effect_of(request: Request, code: int) -> ErrorEffect:
+def effect_of(request: Request, code: int) -> Effect:
     """Return the effect of a broker's error on a request; DONE if there is no error."""
     if code == 0:
-        return ErrorEffect.DONE
+        return Effect.DONE
     known = EFFECTS[type(request)].get(code)
     if known is not None:
         return known
-    return ErrorEffect.RETRY if code in RETRIABLE else OTHERWISE.get(type(request), ErrorEffect.FATAL)
+    return Effect.RETRY if code in RETRIABLE else OTHERWISE.get(type(request), Effect.FATAL)
 
 
-def effect_of_batch(code: int) -> ErrorEffect:
+def effect_of_batch(code: int) -> Effect:
     """Return the effect of a permanently failed batch on its transaction. Code 0: it expired before it was sent."""
-    return OF_A_BATCH.get(code, ErrorEffect.BUMP)
+    return OF_A_BATCH.get(code, Effect.BUMP)
 
 
 SENTENCES: Mapping[int, tuple[str, str]] = {

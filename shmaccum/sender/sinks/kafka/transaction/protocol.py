@@ -21,8 +21,8 @@ States::
 
 Rules
     One request is in flight at a time. The coordinator is looked up first. The producer id follows, then partitions
-    and offsets, and the end comes last. `error_effects` has the effect of an error: retry, another coordinator, only an abort,
-    an abort and a new epoch, or the end of this producer.
+    and offsets, and the end comes last. `error_effects` has the effect of an error: retry, another coordinator, only an
+    abort, an abort and a new epoch, or the end of this producer.
     `recovery_state` is everything that a successor needs. The driver saves it before it sends the result of
     `next_request`, so a successor never knows less than a broker. The first request of a transaction to a broker
     (`is_known`) and its end (`is_end_sent`) are in the saved state before they are sent.
@@ -71,7 +71,7 @@ from shmaccum.sender.sinks.kafka.transaction.error_effects import (
     UNKNOWN_PRODUCER_ID,
     UNKNOWN_SERVER_ERROR,
     UNSUPPORTED_VERSION,
-    ErrorEffect,
+    Effect,
     effect_of,
     effect_of_batch,
     sentence,
@@ -124,7 +124,7 @@ class TransactionOutcome(enum.IntEnum):
 class TransactionFailure(NamedTuple):
     """The reason for ABORT_ONLY or FAILED."""
 
-    effect: ErrorEffect
+    effect: Effect
     error_code: int
     """Kafka's error code."""
     message: str
@@ -409,14 +409,14 @@ class TransactionProtocol:
         worst = max(codes, key=lambda code: SEVERITY.index(effect_of(request, code)))
         self._note_parts(request, answer)
         found = effect_of(request, worst)
-        if found is ErrorEffect.DONE:
+        if found is Effect.DONE:
             self._miss_count = 0
             self._done(request, answer)
-        elif found in {ErrorEffect.RETRY, ErrorEffect.FIND}:
+        elif found in {Effect.RETRY, Effect.FIND}:
             if self._miss_count >= PATIENCE_COUNT and worst != CONCURRENT_TRANSACTIONS:
                 self._trouble = sentence(worst, answer.message)
             self._again(
-                request, worst, now_s, is_lost=found is ErrorEffect.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
+                request, worst, now_s, is_lost=found is Effect.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
             )
         else:
             self._refused(request, TransactionFailure(found, worst, sentence(worst, answer.message)))
@@ -431,7 +431,7 @@ class TransactionProtocol:
         """
         request = self._take_asked()
         if error_code == UNSUPPORTED_VERSION:
-            self._refused(request, TransactionFailure(ErrorEffect.FATAL, error_code, message))
+            self._refused(request, TransactionFailure(Effect.FATAL, error_code, message))
         else:
             self._again(request, error_code, now_s, is_lost=True, is_unchanged=is_unsent)
 
@@ -521,7 +521,7 @@ class TransactionProtocol:
         is_mapping_lost = failure.error_code in {UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_ID_MAPPING}
         if isinstance(request, EndTransaction) and self._is_empty and failure.error_code == INVALID_TXN_STATE:
             self._ended(TransactionOutcome.COMMITTED if request.is_commit else TransactionOutcome.ABORTED)
-        elif failure.effect in {ErrorEffect.FENCED, ErrorEffect.FATAL}:
+        elif failure.effect in {Effect.FENCED, Effect.FATAL}:
             self._fail(failure)
         elif self.recovery_state.state in {State.NEW, State.READY}:
             self._is_wanted = False
@@ -541,7 +541,7 @@ class TransactionProtocol:
     def _end_refused(self, request: EndTransaction, failure: TransactionFailure, *, is_mapping_lost: bool) -> None:
         """Handle a refused end. A commit that may have arrived earlier is never considered an abort."""
         if request.is_commit and self._is_end_open:
-            self._fail(failure._replace(effect=ErrorEffect.FATAL))
+            self._fail(failure._replace(effect=Effect.FATAL))
         elif request.is_commit:
             self._change(is_end_sent=False, is_known=not is_mapping_lost)
             self._fail(failure)
@@ -549,15 +549,15 @@ class TransactionProtocol:
             self._change(needs_epoch=True)
             self._ended(TransactionOutcome.ABORTED)
         else:
-            self._fail(failure._replace(effect=ErrorEffect.FATAL))
+            self._fail(failure._replace(effect=Effect.FATAL))
 
     def _fail(self, failure: TransactionFailure) -> None:
-        if failure.effect in {ErrorEffect.FENCED, ErrorEffect.FATAL}:
+        if failure.effect in {Effect.FENCED, Effect.FATAL}:
             self._fail_for_good(failure)
             return
         recovery_state = self.recovery_state
         is_raised = self.is_implicit and recovery_state.is_known  # by the end of every transaction, from version 2 on
-        if failure.effect is ErrorEffect.BUMP and not is_raised:
+        if failure.effect is Effect.BUMP and not is_raised:
             self._change(needs_epoch=True)
         if recovery_state.state is not State.ABORTING:
             self._change(state=State.ABORT_ONLY)
