@@ -14,7 +14,7 @@
 thread               ends with                  what wakes or stops it
 ===================  =========================  ========================================================================
 shmaccum-delivery    two idle seconds, close    an item in its queue; it calls callbacks (`shmaccum.producer.delivery`)
-shmaccum-keeper      the last producer's close  a byte on its socket (`shmaccum.supervisor.keeper`)
+shmaccum-supervisor     the last producer's close  a byte on its socket (`shmaccum.supervisor.supervisor`)
 shmaccum-flusher     the arena's close          an item in its queue (`shmaccum.arena.flusher`)
 shmaccum-closing     the last call in the       nothing: it looks (`shmaccum.producer.producer`)
                      producer that was closed

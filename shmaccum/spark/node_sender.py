@@ -15,7 +15,7 @@ from shmaccum.common import clock
 from shmaccum.exceptions import SenderNotStartedError
 from shmaccum.spark.node import on_this_node
 from shmaccum.spark.settings import SinkSettings
-from shmaccum.supervisor import Recipe, SenderKeeper
+from shmaccum.supervisor import Recipe, SenderSupervisor
 
 
 @final
@@ -34,20 +34,20 @@ class NodeSender:
     def __init__(self, arena: Arena, settings: SinkSettings) -> None:
         self._arena = arena
         self._settings = settings
-        self._keeper: SenderKeeper | None = None
+        self._supervisor: SenderSupervisor | None = None
         self._absent_since_s: float | None = None
 
     def __enter__(self) -> NodeSender:
         settings = self._settings
         if settings.sink is not None:
             recipe = Recipe(on_this_node(settings.sink), settings.sender_options, settings.sink_options)
-            self._keeper = SenderKeeper.keep(self._arena, recipe)
+            self._supervisor = SenderSupervisor.supervise(self._arena, recipe)
         return self
 
     def __exit__(self, *_: object) -> None:
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.leave(self._arena)
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            supervisor.leave(self._arena)
 
     def check(self) -> None:
         """Checks that a sender is running. Called repeatedly by a waiting task.
@@ -57,19 +57,19 @@ class NodeSender:
                 ``max_block_ms``.
             OtherSinkError: another process has started a sender with another sink.
         """
-        if self._keeper is not None and self._keeper.failure is not None:
-            raise self._keeper.failure
+        if self._supervisor is not None and self._supervisor.failure is not None:
+            raise self._supervisor.failure
         self._check_absence()
 
     def _check_absence(self) -> None:
         native = self._arena.native
-        if native.sender_is_alive or (self._keeper is not None and native.sender_died):
+        if native.sender_is_alive or (self._supervisor is not None and native.sender_died):
             self._absent_since_s = None
             return
         now_s = clock.monotonic()
         self._absent_since_s = now_s if self._absent_since_s is None else self._absent_since_s
         if now_s - self._absent_since_s >= self._settings.max_block_ms / 1000:
-            why = "with sender=external, none is started" if self._keeper is None else "the last one was stopped"
+            why = "with sender=external, none is started" if self._supervisor is None else "the last one was stopped"
             raise SenderNotStartedError(
                 f"the arena {self._arena.name!r} has no sender, and {why}: run shmaccum sender {self._arena.name} "
                 "--sink ... on every node; the records are still in the arena"

@@ -3,7 +3,7 @@
 
 ::
 
-    keeper         the thread that restarts a sender after it died
+    supervisor     the thread that restarts a sender after it died
     start          starts a sender for a process that needs one; `ensure_sender`
     inheritance    the folders and the umask that a sender's process gets
     kept_producer  the public `Producer`; if a sink is given, it has a supervisor, too
@@ -15,12 +15,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shmaccum.supervisor.keeper import SenderKeeper
     from shmaccum.supervisor.start import IDLE_EXIT_DEFAULT, Recipe, ensure_sender
+    from shmaccum.supervisor.supervisor import SenderSupervisor
 
-__all__ = ["IDLE_EXIT_DEFAULT", "Recipe", "SenderKeeper", "ensure_sender"]
+__all__ = ["IDLE_EXIT_DEFAULT", "Recipe", "SenderSupervisor", "ensure_sender"]
 
-_HOMES = {"SenderKeeper": "keeper", "IDLE_EXIT_DEFAULT": "start", "Recipe": "start", "ensure_sender": "start"}
+_HOMES = {
+    "SenderSupervisor": "supervisor",
+    "IDLE_EXIT_DEFAULT": "start",
+    "Recipe": "start",
+    "ensure_sender": "start",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shmaccum.config.dicts import KeptProducerOptionsDict
     from shmaccum.producer.fallback import OnUnusable
-    from shmaccum.supervisor import Recipe, SenderKeeper
+    from shmaccum.supervisor import Recipe, SenderSupervisor
 
 
 class Producer(producer.Producer):
@@ -63,7 +63,7 @@ class Producer(producer.Producer):
         OtherSinkError: the living sender delivers to another sink.
     """
 
-    __slots__ = ("_keeper", "_leave", "_recipe")
+    __slots__ = ("_leave", "_recipe", "_supervisor")
 
     def __init__(
         self,
@@ -77,27 +77,27 @@ class Producer(producer.Producer):
         given: dict[str, Any] = {**options}
         own, self._recipe = split_options(sink, given) if isinstance(sink, str) else (given, sink)
         self._leave: weakref.finalize[..., Any] | None = None
-        self._keeper: SenderKeeper | None = None
+        self._supervisor: SenderSupervisor | None = None
         super().__init__(arena, mode=mode, is_kept=self._recipe is not None, on_unusable=on_unusable, **own)
         if self._recipe is not None:
-            self._keep(self._recipe)
+            self._supervise(self._recipe)
 
-    def _keep(self, recipe: Recipe) -> None:
-        from shmaccum.supervisor import SenderKeeper
+    def _supervise(self, recipe: Recipe) -> None:
+        from shmaccum.supervisor import SenderSupervisor
 
         try:
-            keeper = SenderKeeper.keep(self.arena, recipe)
+            supervisor = SenderSupervisor.supervise(self.arena, recipe)
         except BaseException:
             super().close(0)
             raise
-        self._keeper = keeper
-        self._leave = weakref.finalize(self, keeper.leave, self.arena)
+        self._supervisor = supervisor
+        self._leave = weakref.finalize(self, supervisor.leave, self.arena)
         self._leave.atexit = False  # the supervisor works until the end of the process
 
     def _look(self) -> None:
         super()._look()
-        if self._keeper is not None:
-            self._keeper.ensure_thread()
+        if self._supervisor is not None:
+            self._supervisor.ensure_thread()
 
     def _let_go_of_sender(self) -> None:
         if self._leave is not None:

@@ -37,7 +37,7 @@ from shmaccum.logging import ArenaHandler
 from shmaccum.producer import producer as producer_module
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.sender.sinks.null import NullSink
-from shmaccum.supervisor import Recipe, SenderKeeper, keeper
+from shmaccum.supervisor import Recipe, SenderSupervisor, supervisor
 from tests.support.arenas import Drainer, end_senders
 from tests.support.processes import WATCHDOG_S, wait_until
 
@@ -153,7 +153,7 @@ def test_callbacks_go_on_where_a_look_fails_once(arena: Arena, monkeypatch: pyte
 @pytest.fixture
 def no_thread(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of our threads whose next start fails."""
-    begin, refused = threading.Thread.start, ["shmaccum-delivery", "shmaccum-keeper", "shmaccum-flusher"]
+    begin, refused = threading.Thread.start, ["shmaccum-delivery", "shmaccum-supervisor", "shmaccum-flusher"]
 
     def begin_second(self: threading.Thread) -> None:
         if self.name in refused:
@@ -186,12 +186,12 @@ def test_close_calls_the_callbacks_of_a_thread_that_could_not_start(arena: Arena
 
 
 @pytest.mark.usefixtures("no_thread")
-def test_a_keeper_that_could_not_start_starts_with_a_later_call(
+def test_a_supervisor_that_could_not_start_starts_with_a_later_call(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "RETRY_S", 0.0)
+    monkeypatch.setattr(supervisor, "RETRY_S", 0.0)
     with Producer(arena, sink=f"log:{tmp_path}/log") as producer:
-        found = producer._keeper
+        found = producer._supervisor
         assert found is not None
         before = found.is_running
         producer.send(TOPIC, b"1").get(WATCHDOG_S)
@@ -280,7 +280,7 @@ def test_a_callback_may_be_added_while_another_one_is_added(arena: Arena, betwee
 
 
 def test_a_finalizer_may_leave_a_keeper_while_another_one_is_made(arena_name: str, tmp_path: Path) -> None:
-    """A cycle with a producer is collected while a thread of a keeper starts."""
+    """A cycle with a producer is collected while a thread of a supervisor starts."""
     code = """
     other = name + "b"
     for each in (name, other):
@@ -297,7 +297,7 @@ def test_a_finalizer_may_leave_a_keeper_while_another_one_is_made(arena_name: st
         start(self)
     threading.Thread.start = started
     make(name).close()
-    wait_until(lambda: "shmaccum-keeper" not in [each.name for each in threading.enumerate()], "both keepers end")
+    wait_until(lambda: "shmaccum-supervisor" not in [each.name for each in threading.enumerate()], "both supervisors end")
     for each in (name, other):
         with shmaccum.Arena.attach(each) as arena:
             end_senders(arena)
@@ -581,31 +581,31 @@ def test_a_producer_leaves_the_arena_after_the_call_that_kept_it(arena: Arena) -
     wait_until(lambda: producer.arena.closed, "the process has left")
 
 
-# --- the keeper
+# --- the supervisor
 
 
-def test_a_keeper_goes_on_after_every_exception(
+def test_a_supervisor_goes_on_after_every_exception(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keeper, "ABSENT_LOOK_S", 0.01)
-    look, failures = SenderKeeper._look, [raised() for raised in ENDING]
+    monkeypatch.setattr(supervisor, "ABSENT_LOOK_S", 0.01)
+    look, failures = SenderSupervisor._look, [raised() for raised in ENDING]
 
-    def fail_first(self: SenderKeeper, looked: Arena) -> None:
+    def fail_first(self: SenderSupervisor, looked: Arena) -> None:
         if failures:
             raise failures.pop()
         look(self, looked)
 
-    monkeypatch.setattr(SenderKeeper, "_look", fail_first)
+    monkeypatch.setattr(SenderSupervisor, "_look", fail_first)
     with Producer(arena, sink=f"log:{tmp_path}/log") as producer:
-        found = producer._keeper
+        found = producer._supervisor
         assert found is not None
-        wait_until(lambda: not failures and found._met_s is not None, "the keeper has met the sender")
+        wait_until(lambda: not failures and found._met_s is not None, "the supervisor has met the sender")
     assert "continues after an exception" in caplog.text
     end_senders(arena)
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
-def test_a_keeper_starts_a_sender_again_when_no_process_could_be_forked(
+def test_a_supervisor_starts_a_sender_again_when_no_process_could_be_forked(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     with Producer(arena, sink=f"log:{tmp_path}/log") as producer:
@@ -635,25 +635,25 @@ def test_a_sender_that_cannot_be_forked_is_told_with_advice(arena: Arena, monkey
 
 def test_a_caller_of_keep_and_a_thread_that_ends_see_each_other(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that has found no arena takes one that came just before it said so."""
-    monkeypatch.setattr(SenderKeeper, "ensure_thread", lambda _: None)
-    kept = SenderKeeper(arena, Recipe("null:"))
+    monkeypatch.setattr(SenderSupervisor, "ensure_thread", lambda _: None)
+    kept = SenderSupervisor(arena, Recipe("null:"))
     kept.leave(arena)
     looks: list[Callable[[], object]] = [lambda: kept.join(arena)]
-    find = SenderKeeper._arena
+    find = SenderSupervisor._arena
 
-    def joined_meanwhile(self: SenderKeeper) -> Arena | None:
+    def joined_meanwhile(self: SenderSupervisor) -> Arena | None:
         found = find(self)
         if looks:
             looks.pop()()
         return found
 
-    monkeypatch.setattr(SenderKeeper, "_arena", joined_meanwhile)
+    monkeypatch.setattr(SenderSupervisor, "_arena", joined_meanwhile)
     assert kept._wanted_arena() is arena
     assert not kept._is_over
     kept.leave(arena)
     assert kept._wanted_arena() is None
     assert not kept.join(arena)
-    keeper._keepers.discard(kept)
+    supervisor._supervisors.discard(kept)
     with contextlib.suppress(ValueError):
         kept._arenas.remove(arena)
 

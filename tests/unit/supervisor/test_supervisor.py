@@ -30,9 +30,9 @@ from shmaccum.exceptions import (
     SenderNotStartedError,
 )
 from shmaccum.log.files import LogReader
-from shmaccum.supervisor import IDLE_EXIT_DEFAULT, Recipe, SenderKeeper, ensure_sender, keeper, start
-from shmaccum.supervisor.keeper import PAUSE_MAX_S, Restarts
+from shmaccum.supervisor import IDLE_EXIT_DEFAULT, Recipe, SenderSupervisor, ensure_sender, start, supervisor
 from shmaccum.supervisor.start import elected_at_once
+from shmaccum.supervisor.supervisor import PAUSE_MAX_S, Restarts
 from tests.support.arenas import SHARED_MEMORY, end_senders, sender_pid
 from tests.support.processes import WATCHDOG_S, Child, wait_until
 
@@ -41,25 +41,25 @@ KILLS = 3
 
 
 looks: list[str] = []
-"""The arena of each look of a keeper."""
+"""The arena of each look of a supervisor."""
 
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "ABSENT_LOOK_S", 0.01)
-    look = SenderKeeper._look
+    monkeypatch.setattr(supervisor, "ABSENT_LOOK_S", 0.01)
+    look = SenderSupervisor._look
 
-    def counted(self: SenderKeeper, arena: Arena) -> None:
+    def counted(self: SenderSupervisor, arena: Arena) -> None:
         look(self, arena)
         looks.append(arena.name)
 
-    monkeypatch.setattr(SenderKeeper, "_look", counted)
+    monkeypatch.setattr(SenderSupervisor, "_look", counted)
 
 
-def keeper_looks(times: int) -> None:
-    """Waits until the keeper has looked again; its thread alone may use its watch."""
+def supervisor_looks(times: int) -> None:
+    """Waits until the supervisor has looked again; its thread alone may use its watch."""
     end = len(looks) + times
-    wait_until(lambda: len(looks) > end, "the keeper has looked")
+    wait_until(lambda: len(looks) > end, "the supervisor has looked")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def kept(arena_name: str) -> Iterator[Arena]:
     with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB", process_count=64) as arena:
         arena.native.set_topic_partition_count(TOPIC, 1)
         yield arena
-        wait_until(lambda: not keeps(arena), "every keeper has ended")
+        wait_until(lambda: not keeps(arena), "every supervisor has ended")
         end_senders(arena)
         with Sender(arena, "null:") as sender:
             sender.stop()
@@ -81,7 +81,7 @@ def kept(arena_name: str) -> Iterator[Arena]:
 
 
 def keeps(arena: Arena) -> bool:
-    return any(found.uuid == arena.uuid for found in list(keeper._keepers))
+    return any(found.uuid == arena.uuid for found in list(supervisor._supervisors))
 
 
 def pid_of(arena: Arena) -> int:
@@ -142,7 +142,7 @@ def test_a_child_of_a_fork_keeps_for_itself(kept: Arena, log: Path) -> None:
 
     child = Child(send_in_child)
     producer.close()  # the parent keeps nothing any more
-    wait_until(lambda: not keeps(kept), "the parent's keeper has ended")
+    wait_until(lambda: not keeps(kept), "the parent's supervisor has ended")
     wait_until(lambda: kept.native.completion_tail == 1, "the child has sent")
     kill_sender(kept)
     os.write(go, b"!")
@@ -154,7 +154,7 @@ def test_a_child_of_a_fork_keeps_for_itself(kept: Arena, log: Path) -> None:
 def test_two_producers_of_a_process_have_one_thread_that_ends_with_the_last(kept: Arena, log: Path) -> None:
     first, second = (Producer(kept, sink=f"log:{log}") for _ in range(2))
     names = [thread.name for thread in threading.enumerate()]
-    assert names.count("shmaccum-keeper") == 1
+    assert names.count("shmaccum-supervisor") == 1
     first.close()
     victim = kill_sender(kept)
     second.send(TOPIC, b"v").get(WATCHDOG_S)
@@ -190,7 +190,7 @@ def test_after_an_orderly_stop_none_is_started(kept: Arena, log: Path, caplog: p
         with Sender(kept.name, f"log:{log}") as sender:
             sender.open()
         wait_until(lambda: caplog.text.count(told) == 2 or not kept.native.sender_is_alive, "the next one has left")
-        keeper_looks(times=5)
+        supervisor_looks(times=5)
         assert kept.native.sender()["epoch"] == 2
         producer.close(0)
 
@@ -238,17 +238,18 @@ def test_an_arena_whose_sender_somebody_else_keeps_gets_none(
             with pytest.raises(OtherSinkError):
                 Producer(arena, sink=f"log:{log}2")
             wait_until(
-                lambda: all(found._met_s is not None for found in list(keeper._keepers)), "the keeper has seen it"
+                lambda: all(found._met_s is not None for found in list(supervisor._supervisors)),
+                "the supervisor has seen it",
             )
             theirs.kill()
             wait_until(lambda: "nothing is delivered until there is one again" in caplog.text, "it was told")
-            keeper_looks(times=5)
+            supervisor_looks(times=5)
             assert not arena.native.sender_is_alive
             assert arena.native.sender()["epoch"] == 1
             producer.close(0)
     with Arena.attach(arena_name) as again:
         assert again.has_external_sender
-        wait_until(lambda: not keeps(again), "the keeper has ended")
+        wait_until(lambda: not keeps(again), "the supervisor has ended")
 
 
 def test_for_an_arena_that_was_removed_none_is_started(
@@ -260,13 +261,13 @@ def test_for_an_arena_that_was_removed_none_is_started(
         Arena.remove(arena_name)
         with Arena.create(arena_name) as other:
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not keeps(arena), "the keeper has ended")
+            wait_until(lambda: not keeps(arena), "the supervisor has ended")
             assert f"the arena {arena.name} was removed" in caplog.text
             assert other.native.sender()["epoch"] == 0
         producer.close(0)
 
 
-def test_a_keeper_that_misses_the_name_closes_the_arena(arena_name: str) -> None:
+def test_a_supervisor_that_misses_the_name_closes_the_arena(arena_name: str) -> None:
     with Arena.create(arena_name) as arena, contextlib.suppress(ArenaRemovedError), Producer(arena, sink="null:"):
         pid = pid_of(arena)
         os.kill(pid, signal.SIGSTOP)  # which has to notice nothing
@@ -323,10 +324,10 @@ def test_another_sink_than_the_living_senders_is_an_error_at_once_and_later(
         with pytest.raises(OtherSinkError, match=f"delivers to log:{log}, and null: was asked for"):
             Producer(kept, sink="null:")
         assert not keeps(kept)
-        ours = SenderKeeper.keep(kept, Recipe(f"log:{log}"))
+        ours = SenderSupervisor.supervise(kept, Recipe(f"log:{log}"))
     with Sender(kept.name, "null:") as other:
         other.open()
-        wait_until(lambda: isinstance(ours.failure, OtherSinkError), "the keeper has seen it")
+        wait_until(lambda: isinstance(ours.failure, OtherSinkError), "the supervisor has seen it")
         wait_until(lambda: "delivers to null:" in caplog.text, "it was told")
     ours.leave(kept)
 

@@ -21,9 +21,9 @@ After a fork, the child has a thread of its own, which does nothing before the c
 writes its messages to the log, and to the arena's error log, from which the exceptions of a blocked `send` take them.
 
 Rules: a finalizer may call `leave` at any moment in any thread. So no lock is used: the arenas are one list, which
-`leave` and `keep` change by one C call each. A thread that finds the list empty sets a flag that it is over, then
-checks the list again. A caller of `keep` adds its arena, then checks the flag. At least one of them sees the other. Two
-concurrent callers may create two supervisors of an arena, which share the work as those of two processes do.
+`leave` and `supervise` change by one C call each. A thread that finds the list empty sets a flag that it is over, then
+checks the list again. A caller of `supervise` adds its arena, then checks the flag. At least one of them sees the
+other. Two concurrent callers may create two supervisors of an arena, which share the work like those of two processes.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Restarts:
 
 
 @final
-class SenderKeeper:
-    """The supervisor of an arena's sender in this process; created by `keep`, ended by as many calls of `leave`.
+class SenderSupervisor:
+    """The supervisor of an arena's sender in this process; created by `supervise`, ended by as many calls of `leave`.
 
     Attributes:
         uuid: of the arena.
@@ -95,7 +95,7 @@ class SenderKeeper:
         self._begin()
 
     @classmethod
-    def keep(cls, arena: Arena, recipe: Recipe, *, timeout_s: float = START_TIMEOUT_S) -> SenderKeeper:
+    def supervise(cls, arena: Arena, recipe: Recipe, *, timeout_s: float = START_TIMEOUT_S) -> SenderSupervisor:
         """Start a sender if the arena has none, and supervise it from now on.
 
         An arena with an external sender (`Arena.has_external_sender`) gets none.
@@ -111,13 +111,13 @@ class SenderKeeper:
         """
         if not arena.has_external_sender or arena.native.sender_is_alive:
             ensure(arena, recipe, clock.monotonic() + timeout_s)
-        for keeper in list(_keepers):
-            if keeper.uuid == arena.uuid and keeper.join(arena):
-                return keeper
+        for supervisor in list(_supervisors):
+            if supervisor.uuid == arena.uuid and supervisor.join(arena):
+                return supervisor
         return cls(arena, recipe)
 
     def join(self, arena: Arena) -> bool:
-        """Add a caller of `keep`. Return False if the thread is ending, so that a new supervisor is needed."""
+        """Add a caller of `supervise`. Return False if the thread is ending, so that a new supervisor is needed."""
         self._arenas.append(arena)
         if self._is_over:
             self._forget(arena)
@@ -126,7 +126,7 @@ class SenderKeeper:
         return True
 
     def leave(self, arena: Arena) -> None:
-        """Remove a caller of `keep`, which needs no sender any more. The last one ends the thread."""
+        """Remove a caller of `supervise`, which needs no sender any more. The last one ends the thread."""
         self._forget(arena)
         watch = self._watch
         if not self._arenas and watch is not None:
@@ -151,7 +151,7 @@ class SenderKeeper:
         self._stalls: StallWatch | None = None
         self._thread: threading.Thread | None = None
         self._start_at_s = 0.0
-        _keepers.add(self)
+        _supervisors.add(self)
         self.ensure_thread()
 
     @property
@@ -165,7 +165,7 @@ class SenderKeeper:
         now_s = clock.monotonic()
         if not self._is_over and not self.is_running and now_s >= self._start_at_s:
             self._start_at_s = now_s + RETRY_S
-            self._thread = started_thread(self._run, "shmaccum-keeper", logger)
+            self._thread = started_thread(self._run, "shmaccum-supervisor", logger)
 
     def start_anew(self) -> None:
         """Start a thread in the child of a fork."""
@@ -175,19 +175,19 @@ class SenderKeeper:
         if self._arenas and not self._is_over:
             self._begin()
         else:
-            _keepers.discard(self)
+            _supervisors.discard(self)
 
     def _run(self) -> None:
         while not self._has_failed and (arena := self._wanted_arena()) is not None:
             self._look_safely(arena)
         self._is_over = True
-        _keepers.discard(self)
+        _supervisors.discard(self)
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
 
     def _wanted_arena(self) -> Arena | None:
-        """Return an arena that its owner has not closed; None if no caller of `keep` is left."""
+        """Return an arena that its owner has not closed; None if no caller of `supervise` is left."""
         arena = self._arena()
         if arena is None:
             self._is_over = True
@@ -348,13 +348,13 @@ class SenderKeeper:
 
 # --- supervisors of this process
 
-_keepers: set[SenderKeeper] = set()
+_supervisors: set[SenderSupervisor] = set()
 """Supervisors whose threads are not over."""
 
 
 def _start_anew_in_child() -> None:
-    for keeper in list(_keepers):
-        keeper.start_anew()
+    for supervisor in list(_supervisors):
+        supervisor.start_anew()
 
 
 os.register_at_fork(after_in_child=_start_anew_in_child)
