@@ -586,17 +586,17 @@ class Overflow:
 
     # --- ship
 
-    def ship(self, bell: int, now_ns: int) -> Delivered:
+    def ship(self, wake_fd: int, now_ns: int) -> Delivered:
         """Ship ordinary batches, if the sink hands over its sockets.
 
         Args:
-            bell: a descriptor that is readable when the sender is woken.
+            wake_fd: a descriptor that is readable when the sender is woken.
             now_ns: the arena's clock.
         """
         if self._is_lost:
             return Delivered()
         streams = {one.index: one for one in self._backlogs.values() if self._may_loop(one, now_ns)}
-        ends = self._run_batch_loop(streams, bell, now_ns) if streams else {}
+        ends = self._run_batch_loop(streams, wake_fd, now_ns) if streams else {}
         moved = {backlog: end for backlog, end in ends.items() if end.delivered.batch_count}
         self._looping = {backlog.index for backlog, end in moved.items() if end.state == StreamState.GOES}
         for backlog in moved:
@@ -613,7 +613,7 @@ class Overflow:
         may_run = self._sockets is not None and now_ns >= self._no_loop_before_ns
         return may_run and backlog.position.identity == self._sink.identity and backlog.is_ordinary(now_ns)
 
-    def _run_batch_loop(self, streams: Mapping[int, Backlog], bell: int, now_ns: int) -> dict[Backlog, StreamEnd]:
+    def _run_batch_loop(self, streams: Mapping[int, Backlog], wake_fd: int, now_ns: int) -> dict[Backlog, StreamEnd]:
         """Ship until time is up, a wake-up, or a batch that is not ordinary. Return how far each backlog came."""
         assert self._sockets is not None
         if not (handed_over := self._sockets.hand_over(list(streams))):
@@ -622,7 +622,7 @@ class Overflow:
         native_call = functools.partial(
             self._half.run_batch_loop,
             spills=tuple(backlog.spill() for backlog in loop.streams),
-            bell=bell,
+            bell=wake_fd,
             time_ms=LOOP_MS,
             answer_time_ms=min(self._options.request_timeout_ms, ANSWER_MS_MAX),
             arena=self._tag,

@@ -496,7 +496,7 @@ class Sender:
         with contextlib.ExitStack() as stack:
             if self._owns_arena:
                 stack.callback(self.arena.close)
-            stack.callback(self._close_bells)
+            stack.callback(self._close_wake_fds)
             if self._presence is not None:
                 stack.callback(self._presence.close)
             stack.callback(remove_orphans, self.arena)
@@ -551,7 +551,7 @@ class Sender:
         except OSError as error:
             logger.warning("the overflow could not be closed: %s", error)
 
-    def _close_bells(self) -> None:
+    def _close_wake_fds(self) -> None:
         self._results_bell.ring()  # for the last results, and for waiters that must see that the sender is gone
         self._results_bell.close()
         doorbell, self._doorbell = self._doorbell, None

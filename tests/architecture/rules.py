@@ -285,7 +285,7 @@ def bare_select(path: PurePosixPath, text: str) -> Iterator[str]:
         yield "imports select: shmaccum.arena.doorbell.wait_readable takes every descriptor"
 
 
-# Producers and senders meet in the arena, and a supervisor starts a sender by exec: no import leads from one to the other.
+# Producers and senders meet in the arena, and a supervisor starts a sender by exec: neither imports the other.
 # A log is used by both, and knows neither.
 ABOVE_LOGS = {
     "shmaccum.producer",

@@ -72,7 +72,7 @@ def die(sending: Sending) -> None:
     sending.sender._half.close()
     sending.sender._rounds = None
     sending.sender._overflow = None
-    sending.sender._close_bells()
+    sending.sender._close_wake_fds()
     presence = sending.sender._presence
     assert presence is not None
     presence.close()

@@ -168,7 +168,7 @@ class Shipper(ClosedOnExit):
         self._lock: LockFile | None = None
         self._file: PositionsFile | None = None
         self._watch: LogWatch | None = None
-        self._bell = self._rope = -1
+        self._wake_read_fd = self._wake_write_fd = -1
         self._selector: selectors.BaseSelector | None = None
         self._look_ns = 0
         self._no_loop_before_ns = 0
@@ -235,10 +235,10 @@ class Shipper(ClosedOnExit):
         self._lock = shipping_lock(self.directory)
         self._refuse_overflow()  # a sender may have created it meanwhile
         shipped = read_shipped(self.directory)
-        self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read_fd, self._wake_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watch = LogWatch()
         self._selector = selectors.DefaultSelector()
-        for descriptor in (self._bell, self._watch.descriptor):
+        for descriptor in (self._wake_read_fd, self._watch.descriptor):
             if descriptor >= 0:
                 self._selector.register(descriptor, selectors.EVENT_READ)
         self._is_sink_open = True
@@ -476,7 +476,7 @@ class Shipper(ClosedOnExit):
             positions=self._file.descriptor,
             positions_size=self._file.shipped.size,
             positions_size_max=self._file.size_max,
-            bell=self._bell,
+            bell=self._wake_read_fd,
             time_ms=LOOP_MS if is_alone else LOOP_MS_MIN,
             answer_time_ms=self.options.request_timeout_ms,
         )
@@ -613,23 +613,23 @@ class Shipper(ClosedOnExit):
     def _poll(self, timeout_s: float) -> None:
         """Wait for acks, for appends or for `wake`, and settle the acks."""
         assert self._selector is not None
-        doorbell: int = self._selector.fileno()  # type: ignore[attr-defined] # that of epoll
-        acks = self._guard(lambda: self.sink.poll(timeout_s, doorbell)) or ()
+        wake_fd: int = self._selector.fileno()  # type: ignore[attr-defined] # that of epoll
+        acks = self._guard(lambda: self.sink.poll(timeout_s, wake_fd)) or ()
         for ack in acks:
             if isinstance(ack, Ack):
                 self.streams[ack.wire.partition_index].settle(ack)
             else:
                 for wire in ack.wires:
                     self.streams[wire.partition_index].settle_delivered(wire)
-        if self._bell >= 0:
+        if self._wake_read_fd >= 0:
             with contextlib.suppress(BlockingIOError):
-                os.read(self._bell, 4096)
+                os.read(self._wake_read_fd, 4096)
 
     def wake(self) -> None:
         """End the wait of a round. May be called from any thread, and from signal handlers."""
-        if self._rope >= 0:
+        if self._wake_write_fd >= 0:
             with contextlib.suppress(BlockingIOError):
-                os.write(self._rope, b"\0")
+                os.write(self._wake_write_fd, b"\0")
 
     def stop(self) -> None:
         """Make `run` return after the batches in flight are acked. Safe in any thread, and in signal handlers."""
@@ -681,22 +681,22 @@ class Shipper(ClosedOnExit):
                 all_of_them.callback(self._file.close)
                 self._file = None
             if self._selector is not None:
-                all_of_them.callback(self._close_bell)
+                all_of_them.callback(self._close_wake_fds)
             for stream in self.streams:
                 all_of_them.callback(stream.window.rest)
             if self._is_sink_open:
                 self._is_sink_open = False
                 all_of_them.callback(self.sink.close, 0.0)
 
-    def _close_bell(self) -> None:
+    def _close_wake_fds(self) -> None:
         assert self._selector is not None
         assert self._watch is not None
-        bell, rope, self._bell, self._rope = self._bell, self._rope, -1, -1
+        read_fd, write_fd, self._wake_read_fd, self._wake_write_fd = self._wake_read_fd, self._wake_write_fd, -1, -1
         self._selector.close()
         self._selector = None
         self._watch.close()
-        os.close(bell)
-        os.close(rope)
+        os.close(read_fd)
+        os.close(write_fd)
 
     def __repr__(self) -> str:
         return f"<Shipper of {self.directory!r} to {self.sink.name}>"

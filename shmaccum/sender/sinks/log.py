@@ -40,11 +40,11 @@ from shmaccum.sender.sinks.sink import (
     Ack,
     DeliveredRow,
     Ended,
-    Giver,
     Limits,
     LogEnds,
     Peer,
     ProducerIds,
+    RecordSource,
     SinkHost,
     SinkTransactions,
     SynchronousSink,
@@ -312,7 +312,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         is_full = max(self._unsynced_counts.values()) >= self.limits.in_flight_max
         return is_full or clock.monotonic() >= self._sync_at_s
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack]:
         if self._is_sync_due:
             self._sync_unsynced()
         timeout_s = max(min(timeout_s, self._sync_at_s - clock.monotonic()), 0.0)
@@ -322,7 +322,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
             self.directory.findings.append(f"{self._place}: {error}")
         self._report()
         interval_ms = self._options.sync_interval_ms
-        return super().poll(timeout_s if interval_ms is None else min(timeout_s, interval_ms / 1000), doorbell)
+        return super().poll(timeout_s if interval_ms is None else min(timeout_s, interval_ms / 1000), wake_fd)
 
     def _tell(self, sentence: str) -> None:
         if self._host is not None:
@@ -346,26 +346,26 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         return of_batches if self._directory is None else {**of_batches, **self._directory.metrics()}
 
 
-def followed(options: SomeOptions, giver: Giver, name: str, *, has_level: bool) -> SomeOptions:
+def followed(options: SomeOptions, source: RecordSource, name: str, *, has_level: bool) -> SomeOptions:
     """Return the options of a log, with the level of the source if they have none.
 
     Args:
         options: of the log.
-        giver: the store that frees a record after the log has it.
+        source: the store that frees a record after the log has it.
         name: of the log, for messages.
         has_level: ``sync`` was given explicitly.
 
     Raises:
         InvalidArgumentError: the level is lower than that of the source.
     """
-    wanted = log_level_of(giver.durability)
+    wanted = log_level_of(source.durability)
     if not has_level:
-        interval_ms = giver.sync_interval_ms if wanted == "interval" else None
+        interval_ms = source.sync_interval_ms if wanted == "interval" else None
         return dataclasses.replace(options, sync=wanted, sync_interval_ms=interval_ms)
-    if is_lower(options.sync, giver.durability):
+    if is_lower(options.sync, source.durability):
         raise InvalidArgumentError(
-            f"{name} has sync={options.sync}, so a power cut could lose records that {giver.arena_name} keeps "
-            f"(durability={giver.durability}): leave sync out, or set sync={wanted}"
+            f"{name} has sync={options.sync}, so a power cut could lose records that {source.arena_name} keeps "
+            f"(durability={source.durability}): leave sync out, or set sync={wanted}"
         )
     return options
 

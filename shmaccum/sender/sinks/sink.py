@@ -8,7 +8,7 @@ One round of the sender, in one thread::
       producer_ids.new_producer_id() ──────────────────────> returns (id, epoch), or None until it has one
       plan(ready partitions) ──────────────────────────────> returns, per delivery, the partitions to drain now
       deliver(batches of one list) ────────────────────────> starts; from here on it may read the batches' bytes ...
-      poll(timeout, doorbell) ─────────────────────────────> waits for its own I/O or the doorbell
+      poll(timeout, wake_fd) ──────────────────────────────> waits for its own I/O or a wake-up
       <───────────────────────────────────────────── acks    ... until poll has returned their acks
       transactions.end_transaction(producer, commit?) ─────> commits or aborts, for an arena with transactions
       close(timeout) ──────────────────────────────────────> releases all bytes, with or without an ack
@@ -403,7 +403,7 @@ def check_is_same_sink(transactions: HostTransactions, identity: bytes, arena_na
         )
 
 
-class Giver(Protocol):
+class RecordSource(Protocol):
     """A store that frees a record after its receiver has it: an arena, or the log of a shipper."""
 
     @property
@@ -419,7 +419,7 @@ class Giver(Protocol):
         """For the level "interval", the time whose records a power cut may lose; otherwise None."""
 
 
-class SinkHost(Giver, Protocol):
+class SinkHost(RecordSource, Protocol):
     """The part of the sender that its sink may use."""
 
     @property
@@ -659,14 +659,14 @@ class Sink(abc.ABC):
         """Start the delivery of at least one batch, drained by one sequence of the plan."""
 
     @abc.abstractmethod
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
-        """Wait for the sink's own I/O or until `doorbell` is readable, and return the acks.
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
+        """Wait for the sink's own I/O or until `wake_fd` is readable, and return the acks.
 
         It returns at once if there are acks, and whenever the result of `plan` may have changed.
 
         Args:
             timeout_s: if 0, do not wait.
-            doorbell: a file descriptor; never read it.
+            wake_fd: a file descriptor; never read it.
         """
 
     @abc.abstractmethod
@@ -731,9 +731,9 @@ class SynchronousSink(Sink):
     def deliver(self, batches: Sequence[WireBatch]) -> None:
         self._acks.extend(self.write(batches))
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack]:
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack]:
         if not self._acks and timeout_s > 0:
-            wait_readable([doorbell], timeout_s)
+            wait_readable([wake_fd], timeout_s)
         acks, self._acks = self._acks, []
         return acks
 

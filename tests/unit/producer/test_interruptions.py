@@ -297,7 +297,7 @@ def test_a_finalizer_may_leave_a_keeper_while_another_one_is_made(arena_name: st
         start(self)
     threading.Thread.start = started
     make(name).close()
-    wait_until(lambda: "shmaccum-supervisor" not in [each.name for each in threading.enumerate()], "both supervisors end")
+    wait_until(lambda: "shmaccum-supervisor" not in [each.name for each in threading.enumerate()], "both end")
     for each in (name, other):
         with shmaccum.Arena.attach(each) as arena:
             end_senders(arena)

@@ -95,9 +95,9 @@ if TYPE_CHECKING:
 
 ACKS: Mapping[str, int] = {"all": -1, "-1": -1, "1": 1, "0": 0}
 PORT_MAX = 65535
-EMPTYING_S = 0.02
+HOLD_BACK_S = 0.02
 """The longest time for which new requests wait, so that a node's queue gets empty and its socket can be handed over."""
-EMPTYING_AGAIN_S = 1.0
+HOLD_BACK_AGAIN_S = 1.0
 """The time until the next such attempt."""
 FORGOTTEN_S = 60.0
 """After this time without acks, a partition has one batch in flight again: the broker may have forgotten it."""
@@ -149,7 +149,7 @@ def parse_servers(place: str) -> list[str]:
     return servers
 
 
-class _Lane:
+class _NodeQueue:
     """The requests to one node, in their order."""
 
     def __init__(self) -> None:
@@ -157,21 +157,21 @@ class _Lane:
         """Requests that are being compressed, or wait because too many are in flight; the first is sent first."""
         self.sent: dict[Delivery, None] = {}
 
-        self._emptying_s = 0.0
+        self._held_back_s = 0.0
 
     @property
     def count(self) -> int:
         """The number of requests that wait or are in flight."""
         return len(self.waiting) + len(self.sent)
 
-    def empty(self, now_s: float) -> None:
+    def hold_back(self, now_s: float) -> None:
         """Delay new requests for a short time, for a borrower of the socket, unless this was tried recently."""
-        if self.count and now_s >= self._emptying_s + EMPTYING_AGAIN_S:
-            self._emptying_s = now_s
+        if self.count and now_s >= self._held_back_s + HOLD_BACK_AGAIN_S:
+            self._held_back_s = now_s
 
-    def is_emptying(self, now_s: float) -> bool:
+    def is_held_back(self, now_s: float) -> bool:
         """True while new requests are delayed until the present ones have responses."""
-        return bool(self.count) and now_s < self._emptying_s + EMPTYING_S
+        return bool(self.count) and now_s < self._held_back_s + HOLD_BACK_S
 
 
 class _AckedPartitions:
@@ -219,7 +219,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         self.limits = Limits(takes_files=takes_files)
         self.producer_ids = self.transactions = self.peer = self
         self.fast_path = self if takes_files else None
-        self._lanes: dict[int, _Lane] = {}
+        self._queues: dict[int, _NodeQueue] = {}
         self._acks: list[Ack | Acks] = []
         # Partition index -> its leader's node, until new metadata arrives.
         self._leaders: dict[int, int] = {}
@@ -305,7 +305,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._compression.close()
         if self._has_client:
             self._client.close()
-        self._lanes.clear()
+        self._queues.clear()
         self._acks.clear()
 
     # --- transactions
@@ -503,9 +503,9 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     def _in_flight(self) -> Iterator[Delivery]:
         """Yield deliveries without a response."""
-        for lane in self._lanes.values():
-            yield from lane.sent
-            yield from (delivery for delivery, _ in lane.waiting)
+        for queue in self._queues.values():
+            yield from queue.sent
+            yield from (delivery for delivery, _ in queue.waiting)
 
     def _forget_old_leaders(self) -> None:
         if self._client.leadership_count != self._leadership_count:
@@ -552,8 +552,8 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return self._leaders.get(partition_index)
 
     def _can_take(self, node_id: int) -> bool:
-        lane = self._lane(node_id)
-        is_full = lane.count >= self._requests_max or lane.is_emptying(clock.monotonic())
+        queue = self._queue(node_id)
+        is_full = queue.count >= self._requests_max or queue.is_held_back(clock.monotonic())
         if is_full or not self._client.is_ready(node_id):
             return False
         newest = self._client.produce_versions(node_id)[1]
@@ -563,14 +563,15 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     @property
     def is_full(self) -> bool:
-        return bool(self._lanes) and not any(
-            lane.count < self._requests_max and self._client.is_ready(node_id) for node_id, lane in self._lanes.items()
+        return bool(self._queues) and not any(
+            queue.count < self._requests_max and self._client.is_ready(node_id)
+            for node_id, queue in self._queues.items()
         )
 
-    def _lane(self, node_id: int) -> _Lane:
-        known = self._lanes.get(node_id)
+    def _queue(self, node_id: int) -> _NodeQueue:
+        known = self._queues.get(node_id)
         if known is None:
-            known = self._lanes[node_id] = _Lane()
+            known = self._queues[node_id] = _NodeQueue()
         return known
 
     # --- deliver
@@ -589,10 +590,10 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             delivery = Delivery(node_id, wires, tuple(self._in_flight()))
             if self._compression is not None:
                 self._compress(delivery, self._compression)
-            elif self._lane(node_id).count < self._requests_max:
+            elif self._queue(node_id).count < self._requests_max:
                 self._send(delivery)
             else:
-                self._lane(node_id).waiting.append((delivery, []))
+                self._queue(node_id).waiting.append((delivery, []))
 
     def _requests(self, wires: Sequence[WireBatch]) -> Sequence[tuple[int | None, Sequence[WireBatch]]]:
         """Group the batches by leader. The fast path is for the batches of one plan and one topic."""
@@ -614,7 +615,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             return
         request = self._request(delivery)
         self._count_sent(delivery)
-        self._lane(node_id).sent[delivery] = None
+        self._queue(node_id).sent[delivery] = None
         self._client.produce(node_id, delivery, request, is_answered=self._required_acks != 0)
 
     def _request(self, delivery: Delivery) -> ProduceRequest:
@@ -668,7 +669,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
                 by_node.setdefault(node_id, []).append(partition_index)
         now_s = clock.monotonic()
         for node_id in by_node:
-            self._lane(node_id).empty(now_s)
+            self._queue(node_id).hold_back(now_s)
         handed_over = [
             self._borrowed(node_id, indices) for node_id, indices in by_node.items() if self._can_take(node_id)
         ]
@@ -682,7 +683,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         return self._transaction.protocol.may_produce(place)
 
     def _borrowed(self, node_id: int, indices: Sequence[int]) -> BorrowedSocket | None:
-        handed = None if self._lane(node_id).count else self._client.hand_over_socket(node_id)
+        handed = None if self._queue(node_id).count else self._client.hand_over_socket(node_id)
         if handed is None:
             return None
         descriptor, correlation_id = handed
@@ -725,7 +726,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             borrowed.transactional_id,
         )
         self._count_sent(delivery)
-        self._lane(borrowed.node_id).sent[delivery] = None
+        self._queue(borrowed.node_id).sent[delivery] = None
         self._client.adopt(borrowed.node_id, delivery, request, unanswered)
 
     # --- remove ended batches
@@ -735,7 +736,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
         The others keep their places, so order and sequences do not change.
         """
-        for node_id, lane in self._lanes.items():
+        for node_id, queue in self._queues.items():
             for sent in self._client.untouched(node_id):
                 delivery: Delivery = sent.tag
                 if not self._ack_ended(delivery):
@@ -744,7 +745,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
                     sent.replace(self._request(delivery))
                 else:
                     self._client.withdraw(node_id, sent)
-                    del lane.sent[delivery]
+                    del queue.sent[delivery]
 
     def _ack_ended(self, delivery: Delivery) -> bool:
         """Ack the batches that have their result meanwhile. Return False if there are none."""
@@ -762,14 +763,14 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             job = compression.begin(wire)
             job.add_done_callback(lambda _: self._client.wake())
             jobs.append(job)
-        self._lane(delivery.node_id).waiting.append((delivery, jobs))
+        self._queue(delivery.node_id).waiting.append((delivery, jobs))
 
     # --- wait
 
-    def _may_send(self, lane: _Lane) -> bool:
+    def _may_send(self, queue: _NodeQueue) -> bool:
         """True if the first waiting delivery of a node is compressed, if necessary, and may be in flight."""
-        has_room = len(lane.sent) < self._requests_max
-        return has_room and bool(lane.waiting) and all(job.done() for job in lane.waiting[0][1])
+        has_room = len(queue.sent) < self._requests_max
+        return has_room and bool(queue.waiting) and all(job.done() for job in queue.waiting[0][1])
 
     def _send_waiting(self) -> None:
         """Send the waiting deliveries that may be sent, without batches that expired meanwhile.
@@ -777,9 +778,9 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         `plan` omits a node with enough requests in flight. A delivery without a plan may exceed them: it has batches
         that the pump did not send, in addition to the pump's requests.
         """
-        for lane in list(self._lanes.values()):
-            while self._may_send(lane):
-                delivery, jobs = lane.waiting.popleft()
+        for queue in list(self._queues.values()):
+            while self._may_send(queue):
+                delivery, jobs = queue.waiting.popleft()
                 delivery.compressed = [compressed(job, self._host.report) for job in jobs]
                 self._ack_ended(delivery)
                 if delivery.wires:
@@ -787,19 +788,19 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     # --- poll
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
         self._leave_out_ended()
         self._send_waiting()
         self._step()
         if self._transaction is not None:
             timeout_s = min(timeout_s, self._transaction.rest_s)
-        for outcome in self._client.poll(0 if self._acks else timeout_s, doorbell):
+        for outcome in self._client.poll(0 if self._acks else timeout_s, wake_fd):
             self._finish(outcome)
         self._step()
         self._send_waiting()
         if self._client.metadata_count != self._metadata_count:
             self._metadata_count = self._client.metadata_count
-            self._take_news()
+            self._take_metadata()
         self._watch_cluster()
         acks, self._acks = self._acks, []
         return acks
@@ -808,7 +809,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         """Process the response to a request, or its failure."""
         delivery: Delivery = outcome.tag
         self._produce_answer_count += outcome.answer is not None
-        del self._lane(delivery.node_id).sent[delivery]
+        del self._queue(delivery.node_id).sent[delivery]
         answer = outcome.answer
         if answer is None:
             self._end_all(delivery, no_answer(outcome.error_code, outcome.message))
@@ -822,8 +823,8 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
                 self._known.acked((wire.partition_index,), clock.monotonic())
                 self._acks.append(Ack(wire, Verdict.DELIVERED, partition.base_offset, partition.log_append_time_ms))
             else:
-                is_news = self._client.note_leader(wire.topic, partition, answer.nodes)
-                self._end(delivery, wire, partition, retries_at_once=is_news)
+                is_new = self._client.note_leader(wire.topic, partition, answer.nodes)
+                self._end(delivery, wire, partition, retries_at_once=is_new)
         delivery.end()
 
     def _end_well(self, delivery: Delivery, base_offsets: Sequence[int], log_append_times_ms: Sequence[int]) -> None:
@@ -859,7 +860,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._retried[wire.partition_index] = self._client.leader(wire.topic, wire.partition)
         self._acks.append(ack)
 
-    def _take_news(self) -> None:
+    def _take_metadata(self) -> None:
         """Process new metadata: a partition with a new leader does not have to wait (KAFKA-15415)."""
         for partition_index, former in list(self._retried.items()):
             leader = self._client.leader(*self._host.topic_partition(partition_index))
@@ -880,7 +881,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             **self._metrics.read(now_ns),
             **({} if self._compression is None else self._compression.metrics.read(now_ns)),
             **self._client.traffic.read(now_ns),
-            "requests-in-flight": sum(len(lane.sent) for lane in self._lanes.values()),
+            "requests-in-flight": sum(len(queue.sent) for queue in self._queues.values()),
             "metadata-age": self._client.metadata_age_s,
         }
 

@@ -5,7 +5,7 @@ The package is imported without its clients (`kafka_package`). This folder uses 
 these parts::
 
     loop          NetworkSelector         one round of it per `Client.poll`, in the caller's thread; a task watches the
-                                          doorbell; `register_event` and `unregister_event` are overridden to be
+                                          wake fd; `register_event` and `unregister_event` are overridden to be
                                           cheaper; a repeated reader stays registered (`wait_readable`); its selector
                                           is replaced by one that measures waits
     connections   KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name

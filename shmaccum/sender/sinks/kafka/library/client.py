@@ -89,8 +89,8 @@ class Client:
         self.last_failure = ""
         """The last connection failure; empty if there was none."""
         self._outcomes: list[ResponseOutcome] = []
-        self._doorbell = -1
-        self._doorbell_task: Any = None
+        self._wake_fd = -1
+        self._wake_task: Any = None
         self._bootstrap_failures = 0
         self._hint_count = 0
         self._rebootstrap_s = config["rebootstrap_trigger_ms"] / 1000
@@ -133,9 +133,9 @@ class Client:
             self._bootstrap()
         self._net.call_later(REBOOTSTRAP_CHECK_S, self._maybe_rebootstrap)
 
-    def poll(self, timeout_s: float, doorbell: int) -> list[ResponseOutcome]:
-        """Run one round: wait for sockets, timers, the doorbell or `wake`, and do what is due."""
-        self._watch_doorbell(doorbell)
+    def poll(self, timeout_s: float, wake_fd: int) -> list[ResponseOutcome]:
+        """Run one round: wait for sockets, timers, the wake fd or `wake`, and do what is due."""
+        self._watch_wake_fd(wake_fd)
         self._net.poll(timeout_ms=0 if self._outcomes else timeout_s * 1000)
         return self._take_outcomes()
 
@@ -145,7 +145,7 @@ class Client:
 
     def close(self) -> list[ResponseOutcome]:
         """Close every connection. Each request in flight ends with an error."""
-        self._watch_doorbell(-1)
+        self._watch_wake_fd(-1)
         for conn in self._manager.connections():
             is_writing = conn.transport is not None and bool(conn.transport.unwritten)
             conn.close(errors.Cancelled("the sink was closed") if is_writing else None)
@@ -158,22 +158,22 @@ class Client:
         self._outcomes.clear()
         return taken
 
-    def _watch_doorbell(self, doorbell: int) -> None:
-        if doorbell == self._doorbell:
+    def _watch_wake_fd(self, wake_fd: int) -> None:
+        if wake_fd == self._wake_fd:
             return
-        if self._doorbell_task is not None:
-            self._net.cancel(self._doorbell_task)
-        self._doorbell = doorbell
-        self._doorbell_task = self._net.call_soon(self._listen) if doorbell >= 0 else None
+        if self._wake_task is not None:
+            self._net.cancel(self._wake_task)
+        self._wake_fd = wake_fd
+        self._wake_task = self._net.call_soon(self._listen) if wake_fd >= 0 else None
 
     async def _listen(self) -> None:
-        """Keep the doorbell in the selector's set. It is never read: its readiness only ends the wait."""
-        doorbell = self._doorbell
+        """Keep the wake fd in the selector's set. It is never read: its readiness only ends the wait."""
+        wake_fd = self._wake_fd
         try:
             while True:
-                await self._net.wait_readable(doorbell)
+                await self._net.wait_readable(wake_fd)
         finally:
-            self._net.unregister_event(doorbell, selectors.EVENT_READ)
+            self._net.unregister_event(wake_fd, selectors.EVENT_READ)
 
     # --- failures
 
@@ -265,9 +265,9 @@ class Client:
         for node in nodes:
             self._manager.cluster.add_node(node)
         partition = TopicPartition(topic, answer.partition)
-        is_news = self._manager.cluster.update_partition_leader(partition, answer.leader_id, answer.leader_epoch)
-        self._hint_count += is_news
-        return is_news and self._manager.cluster.broker_metadata(answer.leader_id) is not None
+        is_new = self._manager.cluster.update_partition_leader(partition, answer.leader_id, answer.leader_epoch)
+        self._hint_count += is_new
+        return is_new and self._manager.cluster.broker_metadata(answer.leader_id) is not None
 
     # --- nodes
 
