@@ -107,8 +107,8 @@ class Positions:
     def _count_of(self, topic: str) -> int:
         """One more than the highest partition of a topic."""
         places = self._reader.topic_partitions()  # sorted
-        behind = bisect.bisect(places, TopicPartition(topic, PARTITION_MAX))
-        return places[behind - 1].partition + 1 if behind and places[behind - 1].topic == topic else 0
+        end = bisect.bisect(places, TopicPartition(topic, PARTITION_MAX))
+        return places[end - 1].partition + 1 if end and places[end - 1].topic == topic else 0
 
     def _flow(self, place: TopicPartition, *, is_new: bool = False) -> PartitionFlow:
         if place in self._flows:

@@ -82,7 +82,7 @@ def _snappy_block(module: Any, block: bytes) -> bytes:
         if not byte & 0x80:
             break
     if size > SNAPPY_RATIO_MAX * len(block):
-        raise ValueError(f"a block of {len(block)} bytes cannot stand for {size}")
+        raise ValueError(f"a block of {len(block)} bytes cannot expand to {size}")
     return bytes(module.decompress(block))
 
 

@@ -328,13 +328,13 @@ class Recovery:
         if len(kept_time):
             indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = last_timestamp(kept_time)
             indexer.max_timestamp_offset = base_offset + kept_time.last("relative_offset")
-        self._write_entries(base_offset, indexer, scan.batches[1:], (kept.content, kept_time.content), "behind")
+        self._write_entries(base_offset, indexer, scan.batches[1:], (kept.content, kept_time.content), "incomplete")
 
     def _write_entries(
         self, base_offset: int, indexer: Indexer, batches: Sequence[Written], kept: tuple[bytes, bytes], flaw: str
     ) -> None:
         offset_entries, time_entries = indexer.entries(batches)
-        if base_offset != self.segments[-1] and indexer.is_time_index_behind:
+        if base_offset != self.segments[-1] and indexer.is_time_index_incomplete:
             time_entries += indexer.time_entry()
         for (suffix, entry), before, entries in zip(INDEXES, kept, (offset_entries, time_entries), strict=True):
             self._write_index(self._path(base_offset, suffix), entry, before + entries, flaw)

@@ -120,7 +120,7 @@ class Indexer(IndexPosition):
         return pack_time_entry(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
 
     @property
-    def is_time_index_behind(self) -> bool:
+    def is_time_index_incomplete(self) -> bool:
         """True if the time index of a finished segment needs another entry."""
         return self.max_timestamp_ms > self.indexed_timestamp_ms
 
@@ -285,7 +285,7 @@ class Segment(SegmentEnd):
 
     def finish(self) -> None:
         """Complete the time index with the largest timestamp. No more batches may follow. May be repeated."""
-        if self.size and self.indexer.is_time_index_behind:
+        if self.size and self.indexer.is_time_index_incomplete:
             self.time_index.append(self.indexer.time_entry())
 
     # --- sync
