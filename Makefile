@@ -117,6 +117,8 @@ check: $(INSTALLED)
 	$(VENV)/bin/python -m ruff check $(CHECKED) docs
 	$(VENV)/bin/python -m ruff format --check $(CHECKED) docs
 	$(VENV)/bin/python -m mypy $(CHECKED)
+	$(VENV)/bin/python -m mypy.stubtest shmaccum._native --ignore-disjoint-bases \
+	    --allowlist tests/architecture/stubtest.txt
 	$(PYTEST) tests/architecture $(ARGS)
 
 .PHONY: shape

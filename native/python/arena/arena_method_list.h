@@ -121,7 +121,7 @@ NO_ARGUMENTS(arena_open, state_counts, "A dict of the number of slots in each st
 NO_ARGUMENTS(arena_locks, stuck_partitions,
              "(partition index, reason, error code, start in ms, free slots it needs) of each stuck partition.")
 NO_ARGUMENTS(arena_open, topics, "The names of the topics, by topic index.")
-METHOD(arena_open, verify, INTEGER(depth, VERIFY_QUICK, VERIFY_DEEP) FLAG(is_idle),
+METHOD(arena_open, verify, INTEGER(depth, VERIFY_QUICK, VERIFY_DEEP) FLAG_OR_FALSE(is_idle),
        "Check the invariants. Return a list of (slot index or None, finding).")
 
 /* ---- arena_transaction.c ---- */

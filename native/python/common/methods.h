@@ -28,8 +28,8 @@
  *     OBJECT_OR_NONE(name)                        the same; NULL if it is left out
  *     INTEGER(name, least, most)                  int64_t name
  *     INTEGER_OR(name, default, least, most)      the same; the default if it is left out or None
- *     FLAG(name)                                  bool name; false if it is left out
- *     FLAG_OR_TRUE(name)                          the same; true if it is left out
+ *     FLAG(name)                                  bool name
+ *     FLAG_OR_FALSE(name), FLAG_OR_TRUE(name)     the same; false, or true, if it is left out
  *
  * Usage: define METHODS_PART, and include the list.
  */
@@ -75,6 +75,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #undef INTEGER
 #undef INTEGER_OR
 #undef FLAG
+#undef FLAG_OR_FALSE
 #undef FLAG_OR_TRUE
 
 #if METHODS_PART == METHODS_DECLARED
@@ -84,6 +85,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define INTEGER(name, least, most) int64_t name;
 #define INTEGER_OR(name, otherwise, least, most) int64_t name;
 #define FLAG(name) _Alignas(ARGUMENT_SIZE) bool name;
+#define FLAG_OR_FALSE(name) FLAG(name)
 #define FLAG_OR_TRUE(name) FLAG(name)
 #define PROPERTY(guard, name, doc) PyObject *ENTRY(name)(SELF *self);
 #define NO_ARGUMENTS(guard, name, doc) PyObject *ENTRY(name)(SELF *self);
@@ -102,7 +104,8 @@ static inline PyObject *any_end(const void *self, PyObject *result)
     {.name = #name_, .kind = ARGUMENT_INTEGER, .is_required = true, .min = (least), .max = (most)},
 #define INTEGER_OR(name_, otherwise_, least, most) \
     {.name = #name_, .kind = ARGUMENT_INTEGER, .otherwise = (otherwise_), .min = (least), .max = (most)},
-#define FLAG(name_) {.name = #name_, .kind = ARGUMENT_FLAG},
+#define FLAG(name_) {.name = #name_, .kind = ARGUMENT_FLAG, .is_required = true},
+#define FLAG_OR_FALSE(name_) {.name = #name_, .kind = ARGUMENT_FLAG},
 #define FLAG_OR_TRUE(name_) {.name = #name_, .kind = ARGUMENT_FLAG, .otherwise = true},
 #define WITHOUT_ARGUMENTS(guard, name, unused_type)                               \
     static PyObject *WRAPPER(name)(PyObject *object, unused_type *unused)         \
@@ -151,7 +154,8 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define OBJECT_OR_NONE(name) ", " #name "=None"
 #define INTEGER(name, least, most) ", " #name
 #define INTEGER_OR(name, otherwise, least, most) ", " #name "=None"
-#define FLAG(name) ", " #name "=False"
+#define FLAG(name) ", " #name
+#define FLAG_OR_FALSE(name) ", " #name "=False"
 #define FLAG_OR_TRUE(name) ", " #name "=True"
 #define PROPERTY(guard, name, doc)
 #define NO_ARGUMENTS(guard, name, doc) {#name, WRAPPER(name), METH_NOARGS, #name "($self)\n--\n\n" doc},

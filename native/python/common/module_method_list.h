@@ -39,18 +39,19 @@ METHOD(any, decode_batch, OBJECT(buffer),
 METHOD(any, consume_batch, OBJECT(records) OBJECT(place) INTEGER(leader_epoch, INT32_MIN, INT32_MAX)
        INTEGER(first_offset, 0, INT64_MAX) INTEGER(base_offset, 0, INT64_MAX)
        INTEGER(base_timestamp_ms, INT64_MIN, INT64_MAX) INTEGER(record_count, 0, INT32_MAX)
-       INTEGER_OR(log_append_time_ms, NO_TIMESTAMP, NO_TIMESTAMP, INT64_MAX) FLAG(has_key_views) FLAG(has_value_views),
+       INTEGER_OR(log_append_time_ms, NO_TIMESTAMP, NO_TIMESTAMP, INT64_MAX) FLAG_OR_FALSE(has_key_views)
+       FLAG_OR_FALSE(has_value_views),
        "A list of ConsumerRecord of the records of a log's batch, from first_offset on.")
 METHOD(any, consume_block, OBJECT(block) INTEGER(position, 0, INT64_MAX) OBJECT(place)
        INTEGER(first_offset, 0, INT64_MAX) INTEGER(expected_first, 0, INT64_MAX) INTEGER(expected_last, 0, INT64_MAX)
-       FLAG_OR_TRUE(is_crc_checked) FLAG(has_key_views) FLAG(has_value_views),
+       FLAG_OR_TRUE(is_crc_checked) FLAG_OR_FALSE(has_key_views) FLAG_OR_FALSE(has_value_views),
        "(a list of ConsumerRecord of the plain batches of a block, position and offset after the last of them).")
 METHOD(any, decode_block, OBJECT(block) INTEGER(position, 0, INT64_MAX) INTEGER(first_offset, 0, INT64_MAX)
-       INTEGER(end_offset, 0, INT64_MAX) OBJECT(has_headers) INTEGER(expected_first, 0, INT64_MAX)
+       INTEGER(end_offset, 0, INT64_MAX) FLAG(has_headers) INTEGER(expected_first, 0, INT64_MAX)
        INTEGER(expected_last, 0, INT64_MAX) FLAG_OR_TRUE(is_crc_checked),
        "(the buffers of Arrow columns of the plain batches of a block, position and offset after the last of them).")
 METHOD(any, decode_columns, OBJECT(batches) INTEGER(first_offset, 0, INT64_MAX) INTEGER(end_offset, 0, INT64_MAX)
-       FLAG(has_headers),
+       FLAG_OR_FALSE(has_headers),
        "The buffers of Arrow columns of the records of many batches of a log. log/files/columns.py names them.")
 METHOD(any, decode_records, OBJECT(records) OBJECT(record_type) INTEGER(base_offset, 0, INT64_MAX)
        INTEGER(base_timestamp_ms, INT64_MIN, INT64_MAX) INTEGER(record_count, 0, INT32_MAX)

@@ -117,15 +117,15 @@ static PyObject *block_decode(struct order *order)
 
 PyObject *py_module_decode_block(PyObject *module, const struct py_module_decode_block *given)
 {
-    struct order order = {.range = {.first = given->first_offset, .end = given->end_offset},
+    struct order order = {.has_headers = given->has_headers,
+                          .range = {.first = given->first_offset, .end = given->end_offset},
                           .block = {.position = given->position,
                                     .expected_first = given->expected_first,
                                     .expected_last = given->expected_last,
                                     .is_crc_checked = given->is_crc_checked}};
     Py_buffer bytes;
     (void)module;
-    if (!flag_parse_optional(given->has_headers, &order.has_headers) ||
-        PyObject_GetBuffer(given->block, &bytes, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(given->block, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     plain_block_begin(&order.block, &bytes);

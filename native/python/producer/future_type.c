@@ -169,13 +169,13 @@ static PyObject *future_await(PyObject *self)
 
 static PyMethodDef future_methods[] = {
     {"add_both", FAST(future_add_both), METH_FASTCALL | METH_KEYWORDS,
-     "add_both($self, function, *args, **kwargs)\n--\n\nCalls add_callback and add_errback."},
+     "add_both($self, function, /, *args, **kwargs)\n--\n\nCalls add_callback and add_errback."},
     {"add_callback", FAST(future_add_callback), METH_FASTCALL | METH_KEYWORDS,
-     "add_callback($self, function, *args, **kwargs)\n--\n\n"
+     "add_callback($self, function, /, *args, **kwargs)\n--\n\n"
      "Calls ``function(*args, metadata, **kwargs)`` once the record is delivered, at once if it is.\n\n"
      "A thread of this process calls it, in the order of a partition's records. Its exceptions are logged."},
     {"add_errback", FAST(future_add_errback), METH_FASTCALL | METH_KEYWORDS,
-     "add_errback($self, function, *args, **kwargs)\n--\n\n"
+     "add_errback($self, function, /, *args, **kwargs)\n--\n\n"
      "Calls ``function(*args, exception, **kwargs)`` if the record was not delivered."},
     {"done", FAST(future_done), METH_FASTCALL | METH_KEYWORDS, "done($self)\n--\n\nTrue when the result is known."},
     {"failed", FAST(future_failed), METH_FASTCALL | METH_KEYWORDS,

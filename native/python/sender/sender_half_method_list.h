@@ -22,7 +22,7 @@ NO_ARGUMENTS(any, resign, "Leave the sender role cleanly. The next sender resend
 
 PROPERTY(half_call, oldest_created_ns,
          "The time at which the oldest batch without a result was opened, as of the last expire(), or None.")
-METHOD(half_call, abort, FLAG(is_in_flight_included), "Fail every batch and return their number.")
+METHOD(half_call, abort, FLAG_OR_FALSE(is_in_flight_included), "Fail every batch and return their number.")
 METHOD(half_call, complete, OBJECT(batch) INTEGER(result, RESULT_SUCCEEDED, RESULT_COUNT - 1)
        INTEGER_OR(base_offset, -1, -1, INT64_MAX) INTEGER_OR(log_append_time_ms, -1, -1, INT64_MAX)
        INTEGER_OR(error_code, 0, INT32_MIN, INT32_MAX), "Record the result of a drained batch.")
@@ -45,8 +45,8 @@ METHOD(half_call, expire, INTEGER(delivery_timeout_ns, 0, INT64_MAX) INTEGER_OR(
        "Fail batches that are too old. Return (their number, nanoseconds until the next or None).")
 NO_ARGUMENTS(half_call, maintain, "Repair what dead processes left.")
 METHOD(half_call, quarantine, OBJECT(batch), "End a batch whose bytes are damaged, and keep the bytes.")
-METHOD(half_call, ready, INTEGER(linger_ns, 0, INT64_MAX) FLAG(is_everything_ready)
-       INTEGER_OR(now_ns, NOW, 0, INT64_MAX) INTEGER_OR(in_flight_max, 0, 1, UINT32_MAX) FLAG(takes_along),
+METHOD(half_call, ready, INTEGER(linger_ns, 0, INT64_MAX) FLAG_OR_FALSE(is_everything_ready)
+       INTEGER_OR(now_ns, NOW, 0, INT64_MAX) INTEGER_OR(in_flight_max, 0, 1, UINT32_MAX) FLAG_OR_FALSE(takes_along),
        "Return (partitions that may be drained now, nanoseconds until the next or None).")
 METHOD(half_call, requeue, OBJECT(batch) INTEGER_OR(retry_at_ns, 0, 0, INT64_MAX), "Put a batch back to be sent again.")
 NO_ARGUMENTS(half_call, show_life, "Renew the sender's heartbeat, as each drain does.")
@@ -100,7 +100,7 @@ METHOD(half_call, set_refused, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(e
        "Set the error with which a partition's broker rejects its batches for now. 0 if it does not.")
 METHOD(half_setting, set_sink_name, OBJECT(name),
        "Set the name of this sender's sink, as bytes, before become_sender().")
-METHOD(half_call, publish_delivery_timeout, INTEGER(delivery_timeout_ns, 0, INT64_MAX) FLAG(counts_always),
+METHOD(half_call, publish_delivery_timeout, INTEGER(delivery_timeout_ns, 0, INT64_MAX) FLAG_OR_FALSE(counts_always),
        "Publish the delivery timeout of this sender, and whether it counts the time in which no sink worked.")
 METHOD(half_setting, want_dead_letters, FLAG(is_wanted),
        "Set whether the bytes of failed batches are kept for dead_letters(), before become_sender().")
