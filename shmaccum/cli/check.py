@@ -7,7 +7,7 @@ import click
 
 from shmaccum.arena import VerifyDepth
 from shmaccum.cli.drawing import readable
-from shmaccum.cli.group import EXIT_BAD, Command, arena_argument, json_option, looking_at, print_json
+from shmaccum.cli.group import EXIT_BAD, Command, arena_argument, json_option, opened_read_only, print_json
 
 DEPTHS = [depth.name.lower() for depth in VerifyDepth]
 
@@ -30,7 +30,7 @@ def command(ctx: click.Context, arena_name: str, depth: str, is_idle: bool, is_j
 
     If the arena is in use, a fault is reported only if a second check finds it again.
     """
-    with looking_at(arena_name) as arena:
+    with opened_read_only(arena_name) as arena:
         findings = arena.verify(VerifyDepth[depth.upper()], is_idle=is_idle)
         name = arena.name
     if is_json:

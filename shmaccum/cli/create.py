@@ -10,7 +10,7 @@ import click
 
 from shmaccum.arena import SIZES, Arena
 from shmaccum.arena.file import ArenaFile, group_number
-from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
+from shmaccum.cli.group import Command, arena_argument, json_option, opened_read_only, print_json
 from shmaccum.common.units import format_count, format_size
 from shmaccum.config import ArenaOptions
 from shmaccum.config.option import Option
@@ -64,7 +64,7 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
     Raises:
         ArenaError: this build cannot use the file: it has another layout, is damaged or is not an arena.
     """
-    with looking_at(arena_name) as arena:
+    with opened_read_only(arena_name) as arena:
         seen = Observer(arena).observe()
         differences = arena.size_differences(sizes)
     yield from differences

@@ -206,8 +206,8 @@ class Text:
             if cell_count(text) <= screen.width:
                 yield line
             else:
-                kept = _sliced(line, 0, _fitting(text, screen.width - 1))
-                yield [*kept, Span("…" if screen.has_unicode else ".", kept[-1].style if kept else "")]
+                head = _sliced(line, 0, _fitting(text, screen.width - 1))
+                yield [*head, Span("…" if screen.has_unicode else ".", head[-1].style if head else "")]
 
     def folded_lines(self, screen: Screen) -> Iterator[Line]:
         """Yield as many lines as the text needs."""
@@ -332,8 +332,8 @@ class Table:
             min(width, FOLDED_WIDTH_MIN) if column.is_folded else width
             for width, column in zip(wanted, self._columns, strict=True)
         ]
-        kept = narrowed(wanted, sum(wanted) - room, least)
-        return narrowed(kept, sum(kept) - room, [1] * len(kept))
+        narrowed_once = narrowed(wanted, sum(wanted) - room, least)
+        return narrowed(narrowed_once, sum(narrowed_once) - room, [1] * len(narrowed_once))
 
     def _row_lines(self, row: Sequence[Text], rooms: Sequence[Screen]) -> Iterator[Line]:
         """Yield the lines of a row, as many as its tallest cell has."""

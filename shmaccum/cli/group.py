@@ -114,7 +114,7 @@ class Command(click.Command):
                 expose_value=False,
                 help="Show the traceback of an error.",
                 is_eager=True,
-                callback=_keep_debug,
+                callback=_store_debug,
             )
         )
 
@@ -136,7 +136,7 @@ class Command(click.Command):
             raise Failure(sentence_of(error)) from error
 
 
-def _keep_debug(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+def _store_debug(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     ctx.meta["shmaccum.debug"] = value
 
 
@@ -259,7 +259,7 @@ def assignments(texts: Sequence[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def looking_at(arena_name: str) -> Iterator[Arena]:
+def opened_read_only(arena_name: str) -> Iterator[Arena]:
     """Open the arena read-only, whatever its owner, permissions and state; it cannot be changed through this object."""
     with Arena.open_read_only(arena_name, mode=ANY_MODE) as arena:
         yield arena

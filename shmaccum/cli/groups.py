@@ -160,10 +160,10 @@ def reset(
     moved = {one.place: min(max(start.of(one), one.log_start_offset), one.log_end_offset) for one in found}
     if not dry_run:
         move(reader.path, group_id, moved, settings)
-    _tell_moved(former, moved, dry_run=dry_run, is_json=is_json)
+    _print_moved(former, moved, dry_run=dry_run, is_json=is_json)
 
 
-def _tell_moved(
+def _print_moved(
     former: dict[TopicPartition, int], moved: dict[TopicPartition, int], *, dry_run: bool, is_json: bool
 ) -> None:
     if is_json:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from shmaccum.cli.drawing import readable_line
-from shmaccum.cli.group import EXIT_BAD, Command, arena_argument, json_option, looking_at, print_json
+from shmaccum.cli.group import EXIT_BAD, Command, arena_argument, json_option, opened_read_only, print_json
 from shmaccum.observe.health import Question, Trouble, troubles
 from shmaccum.observe.observation import Observer
 
@@ -39,7 +39,7 @@ def command(ctx: click.Context, arena_name: str, question: str | None, is_json: 
     must run one (external_sender). Only reads the arena; no process is contacted.
     """
     asked = Question[(question or "well").upper()]
-    with looking_at(arena_name) as arena:
+    with opened_read_only(arena_name) as arena:
         found = list(troubles(Observer(arena).observe(), asked))
         name = arena.name
     if is_json:

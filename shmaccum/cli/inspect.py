@@ -12,7 +12,7 @@ import click
 from shmaccum.arena import Arena
 from shmaccum.arena.slot_word import SLOT_STATES
 from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View, readable_line, when
-from shmaccum.cli.group import Command, arena_argument, json_option, looking_at, print_json
+from shmaccum.cli.group import Command, arena_argument, json_option, opened_read_only, print_json
 from shmaccum.cli.terminal import show
 from shmaccum.common.units import format_count, format_duration_ns, format_size
 from shmaccum.exceptions import CorruptArenaError
@@ -360,7 +360,7 @@ def command(
 
     The arena may be in use or damaged, and is not changed. The output contains keys and values of records.
     """
-    with looking_at(arena_name) as arena:
+    with opened_read_only(arena_name) as arena:
         inspector = Inspector(arena)
         if slot_index is not None:
             if is_json:

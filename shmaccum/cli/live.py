@@ -22,7 +22,7 @@ import click
 
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.cli.drawing import View
-from shmaccum.cli.group import looking_at, print_json
+from shmaccum.cli.group import opened_read_only, print_json
 from shmaccum.cli.terminal import can_paint, painting, show
 from shmaccum.common import clock
 from shmaccum.observe.observation import Observation, Observer, Rates
@@ -30,15 +30,15 @@ from shmaccum.observe.observation import Observation, Observer, Rates
 INTERVAL_S = 1.0
 ONE_SHOT_S = 0.05
 
-LEAVING_KEYS = frozenset(b"qQ")
+QUIT_KEYS = frozenset(b"qQ")
 
 MakeView = Callable[[Observation, Rates], View]
-Rest = Callable[[float], bool]
+Wait = Callable[[float], bool]
 """Waits for a number of seconds. Returns False if the user pressed q or closed the terminal."""
 
 
 @dataclass(frozen=True)
-class Watching:
+class ViewOptions:
     """The options of a repeated view: the interval in seconds, the number of views, and the output form."""
 
     interval_s: float | None
@@ -66,13 +66,13 @@ class Watching:
         return ONE_SHOT_S if view_count == 1 else INTERVAL_S
 
 
-def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a repeated view to a command. They are passed as one `watching`."""
+def repeated_view_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a repeated view to a command. They are passed as one `view_options`."""
 
     def command(
         arena_name: str, interval_s: float | None, count: int | None, is_once: bool, is_json: bool, **others: Any
     ) -> None:
-        function(arena_name=arena_name, watching=Watching(interval_s, count, is_once, is_json), **others)
+        function(arena_name=arena_name, view_options=ViewOptions(interval_s, count, is_once, is_json), **others)
 
     command.__doc__ = function.__doc__
     for option in (
@@ -93,7 +93,7 @@ def watch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _keyboard() -> Iterator[Rest]:
+def _keyboard() -> Iterator[Wait]:
     """Provide a wait that the key q ends, if the terminal is in the foreground. Keys are read at once, without echo."""
     terminal = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     if terminal is None or os.tcgetpgrp(terminal) != os.getpgrp():
@@ -102,7 +102,7 @@ def _keyboard() -> Iterator[Rest]:
     settings = termios.tcgetattr(terminal)
     tty.setcbreak(terminal, termios.TCSADRAIN)
     try:
-        yield lambda seconds: _rest_unless_left(terminal, seconds)
+        yield lambda seconds: _wait_for_quit(terminal, seconds)
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
 
@@ -112,25 +112,25 @@ def _sleep(seconds: float) -> bool:
     return True
 
 
-def _rest_unless_left(terminal: int, seconds: float) -> bool:
+def _wait_for_quit(terminal: int, seconds: float) -> bool:
     """Wait while reading keys. If the terminal was closed, return False, as for q."""
     end_s = clock.monotonic() + seconds
     while (left_s := end_s - clock.monotonic()) > 0:
         if not wait_readable([terminal], left_s):
             continue
         keys = os.read(terminal, 64)
-        if not keys or LEAVING_KEYS & frozenset(keys):
+        if not keys or QUIT_KEYS & frozenset(keys):
             return False
     return True
 
 
-def _looks(observer: Observer, watching: Watching, rest: Rest) -> Iterator[tuple[Observation, Rates]]:
+def _observations(observer: Observer, view_options: ViewOptions, wait: Wait) -> Iterator[tuple[Observation, Rates]]:
     """Yield observations with the rates since the previous one, until the arena's name is gone or the user quits."""
-    view_count = watching.view_count
+    view_count = view_options.view_count
     before = observer.observe()
     shown = 0
     while view_count is None or shown < view_count:
-        if not rest(watching.pause_s(view_count)):
+        if not wait(view_options.pause_s(view_count)):
             return
         after = observer.observe()
         yield after, Rates.between(before, after)
@@ -140,12 +140,12 @@ def _looks(observer: Observer, watching: Watching, rest: Rest) -> Iterator[tuple
             return
 
 
-def watch(arena_name: str, watching: Watching, make_view: MakeView, *, has_resources: bool) -> None:
+def watch(arena_name: str, view_options: ViewOptions, make_view: MakeView, *, has_resources: bool) -> None:
     """Show views of an arena.
 
     Args:
         arena_name: the name of an arena on this host.
-        watching: the options of the repeated view.
+        view_options: the options of the repeated view.
         make_view: makes the view of an observation.
         has_resources: whether the view shows CPU and memory of processes. JSON always includes them.
 
@@ -153,32 +153,32 @@ def watch(arena_name: str, watching: Watching, make_view: MakeView, *, has_resou
         ArenaError: the arena cannot be opened.
     """
     resources = None
-    if has_resources or watching.is_json:
+    if has_resources or view_options.is_json:
         from shmaccum.observe.resources import Resources  # imports psutil, which is slow to import
 
         resources = Resources()
-    resting = _keyboard() if watching.is_live else contextlib.nullcontext(_sleep)  # q ends a live view
-    with looking_at(arena_name) as arena, resting as rest:
-        looks = _looks(Observer(arena, resources), watching, rest)
-        if watching.is_json:
-            for seen, rates in looks:
+    wait_context = _keyboard() if view_options.is_live else contextlib.nullcontext(_sleep)  # q ends a live view
+    with opened_read_only(arena_name) as arena, wait_context as wait:
+        observations = _observations(Observer(arena, resources), view_options, wait)
+        if view_options.is_json:
+            for seen, rates in observations:
                 print_json(seen.as_json() | {"rates": rates.as_json()})
-        elif watching.is_live:
-            _paint(looks, make_view)
+        elif view_options.is_live:
+            _paint(observations, make_view)
         else:
-            for seen, rates in looks:
+            for seen, rates in observations:
                 show(make_view(seen, rates))
         is_linked = arena.is_linked()
     if not is_linked:
         click.echo(f"shmaccum: {arena_name} was removed", err=True)
 
 
-def _paint(looks: Iterator[tuple[Observation, Rates]], make_view: MakeView) -> None:
+def _paint(observations: Iterator[tuple[Observation, Rates]], make_view: MakeView) -> None:
     """Paint until q or Ctrl-C. The last view stays on the terminal."""
     last: View | None = None
     try:
         with painting() as paint:
-            for seen, rates in looks:
+            for seen, rates in observations:
                 last = make_view(seen, rates)
                 paint(last)
     except KeyboardInterrupt:

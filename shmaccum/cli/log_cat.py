@@ -23,7 +23,7 @@ from shmaccum.log.files import Cursor, LogReader, LogRecord, PartitionReader
 from shmaccum.log.files.reader import IsolationLevel, OnCorrupt
 from shmaccum.log.files.start import Start
 
-FOLLOW_EVERY_S = 0.05
+FOLLOW_INTERVAL_S = 0.05
 Piece = Callable[[TopicPartition, LogRecord], bytes]
 Found = Iterator[tuple[TopicPartition, list[LogRecord]]]
 
@@ -99,7 +99,7 @@ def as_json(place: TopicPartition, record: LogRecord) -> bytes:
 
 
 @dataclass(frozen=True)
-class Look:
+class RecordFormat:
     """The output form of records: JSON, a format, or value and delimiter, with the key first if requested."""
 
     is_json: bool
@@ -131,13 +131,13 @@ def _records(place: TopicPartition, cursor: Cursor) -> Found:
 def _follow(cursors: Sequence[tuple[TopicPartition, Cursor]]) -> Found:
     """Yield new records of all partitions in turn, forever."""
     while True:
-        is_news = False
+        has_new = False
         for place, cursor in cursors:
             for found in _records(place, cursor):
-                is_news = True
+                has_new = True
                 yield found
-        if not is_news:
-            time.sleep(FOLLOW_EVERY_S)
+        if not has_new:
+            time.sleep(FOLLOW_INTERVAL_S)
 
 
 def read(chosen: Sequence[PartitionReader], start: Start, *, is_following: bool) -> Found:
@@ -213,10 +213,10 @@ def cat(
     is_following: bool,
     isolation_level: IsolationLevel,
     skip_corrupt: bool,
-    **look: Any,
+    **record_format: Any,
 ) -> None:
     """Write records to standard output, partition by partition, in offset order."""
-    piece = Look(**look).piece()
+    piece = RecordFormat(**record_format).piece()
     start = Start.parse(start_text)
     on_corrupt: OnCorrupt = "skip" if skip_corrupt else "raise"
     reader = LogReader(directory, on_corrupt=on_corrupt, isolation_level=isolation_level)

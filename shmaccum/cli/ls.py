@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from shmaccum.cli.drawing import PROBLEM, Column, Stack, Table, Text, numbers, readable_line, words
-from shmaccum.cli.group import Command, json_option, looking_at, print_json, sentence_of
+from shmaccum.cli.group import Command, json_option, opened_read_only, print_json, sentence_of
 from shmaccum.cli.terminal import show
 from shmaccum.common.units import format_size
 from shmaccum.exceptions import ShmaccumError
@@ -32,7 +32,7 @@ class ArenaRow:
     def of(cls, name: str) -> ArenaRow:
         """Return the row of an arena, from one observation."""
         try:
-            with looking_at(name) as arena:
+            with opened_read_only(name) as arena:
                 seen = Observer(arena).observe()
         except (ShmaccumError, OSError) as error:
             return cls(name, None, (), sentence_of(error))
@@ -82,8 +82,8 @@ def _sentences(rows: Iterable[ArenaRow]) -> Iterator[Text]:
     """Yield a line for each trouble, with the name of its arena."""
     for row in rows:
         for sentence in [row.error] if row.error else [trouble.sentence for trouble in row.troubles]:
-            told = sentence if sentence.startswith(f"{row.name}: ") else f"{row.name}: {sentence}"
-            yield Text(readable_line(told))
+            line = sentence if sentence.startswith(f"{row.name}: ") else f"{row.name}: {sentence}"
+            yield Text(readable_line(line))
 
 
 def _table(rows: Iterable[ArenaRow]) -> Table:

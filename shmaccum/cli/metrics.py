@@ -8,7 +8,7 @@ import time
 import click
 
 from shmaccum.arena.removal import LOOK_S, has_lost_its_name
-from shmaccum.cli.group import ArenaRemovedFailure, Command, arena_argument, looking_at
+from shmaccum.cli.group import ArenaRemovedFailure, Command, arena_argument, opened_read_only
 from shmaccum.observe.prometheus import ArenaCollector, exposition
 from shmaccum.observe.server import MetricsServer
 
@@ -29,7 +29,7 @@ def command(arena_name: str, address: str | None) -> None:
 
     Only reads the arena; no process is contacted. Exits with 3 if the arena is removed.
     """
-    with looking_at(arena_name) as arena:
+    with opened_read_only(arena_name) as arena:
         collector = ArenaCollector(arena)
         if address is None:
             click.echo(exposition(collector), nl=False)

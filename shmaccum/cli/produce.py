@@ -34,7 +34,7 @@ from shmaccum.cli.group import (
     sentence_of,
 )
 from shmaccum.cli.lines import LineFormat, LineReader, parse_delimiter
-from shmaccum.cli.progress import PROGRESS_EVERY_S, ProgressLine
+from shmaccum.cli.progress import PROGRESS_INTERVAL_S, ProgressLine
 from shmaccum.common import clock
 from shmaccum.common.units import format_count, format_size, parse_duration_ms
 from shmaccum.config import ProducerOptions
@@ -59,7 +59,7 @@ class Tally:
     unknown: int = 0
     reason: str | None = None
     """The error of the first record that failed."""
-    whereabouts: str = "still in the arena"
+    location: str = "still in the arena"
     """A phrase for the records without a result: where they are, and whether they will be delivered."""
     _open: deque[Deliveries] = field(default_factory=deque)
 
@@ -105,7 +105,7 @@ class Tally:
         for count, what in (
             (self.failed, "failed"),
             (self.unknown, "with an unknown result, because it was overwritten before it was read"),
-            (self.pending, self.whereabouts),
+            (self.pending, self.location),
         ):
             if count:
                 parts.append(f"{count:,} {what}")
@@ -123,7 +123,7 @@ class Job:
     headers: list[Header] | None
     line_format: LineFormat
     count_max: int | None
-    is_teeing: bool
+    has_tee: bool
     tally: Tally
     progress: ProgressLine
 
@@ -152,7 +152,7 @@ class Job:
                 self.tally.add(appended, size * len(appended) // len(lines))
             raise
         self.tally.add(deliveries, size)
-        if self.is_teeing:
+        if self.has_tee:
             sys.stdout.buffer.write(b"".join(line + self.line_format.delimiter for line in lines))
             sys.stdout.buffer.flush()
         self.progress.show()
@@ -200,14 +200,14 @@ def _wait(job: Job, timeout_s: float) -> None:
     while (left_s := deadline - clock.monotonic()) > 0:
         with contextlib.suppress(FlushTimeoutError):
             with contextlib.suppress(ArenaRemovedError):  # no sender will deliver the remaining records
-                job.producer.flush(min(left_s, PROGRESS_EVERY_S))
+                job.producer.flush(min(left_s, PROGRESS_INTERVAL_S))
             break
         job.idle()
     job.tally.settle()
-    job.tally.whereabouts = whereabouts(job.producer.arena)
+    job.tally.location = location(job.producer.arena)
 
 
-def whereabouts(arena: Arena) -> str:
+def location(arena: Arena) -> str:
     """Returns a phrase that locates the records without a result and names their next step."""
     if arena.native.closing != "not" or has_lost_its_name(arena):
         return "in an arena that was removed: see the log of its sender"
@@ -274,7 +274,7 @@ def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> in
 )
 @click.option("-Z", "--null", "is_empty_null", is_flag=True, help="Send empty keys and values as null.")
 @click.option("-c", "--count", "count_max", type=click.IntRange(min=1), metavar="N", help="The most records to send.")
-@click.option("-T", "--tee", "is_teeing", is_flag=True, help="Also write the input to standard output.")
+@click.option("-T", "--tee", "has_tee", is_flag=True, help="Also write the input to standard output.")
 @click.option(
     "--timeout",
     default="60s",

@@ -13,7 +13,7 @@ from shmaccum.cli.drawing import Text, drawn
 from shmaccum.cli.terminal import screen_of
 from shmaccum.common import clock
 
-PROGRESS_EVERY_S = 0.1
+PROGRESS_INTERVAL_S = 0.1
 ERASE_LINE = "\r\x1b[K"
 
 
@@ -38,9 +38,9 @@ class ProgressLine:
         self._paint("")
 
     def show(self) -> None:
-        """Repaints the line, at most once per `PROGRESS_EVERY_S`."""
+        """Repaints the line, at most once per `PROGRESS_INTERVAL_S`."""
         now_s = clock.monotonic()
-        if self.is_shown and now_s - self._shown_s > PROGRESS_EVERY_S:
+        if self.is_shown and now_s - self._shown_s > PROGRESS_INTERVAL_S:
             self._paint(self._sentence(now_s - self._begin_s))
             self._shown_s = now_s
 

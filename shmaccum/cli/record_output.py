@@ -11,8 +11,8 @@ from typing import Any, final
 import click
 
 from shmaccum.cli.group import assignments
-from shmaccum.cli.log_cat import Look, Piece
-from shmaccum.cli.progress import PROGRESS_EVERY_S, ProgressLine
+from shmaccum.cli.log_cat import Piece, RecordFormat
+from shmaccum.cli.progress import PROGRESS_INTERVAL_S, ProgressLine
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count, format_size
 from shmaccum.config import ConsumerOptions
@@ -49,9 +49,11 @@ def record_output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `OPTIONS` to a command. The command receives them as `output` and `given`."""
 
     def command(count: int | None, is_ending: bool, options: tuple[str, ...], **others: Any) -> None:
-        look = Look(**{name: others.pop(name) for name in ("is_json", "format_text", "delimiter", "key_delimiter")})
+        record_format = RecordFormat(
+            **{name: others.pop(name) for name in ("is_json", "format_text", "delimiter", "key_delimiter")}
+        )
         given = consumer_options(options, others.get("group"))
-        function(output=Output(look.piece(), count, is_ending=is_ending), given=given, **others)
+        function(output=Output(record_format.piece(), count, is_ending=is_ending), given=given, **others)
 
     command.__doc__ = function.__doc__
     for option in reversed(OPTIONS):
@@ -138,7 +140,7 @@ class Output:
 
     def _poll(self, consumer: Consumer, *, is_committing: bool) -> bool:
         """Polls once. Returns False if the end of the log was reached and the command should exit there."""
-        longest_ms = PROGRESS_EVERY_S * 1000 if self._progress.is_shown else float("inf")
+        longest_ms = PROGRESS_INTERVAL_S * 1000 if self._progress.is_shown else float("inf")
         limit = consumer.options.max_poll_records
         found = consumer.poll(
             0 if self._is_ending else longest_ms, limit if self._left is None else min(limit, self._left)

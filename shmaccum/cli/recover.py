@@ -16,8 +16,8 @@ from shmaccum.cli.group import (
     Failure,
     arena_argument,
     json_option,
-    looking_at,
     mode_option,
+    opened_read_only,
     owning_group_option,
     print_json,
 )
@@ -44,7 +44,7 @@ def _sentences(plan: dict[str, Any]) -> list[str]:
 
 def _plan(arena_name: str) -> dict[str, Any]:
     """Returns the steps that a recovery would do now, and the processes that prevent it."""
-    with looking_at(arena_name) as arena:
+    with opened_read_only(arena_name) as arena:
         plan: dict[str, Any] = arena.native.recovery_plan()
         attached = [process["pid"] for process in arena.native.processes() if process["alive"]]
     return plan | {
@@ -62,7 +62,7 @@ def _show(plan: dict[str, Any]) -> None:
 
 
 def _export(arena_name: str, folder: Path, *, is_json: bool) -> int:
-    with looking_at(arena_name) as arena:
+    with opened_read_only(arena_name) as arena:
         transaction = TransactionFacts.of(arena)
         try:
             batches = export(arena, folder)

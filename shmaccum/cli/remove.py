@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from shmaccum.arena import Arena
-from shmaccum.cli.group import EXIT_IMPOSSIBLE, Command, Failure, complete_arena, looking_at, sentence_of
+from shmaccum.cli.group import EXIT_IMPOSSIBLE, Command, Failure, complete_arena, opened_read_only, sentence_of
 from shmaccum.common.units import format_count
 from shmaccum.exceptions import (
     ArenaError,
@@ -21,7 +21,7 @@ from shmaccum.observe.observation import Observer
 def reasons_against(arena_name: str) -> list[str]:
     """Returns the reasons not to remove an arena: attached processes, waiting records, or an unreadable arena."""
     try:
-        with looking_at(arena_name) as arena:
+        with opened_read_only(arena_name) as arena:
             seen = Observer(arena).observe()
     except (ArenaNotFoundError, NotAnArenaError):
         raise

@@ -42,7 +42,7 @@ def _sentence(progress: ShippingProgress, elapsed_s: float) -> str:
     return text if progress.outage is None else f"{text}; {progress.outage}"
 
 
-TELLER_END_S = 1.0
+REPORTER_JOIN_S = 1.0
 
 
 class _Foreground:
@@ -58,24 +58,24 @@ class _Foreground:
     def run(self, *, follow: bool) -> ShippingProgress:
         """Ships, and reports the progress at intervals."""
         self._stop_on_signals()
-        teller = started_thread(self._tell_regularly, "shmaccum-progress", logger)
+        reporter = started_thread(self._report_regularly, "shmaccum-progress", logger)
         try:
             progress = self._shipper.run(follow=follow)
         finally:
             self._is_over.set()
-            if teller is not None:
-                teller.join(TELLER_END_S)
-        self._tell(progress)
+            if reporter is not None:
+                reporter.join(REPORTER_JOIN_S)
+        self._report(progress)
         return progress
 
-    def _tell_regularly(self) -> None:
+    def _report_regularly(self) -> None:
         while not self._is_over.wait(self._interval_s):
             try:
-                self._tell(self._shipper.progress())
+                self._report(self._shipper.progress())
             except BaseException:  # noqa: BLE001, PERF203 - if standard output is closed, keep logging
                 log_exception(logger, "the progress could not be reported")
 
-    def _tell(self, progress: ShippingProgress) -> None:
+    def _report(self, progress: ShippingProgress) -> None:
         if self._is_json:
             refusals = {str(place): sentence for place, sentence in progress.refusals.items()}
             print_json({**progress._asdict(), "refusals": refusals})

@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from shmaccum.cli.group import Command, arena_argument
-from shmaccum.cli.live import Watching, watch, watch_options
+from shmaccum.cli.live import ViewOptions, repeated_view_options, watch
 from shmaccum.cli.stat_view import stat_view
 
 
@@ -23,10 +23,10 @@ from shmaccum.cli.stat_view import stat_view
 )
 @arena_argument
 @click.option("--processes", "has_resources", is_flag=True, help="Show the CPU and resident memory of each process.")
-@watch_options
-def command(arena_name: str, watching: Watching, has_resources: bool) -> None:
+@repeated_view_options
+def command(arena_name: str, view_options: ViewOptions, has_resources: bool) -> None:
     """Show the activity of an arena, live: rates, fill, waiters, sender, processes.
 
     Only reads the arena; no process is contacted. On a terminal, the view is repainted each second until q or Ctrl-C.
     """
-    watch(arena_name, watching, partial(stat_view, has_resources=has_resources), has_resources=has_resources)
+    watch(arena_name, view_options, partial(stat_view, has_resources=has_resources), has_resources=has_resources)

@@ -265,11 +265,11 @@ def _stopped(seen: Observation) -> Iterator[tuple[str, View]]:
             who = (
                 f"{process.name} ({process.pid}), {process.role}, for {format_duration_ns(process.stopped_age_ns or 0)}"
             )
-            facts = "".join(f", {fact}" for fact in _what_it_keeps(process))
+            facts = "".join(f", {fact}" for fact in _held_facts(process))
             yield "stopped", Text(f"{who}{facts}: kill -CONT {process.pid}", style=PROBLEM)
 
 
-def _what_it_keeps(process: ProcessFacts) -> Iterator[str]:
+def _held_facts(process: ProcessFacts) -> Iterator[str]:
     """Yields the buffers and locks that a stopped process holds."""
     if process.held_slot_count:
         yield f"holds {format_count(process.held_slot_count, 'buffer')}"

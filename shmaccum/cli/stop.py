@@ -25,8 +25,8 @@ from shmaccum.cli.group import (
     Failure,
     arena_argument,
     json_option,
-    looking_at,
     mode_option,
+    opened_read_only,
     print_json,
 )
 from shmaccum.common import clock
@@ -37,7 +37,7 @@ from shmaccum.exceptions import ArenaBusyError
 from shmaccum.observe.observation import Observation, Observer
 from shmaccum.supervisor.start import elected_at_once
 
-LOOK_S = 0.2
+CHECK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Stopper:
         self._arena = arena
         self._mode = mode
         self._is_quiet = is_quiet
-        self._watch = SenderWatch(arena, look_s=LOOK_S, blind_look_s=LOOK_S)
+        self._watch = SenderWatch(arena, look_s=CHECK_S, blind_look_s=CHECK_S)
         self._pid: int | None = None
         self._asked_epoch: int | None = None
 
@@ -130,11 +130,11 @@ class Stopper:
                     if self._asked_epoch is None and native.sender_is_alive:
                         self._ask(epoch)
                 elif native.sender_died:
-                    self._leave_in_order()
-                elif self._nobody_starts_one():
+                    self._resign()
+                elif self._is_no_start_pending():
                     return self._outcome("none" if self._pid is None else "left")
                 else:
-                    self._watch.pause(LOOK_S)
+                    self._watch.pause(CHECK_S)
                 if clock.monotonic() >= deadline_s:
                     return self._outcome("waits")
 
@@ -160,7 +160,7 @@ class Stopper:
             left = format_count(self._seen().left_record_count, "record waits", "records wait")
             click.echo(f"process {self._pid} was asked to stop; {left}", err=True)
 
-    def _leave_in_order(self) -> None:
+    def _resign(self) -> None:
         """Takes the role and resigns. Otherwise, supervisors would start a sender in place of the one that died."""
         with Arena.attach(self._arena.name, mode=self._mode) as arena:
             half = SenderHalf(arena.native)
@@ -172,7 +172,7 @@ class Stopper:
             finally:
                 half.close()
 
-    def _nobody_starts_one(self) -> bool:
+    def _is_no_start_pending(self) -> bool:
         """Returns whether no process is starting a sender, for which it would hold the election."""
         with elected_at_once(self._arena) as is_elected:
             return is_elected
@@ -209,7 +209,7 @@ def command(ctx: click.Context, arena_name: str, timeout: str, is_json: bool, ar
     supervisor such as systemd restarts the sender, stop its unit instead.
     """
     timeout_ns = parse_duration_ns(timeout)
-    with looking_at(arena_name) as arena:
+    with opened_read_only(arena_name) as arena:
         outcome = Stopper(arena, arena_mode, is_quiet=is_json).stop(timeout_ns / NS_PER_S)
     if is_json:
         print_json(outcome.as_json())
