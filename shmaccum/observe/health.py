@@ -231,8 +231,8 @@ TROUBLES: Final[Mapping[str, tuple[Question, Callable[[Observation], str | None]
 
 def troubles(seen: Observation, question: Question = Question.WELL) -> Iterator[Trouble]:
     """Yield the troubles because of which the answer to a question is no."""
-    for kind, (first, tell) in TROUBLES.items():
+    for kind, (first, sentence_of) in TROUBLES.items():
         if kind == "no_sender" and question is Question.WELL and seen.is_idle:
             continue
-        if first <= question and (sentence := tell(seen)) is not None:
+        if first <= question and (sentence := sentence_of(seen)) is not None:
             yield Trouble(kind, first, sentence)

@@ -164,24 +164,24 @@ class Inspector:
         """
         if not 0 <= slot_index < self.slot_count:
             raise InvalidArgumentError(f"there is no slot {slot_index}: the arena has slots 0 to {self.slot_count - 1}")
-        header, data = self._moment(slot_index)
+        header, data = self._consistent(slot_index)
         state, payload = _state(header), int(header["word"]) & (2**43 - 1)
         generation = int(tables.slot_generation(header["word"]))
         if state not in FILLED_STATES:
             return SlotFacts(slot_index, state, generation, holder=_holder(state, payload))
         return self._filled(slot_index, state, generation, header, data)
 
-    def _moment(self, slot_index: int) -> tuple[Any, bytes]:
+    def _consistent(self, slot_index: int) -> tuple[Any, bytes]:
         """Returns a consistent header with its bytes. If the slot changes all the time, they may be inconsistent."""
         words = self.arena.slot_table()["word"]
-        header, data = self._look(slot_index)
+        header, data = self._read(slot_index)
         for _ in range(TRIES):
             if words[slot_index] == header["word"]:
                 break
-            header, data = self._look(slot_index)
+            header, data = self._read(slot_index)
         return header, data
 
-    def _look(self, slot_index: int) -> tuple[Any, bytes]:
+    def _read(self, slot_index: int) -> tuple[Any, bytes]:
         header = self.arena.slot_table()[slot_index].copy()
         return header, self._bytes(slot_index, _size(header)) if _state(header) in FILLED_STATES else b""
 

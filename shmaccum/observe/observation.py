@@ -548,7 +548,7 @@ class Observer:
         for entry in entries:
             state = states[entry["entry"]]
             is_seen = state not in UNMEASURED_STATES
-            resources = self._resources.look(entry) if self._resources is not None and is_seen else None
+            resources = self._resources.read(entry) if self._resources is not None and is_seen else None
             held = census.held_by(entry)
             yield ProcessFacts(
                 entry=entry["entry"],
@@ -580,8 +580,8 @@ class Observer:
         seen_ns = now_ns - self._stopped_ns.setdefault(key, now_ns)
         # The kernel reports when a process last ran only with CONFIG_SCHED_DEBUG.
         then_ms, now_ms = _ran_last_ms(str(entry["pid"])), _ran_last_ms("self")
-        resting_ns = None if then_ms is None or now_ms is None else max(int((now_ms - then_ms) * 1e6), 0)
-        return max(resting_ns or 0, seen_ns)
+        stopped_ns = None if then_ms is None or now_ms is None else max(int((now_ms - then_ms) * 1e6), 0)
+        return max(stopped_ns or 0, seen_ns)
 
 
 def _own(entry: Mapping[str, Any], name: str) -> int:

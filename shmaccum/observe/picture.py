@@ -31,7 +31,7 @@ LATENCIES: Final[Mapping[str, str]] = {
 """The document key of each Kafka metric of the sender's latency."""
 
 
-class Painter:
+class PageObserver:
     """Makes the documents of one arena for the page. Thread-safe.
 
     Args:
@@ -44,11 +44,11 @@ class Painter:
         self._arena = arena
         self._observer = Observer(arena, Resources())
         self._read_sender = read_sender
-        self._looking = threading.Lock()
+        self._lock = threading.Lock()
 
     def observe(self) -> Observation:
         """Returns an observation."""
-        with self._looking:
+        with self._lock:
             return self._observer.observe()
 
     def picture(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Painter:
         slots = self._arena.slot_table()
         states = tables.slot_state(slots["word"]).astype(np.uint8)
         span = -(-len(states) // CELL_COUNT_MAX)
-        chosen = _most_telling(states, span)
+        chosen = _first_used_slots(states, span)
         shown = states[chosen]
         filled = np.flatnonzero(np.isin(shown, [STATE_OF[state] for state in FILLED_STATES]))
         indices = slots["partition_index"][chosen[filled]]
@@ -100,7 +100,7 @@ class Painter:
         }
 
 
-def _most_telling(states: tables.Table, span: int) -> tables.Table:
+def _first_used_slots(states: tables.Table, span: int) -> tables.Table:
     """Return for each cell the index of its first slot that is not free, or of its first slot if all are free."""
     padded = np.full(-(-len(states) // span) * span, STATE_OF["FREE"], dtype=np.uint8)
     padded[: len(states)] = states

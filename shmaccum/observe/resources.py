@@ -28,14 +28,14 @@ class Resources:
         self._known: dict[int, tuple[tuple[int, int], psutil.Process]] = {}
         """By entry of the arena: pid and start time of the process that has it, and the process."""
 
-    def look(self, entry: Mapping[str, Any]) -> Used | None:
+    def read(self, entry: Mapping[str, Any]) -> Used | None:
         """Returns the figures of an entry's process, or None if it has ended or this user may not read them."""
-        who = (entry["pid"], entry["start_time_ticks"])
+        identity = (entry["pid"], entry["start_time_ticks"])
         try:
             known, process = self._known.get(entry["entry"], (None, None))
-            if process is None or known != who:
+            if process is None or known != identity:
                 process = psutil.Process(entry["pid"])
-                self._known[entry["entry"]] = (who, process)
+                self._known[entry["entry"]] = (identity, process)
             return Used(process.cpu_percent(), process.memory_info().rss)
         except psutil.Error:
             return None

@@ -46,7 +46,7 @@ from shmaccum.observe.health import Question, troubles
 from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, ServerCollector, metrics_application
 
 if TYPE_CHECKING:
-    from shmaccum.observe.picture import Painter
+    from shmaccum.observe.picture import PageObserver
 
 Answer = tuple[str, str, bytes]
 """Status, content type and body."""
@@ -91,18 +91,18 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _is_of_this_host(asked: str, told: str) -> bool:
+def _is_of_this_host(host: str, listen_host: str) -> bool:
     """Return whether the Host of a request names this host.
 
     Args:
-        asked: the Host of the request, with or without a port.
-        told: the host of the listen address.
+        host: the Host of the request, with or without a port.
+        listen_host: the host of the listen address.
     """
-    found = HOST.fullmatch(asked.strip())
+    found = HOST.fullmatch(host.strip())
     if found is None:
         return False
     name = found["address"] or found["name"]
-    if name.lower().rstrip(".") in {"localhost", told.lower()}:
+    if name.lower().rstrip(".") in {"localhost", listen_host.lower()}:
         return True
     try:
         return bool(ipaddress.ip_address(name))
@@ -115,24 +115,26 @@ class _Routes:
 
     Args:
         metrics: answers a scrape.
-        painter: makes the documents of the arena. None if there is no arena.
+        page_observer: makes the documents of the arena. None if there is no arena.
         host: the loopback host of the listen address. None if other hosts can connect.
     """
 
-    def __init__(self, metrics: Callable[..., Iterable[bytes]], painter: Painter | None, host: str | None) -> None:
+    def __init__(
+        self, metrics: Callable[..., Iterable[bytes]], page_observer: PageObserver | None, host: str | None
+    ) -> None:
         self._metrics = metrics
         self._host = host
-        self._painter = painter
-        self.has_shown = threading.Event()
+        self._page_observer = page_observer
+        self.has_been_shown = threading.Event()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path, asked = environ.get("PATH_INFO", "/"), environ.get("HTTP_HOST")
-        is_strange = self._host is not None and asked is not None and not _is_of_this_host(asked, self._host)
-        if path == "/metrics" and not is_strange:
+        path, host = environ.get("PATH_INFO", "/"), environ.get("HTTP_HOST")
+        is_misdirected = self._host is not None and host is not None and not _is_of_this_host(host, self._host)
+        if path == "/metrics" and not is_misdirected:
             return self._metrics(environ, start_response)
         try:
             is_refused = environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}
-            status, kind, body = MISDIRECTED if is_strange else REFUSED if is_refused else self._answer(path)
+            status, kind, body = MISDIRECTED if is_misdirected else REFUSED if is_refused else self._answer(path)
         except ShmaccumError as error:
             status, kind, body = UNAVAILABLE, TEXT, f"{error}\n".encode()
         start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body))), *HEADERS])
@@ -141,13 +143,13 @@ class _Routes:
     def _answer(self, path: str) -> Answer:
         if path in PROBES:
             question = PROBES[path]
-            found = [] if self._painter is None else list(troubles(self._painter.observe(), question))
+            found = [] if self._page_observer is None else list(troubles(self._page_observer.observe(), question))
             sentences = [trouble.sentence for trouble in found] or [question.name.lower()]
             return UNAVAILABLE if found else OK, TEXT, "".join(f"{sentence}\n" for sentence in sentences).encode()
-        if self._painter is not None and path == "/arena.json":
-            self.has_shown.set()
-            return OK, "application/json", json.dumps(self._painter.picture()).encode()
-        if self._painter is not None and path in FILES:
+        if self._page_observer is not None and path == "/arena.json":
+            self.has_been_shown.set()
+            return OK, "application/json", json.dumps(self._page_observer.picture()).encode()
+        if self._page_observer is not None and path in FILES:
             name, kind = FILES[path]
             return OK, kind, (resources.files("shmaccum.observe") / "page" / name).read_bytes()
         return NOT_FOUND, TEXT, b"not found: use /metrics, /healthz or /readyz\n"
@@ -297,13 +299,13 @@ class MetricsServer:
 
     def __init__(self, address: str, *collectors: ArenaCollector | SenderCollector | ServerCollector) -> None:
         host, port = split_address(address)
-        application, painter = metrics_application(*collectors), _painter(collectors)
+        application, page_observer = metrics_application(*collectors), _page_observer(collectors)
         try:
             listener = _listening(host, port)
         except OSError as error:
             raise InvalidArgumentError(f"metrics cannot be served at {address}: {error.strerror or error}") from error
         is_loopback = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
-        self._routes = _Routes(application, painter, host if is_loopback else None)
+        self._routes = _Routes(application, page_observer, host if is_loopback else None)
         self._port = int(listener.getsockname()[1])
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
@@ -334,7 +336,7 @@ class MetricsServer:
 
     def wait_for_browser(self) -> None:
         """Waits until a browser has loaded the page and requests its first picture."""
-        self._routes.has_shown.wait()
+        self._routes.has_been_shown.wait()
 
     def close(self) -> None:
         """Stops the server. Idempotent."""
@@ -343,12 +345,12 @@ class MetricsServer:
         self._thread.join()
 
 
-def _painter(collectors: Iterable[ArenaCollector | SenderCollector | ServerCollector]) -> Painter | None:
-    """Return a painter for the arena of the collectors, or None without an arena."""
+def _page_observer(collectors: Iterable[ArenaCollector | SenderCollector | ServerCollector]) -> PageObserver | None:
+    """Return a page_observer for the arena of the collectors, or None without an arena."""
     arena = next((each.arena for each in collectors if isinstance(each, ArenaCollector)), None)
     if arena is None:
         return None
-    from shmaccum.observe.picture import Painter  # imports numpy, which the server of a log does not need
+    from shmaccum.observe.picture import PageObserver  # imports numpy, which the server of a log does not need
 
     read = next((each.numbers for each in collectors if isinstance(each, SenderCollector)), None)
-    return Painter(arena, read)
+    return PageObserver(arena, read)

@@ -40,7 +40,7 @@ from shmaccum.log.files.file_names import TRANSACTIONAL_ARENAS_FILE
 from shmaccum.log.files.partition_log import PartitionLog
 from shmaccum.log.files.reader import LogReader
 from shmaccum.observe.observation import Observer, Rates
-from shmaccum.observe.picture import Painter
+from shmaccum.observe.picture import PageObserver
 from shmaccum.observe.prometheus import ArenaCollector, exposition
 from shmaccum.producer import transaction as transaction_module
 from shmaccum.producer.transaction import LOOK_NS
@@ -663,7 +663,7 @@ def test_stat_and_inspect_show_the_transaction(transactional: Arena) -> None:
 
 def test_prometheus_and_the_page_show_the_transaction(transactional: Arena) -> None:
     collector = ArenaCollector(transactional)
-    painter = Painter(transactional)
+    page_observer = PageObserver(transactional)
 
     def told() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         return samples(exposition(collector))
@@ -676,7 +676,7 @@ def test_prometheus_and_the_page_show_the_transaction(transactional: Arena) -> N
     with sending(transactional, MemorySink(partitions=4)) as sender:
         producer.begin_transaction()
         assert (state(), told()["shmaccum_transaction_age_seconds", ()] > 0) == (["open"], True)
-        page = painter.picture()["transaction"]
+        page = page_observer.picture()["transaction"]
         assert (page["number"], page["state"], page["age_ns"] > 0) == (1, "open", True)
         producer.commit_transaction()
         with producer.transaction() as second:
@@ -689,14 +689,14 @@ def test_prometheus_and_the_page_show_the_transaction(transactional: Arena) -> N
     events = {dict(labels)["event"]: number for (name, labels), number in told().items() if "events" in name}
     assert (events["transactions_committed"], events["transactions_aborted"]) == (2, 1)
     assert not [event for event in events if event.startswith("nanoseconds")]
-    assert painter.picture()["transaction"]["age_ns"] is None
+    assert page_observer.picture()["transaction"]["age_ns"] is None
     producer.close(0)
 
 
 def test_a_plain_arena_tells_no_transaction(arena: Arena) -> None:
     told = samples(exposition(ArenaCollector(arena)))
     assert not [name for name, _ in told if name == "shmaccum_transaction_state"]
-    assert Painter(arena).picture()["transaction"] is None
+    assert PageObserver(arena).picture()["transaction"] is None
 
 
 # --- refusals of the sender
