@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 ANY_MODE = 0o777
 """A reader changes nothing, so an arena of any user is accepted."""
-NOBODY = ("?", -1)
+UNKNOWN_PLACE = ("?", -1)
 """The place of a batch whose partition does not exist."""
 SIZE_PER_TASK = 32 << 20
 NOT_OF_ARENAS = (
     *("starting_timestamp", "starting_offsets_by_timestamp", "starting_offsets", "max_offsets_per_trigger"),
     *("ending_timestamp", "ending_offsets_by_timestamp", "ending_offsets"),
 )
-PUT_UP = "set includeBatches=true to see it, or failOnDataLoss=false to read the others"
+REMEDY = "set includeBatches=true to see it, or failOnDataLoss=false to read the others"
 
 
 class WaitingBatch(NamedTuple):
@@ -127,7 +127,7 @@ def waiting_batches(arena: Arena, options: SparkSourceOptions) -> list[WaitingBa
     order = sorted(chosen, key=lambda slot: (int(slots["partition_index"][slot]), int(slots["seq"][slot])))
     found: list[WaitingBatch] = []
     for partition_index, of_partition in groupby(order, key=lambda slot: int(slots["partition_index"][slot])):
-        place = TopicPartition(*(names[partition_index] if partition_index < len(names) else NOBODY))
+        place = TopicPartition(*(names[partition_index] if partition_index < len(names) else UNKNOWN_PLACE))
         if not is_wanted(place):
             continue
         offset = 0
@@ -219,7 +219,7 @@ class ArenaBatch:
         return self.columns_problem or (None if self.facts.is_checksum_right else "its checksum is wrong")
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """A sentence with the batch and its damage."""
         facts = self.facts
         return (
@@ -269,8 +269,8 @@ class _Task:
         if options.include_batches or batch.problem is None:
             return batch
         if options.fail_on_data_loss:
-            raise CorruptArenaError(f"{batch.told}; {PUT_UP}")
-        logger.warning("skipped: %s", batch.told)
+            raise CorruptArenaError(f"{batch.description}; {REMEDY}")
+        logger.warning("skipped: %s", batch.description)
         return None
 
     def _readable(self, run: list[ArenaBatch], place: TopicPartition) -> Any:

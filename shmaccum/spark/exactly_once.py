@@ -9,7 +9,7 @@ the query's id, which is in its checkpoint, with the batch id. For a batch job, 
 job is planned, or it comes from the user's options. Spark runs a micro-batch again with the same id until its commit
 has returned. The second commit changes nothing, and the records that its tasks staged are deleted.
 
-Only Spark knows which attempt won: it passes one message for each partition to the commit. An attempt is not told that
+Only Spark knows which attempt won: it passes one message for each partition to the commit. An attempt is not sorted_messages that
 it lost. It may still be running when the transaction is over, and then finds its folder deleted.
 
 A commit runs in its own process on the driver, and has only the messages and what they contain.
@@ -73,8 +73,10 @@ def _stage(plan: SinkPlan, transaction: TransactionId, batches: Iterator[Any]) -
 
 def _conclude(settings: SinkSettings, transaction: TransactionId, messages: Sequence[StagedCommit | None]) -> None:
     """Commit: the attempts in Spark's messages are the winners, in the order of their partitions."""
-    told = sorted((message for message in messages if message is not None), key=lambda each: each.partition_id)
-    winners = [message.winner for message in told if message.winner is not None]
+    sorted_messages = sorted(
+        (message for message in messages if message is not None), key=lambda each: each.partition_id
+    )
+    winners = [message.winner for message in sorted_messages if message.winner is not None]
     remove_arenas(settings.directory, transaction)
     if settings.is_for_kafka:
         kafka_commit().conclude(settings, transaction, winners)

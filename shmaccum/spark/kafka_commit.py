@@ -148,13 +148,13 @@ class _KafkaCommit:
         """Makes sure that a successor can determine whether this transaction is applied."""
         if next_number is None:
             if self._files.has_begun(self._transaction):
-                raise TransactionNotAppliedError(self._forgotten(place))
+                raise TransactionNotAppliedError(self._lost_group_message(place))
             self._protocol.begin()  # a transaction with only an offset
             self._end(place, NOTHING)
             self._wait(lambda: self._protocol.is_ready, "the producer's epoch")
         self._files.take(self._transaction)
 
-    def _forgotten(self, place: TopicPartition) -> str:
+    def _lost_group_message(self, place: TopicPartition) -> str:
         applying = self._files.begun_path(self._transaction)
         return (
             f"{self._session.sink.name} has lost the group {self._member.group}, so it is unknown whether it has "
@@ -170,13 +170,13 @@ class _KafkaCommit:
             batches = {place: self._batches_of(staged, place) for place in places}
             self._session.deliver(batches, lambda: self._protocol.failure, self._timeout_s)
         except (LogError, OSError) as error:  # a successor deletes the staging
-            self._give_up()
+            self._abort()
             raise TransactionNotAppliedError(
                 f"this commit of transaction {self._transaction} was aborted: {error}"
             ) from None
         self._end(places[0], self._number + 1)
 
-    def _give_up(self) -> None:
+    def _abort(self) -> None:
         """Aborts, so that readers do not wait. If the abort does not reach the broker, the transaction times out
         there."""
         with contextlib.suppress(TransactionNotAppliedError, InvalidArgumentError):
@@ -211,9 +211,9 @@ class _KafkaCommit:
     def _failed(self) -> TransactionNotAppliedError:
         failure = self._protocol.failure
         why = "it was aborted" if failure is None else failure.message
-        fate = (
+        outcome = (
             "may or may not be committed; retry the commit to find out"
             if self._protocol.outcome is TransactionOutcome.UNKNOWN
             else "is not committed; retry the commit"
         )
-        return TransactionNotAppliedError(f"transaction {self._transaction} {fate}: {why}")
+        return TransactionNotAppliedError(f"transaction {self._transaction} {outcome}: {why}")

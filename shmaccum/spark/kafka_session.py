@@ -110,14 +110,14 @@ class PartitionBatches:
         self._read(1)
         return not self._unsent and not self._sent
 
-    def may_go(self, now_s: float) -> bool:
+    def may_send(self, now_s: float) -> bool:
         """Returns whether a batch may be sent when in-flight capacity is available."""
         if self._has_failed or now_s < self.resumes_at_s:
             return False
         self._read(1)
         return bool(self._unsent)
 
-    def room(self, in_flight_max: int) -> int:
+    def free_capacity(self, in_flight_max: int) -> int:
         """Returns how many more batches may be in flight. A broker that does not know the producer yet gets one."""
         self._read(in_flight_max)
         limit = in_flight_max if self._is_known else 1
@@ -134,7 +134,7 @@ class PartitionBatches:
         self._in_flight.add(batch)
         return batch
 
-    def settle(self, ack: Ack, now_s: float) -> None:
+    def handle_ack(self, ack: Ack, now_s: float) -> None:
         """Handles an ack with the verdict DELIVERED or RETRY."""
         self._in_flight.discard(ack.wire)
         if ack.verdict is Verdict.DELIVERED:
@@ -152,25 +152,27 @@ class PartitionBatches:
             self._acked.discard(self._sent.pop(0))
 
 
-def in_step(lanes: Iterable[PartitionBatches], leader_of: Callable[[int], int | None], in_flight_max: int) -> list[int]:
+def next_streams(
+    streams: Iterable[PartitionBatches], leader_of: Callable[[int], int | None], in_flight_max: int
+) -> list[int]:
     """Return the indexes of the streams to send from: one batch of each stream of a leader, then the next of each.
 
     The streams of a leader advance as far as the slowest one may, so each request has a batch of every stream. If each
     stream advanced with its own acks, requests would shrink to single batches, and each request costs the broker work.
 
     Args:
-        lanes: the streams that may send.
+        streams: the streams that may send.
         leader_of: returns the broker of a stream's index, or None if it is unknown.
         in_flight_max: the most batches in flight per stream.
     """
     by_leader: dict[int | None, list[PartitionBatches]] = {}
-    for lane in lanes:
-        by_leader.setdefault(leader_of(lane.index), []).append(lane)
-    steps = [(its, min(lane.room(in_flight_max) for lane in its)) for its in by_leader.values()]
-    return [lane.index for its, count in steps for _ in range(count) for lane in its]
+    for stream in streams:
+        by_leader.setdefault(leader_of(stream.index), []).append(stream)
+    steps = [(its, min(stream.free_capacity(in_flight_max) for stream in its)) for its in by_leader.values()]
+    return [stream.index for its, count in steps for _ in range(count) for stream in its]
 
 
-class _Host:
+class _Context:
     """The session as its sink's context (`sinks.sink.SinkHost`)."""
 
     def __init__(self, name: str, options: SenderOptions, wake: Callable[[], object]) -> None:
@@ -179,7 +181,7 @@ class _Host:
         self.batch_size_max = options.max_request_size
         self.places: list[TopicPartition] = []
         self._wake = wake
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def durability(self) -> str:
@@ -208,8 +210,8 @@ class _Host:
         return 0
 
     def report(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+        if sentence not in self._reported:
+            self._reported.add(sentence)
             logger.warning("%s", sentence)
 
     def show_life(self) -> None:
@@ -243,35 +245,35 @@ class KafkaSession:
         self, place: str, name: str, sink_options: Mapping[str, Any], sender_options: Mapping[str, Any]
     ) -> None:
         self.sink = KafkaSink(place, **sink_options)
-        self._bell, self._rope = -1, -1
-        self._host = _Host(name, SenderOptions.parse(sender_options), self._ring)
+        self._wake_receiver, self._wake_sender = -1, -1
+        self._context = _Context(name, SenderOptions.parse(sender_options), self._wake)
 
     def __enter__(self) -> KafkaSession:
-        self._bell, self._rope = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_receiver, self._wake_sender = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            self.sink.open(self._host)
+            self.sink.open(self._context)
         except BaseException:
-            self._close_bell()
+            self._close_wake_fds()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.sink.close(0)
-        self._close_bell()
+        self._close_wake_fds()
 
-    def _close_bell(self) -> None:
-        os.close(self._bell)
-        os.close(self._rope)
+    def _close_wake_fds(self) -> None:
+        os.close(self._wake_receiver)
+        os.close(self._wake_sender)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.write(self._rope, b"!")
+            os.write(self._wake_sender, b"!")
 
     def poll(self, timeout_s: float = POLL_S) -> list[Ack]:
         """Runs one round of the sink."""
-        acks = list(each_ack(self.sink.poll(timeout_s, self._bell)))
+        acks = list(each_ack(self.sink.poll(timeout_s, self._wake_receiver)))
         with contextlib.suppress(BlockingIOError):
-            os.read(self._bell, 4096)
+            os.read(self._wake_receiver, 4096)
         return acks
 
     def wait(self, is_over: Callable[[], bool], what: str, timeout_s: float) -> None:
@@ -315,29 +317,31 @@ class KafkaSession:
         Raises:
             TransactionNotAppliedError: a batch was rejected, or the time limit has passed.
         """
-        self._host.places = list(batches)
-        lanes = [PartitionBatches(index, batches[place](index)) for index, place in enumerate(self._host.places)]
+        self._context.places = list(batches)
+        streams = [PartitionBatches(index, batches[place](index)) for index, place in enumerate(self._context.places)]
         deadline_s = clock.monotonic() + timeout_s
-        while not all(lane.is_done for lane in lanes):
+        while not all(stream.is_done for stream in streams):
             if (failed := failure()) is not None:
                 raise TransactionNotAppliedError(f"{self.sink.name}: {failed.message}")
             now_s = clock.monotonic()
             if now_s >= deadline_s:
                 raise TransactionNotAppliedError(f"{self.sink.name} did not accept all records within {timeout_s:g} s")
-            self._send(lanes, now_s)
-            pause_s = min([POLL_S, *(lane.resumes_at_s - now_s for lane in lanes if lane.resumes_at_s > now_s)])
+            self._send(streams, now_s)
+            pause_s = min([POLL_S, *(stream.resumes_at_s - now_s for stream in streams if stream.resumes_at_s > now_s)])
             for ack in self.poll(pause_s):
-                self._settle(lanes, ack)
+                self._handle_ack(streams, ack)
 
-    def _send(self, lanes: Sequence[PartitionBatches], now_s: float) -> None:
-        ready = in_step(
-            [lane for lane in lanes if lane.may_go(now_s)], self.sink.leader_of, self.sink.limits.in_flight_max
+    def _send(self, streams: Sequence[PartitionBatches], now_s: float) -> None:
+        ready = next_streams(
+            [stream for stream in streams if stream.may_send(now_s)],
+            self.sink.leader_of,
+            self.sink.limits.in_flight_max,
         )
         for planned in self.sink.plan(ready) if ready else ():
-            self.sink.deliver([lanes[index].take() for index in planned])
+            self.sink.deliver([streams[index].take() for index in planned])
 
-    def _settle(self, lanes: Sequence[PartitionBatches], ack: Ack) -> None:
+    def _handle_ack(self, streams: Sequence[PartitionBatches], ack: Ack) -> None:
         if ack.verdict in {Verdict.DELIVERED, Verdict.RETRY}:
-            lanes[ack.wire.partition_index].settle(ack, clock.monotonic())
+            streams[ack.wire.partition_index].handle_ack(ack, clock.monotonic())
         else:
             raise TransactionNotAppliedError(ack.message)

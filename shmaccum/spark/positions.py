@@ -114,7 +114,7 @@ def chosen_partitions(reader: LogReader, options: SparkSourceOptions, *, must_ex
     return list(filter(partition_test(options), present))
 
 
-def awaited(reader: LogReader, options: SparkSourceOptions) -> str:
+def missing_sentence(reader: LogReader, options: SparkSourceOptions) -> str:
     """Return a sentence on what a stream selects but the log lacks, or an empty string."""
     present = reader.topic_partitions()
     if missing := _missing(present, options):

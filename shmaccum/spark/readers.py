@@ -31,11 +31,11 @@ from shmaccum.spark.planning import LogRange, limit_positions, plan_ranges
 from shmaccum.spark.positions import (
     Offsets,
     Positions,
-    awaited,
     chosen_partitions,
     ending_positions,
     from_json,
     latest_positions,
+    missing_sentence,
     open_reader,
     partition_test,
     present_positions,
@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of a query with the trigger ``availableNow``."""
         self._known: Positions = {}
         """The latest position of each partition. Before Spark 4.2, `latestOffset` does not get the start."""
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     # --- on the driver
 
@@ -194,26 +194,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader = open_reader(self._options)
         starts = self._starts(reader, start, ends, topic_ids_in(end))
         for place in self._former(starts, topic_ids_in(end), topic_ids_of(reader)):
-            self._tell_former(place, ends.get(place, starts[place]))
+            self._report_former(place, ends.get(place, starts[place]))
             ends[place] = starts[place] = 0
         self._known.update({**starts, **ends})
-        wanted = self._without_unnamed(starts, ends)
+        wanted = self._selected_ends(starts, ends)
         return plan_ranges(starts, wanted, self._options.min_partitions)
 
-    def _without_unnamed(self, starts: Positions, ends: Positions) -> Positions:
+    def _selected_ends(self, starts: Positions, ends: Positions) -> Positions:
         """Returns the ends of the partitions that the query selects."""
-        is_named = partition_test(self._options)
-        unnamed = [place for place, end in sorted(ends.items()) if not is_named(place) and starts[place] < end]
-        if unnamed:
-            place = unnamed[0]
-            told = f"this micro-batch was planned with the offsets {starts[place]} to {ends[place]} of {place}"
+        is_selected = partition_test(self._options)
+        unselected = [place for place, end in sorted(ends.items()) if not is_selected(place) and starts[place] < end]
+        if unselected:
+            place = unselected[0]
+            facts = f"this micro-batch was planned with the offsets {starts[place]} to {ends[place]} of {place}"
             if self._options.fail_on_data_loss:
                 raise InvalidArgumentError(
-                    f"{told}, which the query no longer selects: select it until the micro-batch is written, or set "
+                    f"{facts}, which the query no longer selects: select it until the micro-batch is written, or set "
                     "failOnDataLoss=false to skip these records"
                 )
-            self._warn(f"{told}, which the query no longer selects: these records are skipped")
-        return {place: end for place, end in ends.items() if is_named(place)}
+            self._warn(f"{facts}, which the query no longer selects: these records are skipped")
+        return {place: end for place, end in ends.items() if is_selected(place)}
 
     def commit(self, end: Offsets) -> None:
         """Commits the progress of the query for its group, if it has one. The query continues from its checkpoint.
@@ -223,8 +223,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             GroupModeError: a server coordinates the group.
         """
         if self._options.group_id is not None:
-            is_named, reader = partition_test(self._options), open_reader(self._options)
-            ends = {place: offset for place, offset in from_json(end).items() if is_named(place)}
+            is_selected, reader = partition_test(self._options), open_reader(self._options)
+            ends = {place: offset for place, offset in from_json(end).items() if is_selected(place)}
             for place in self._former(ends, topic_ids_in(end), topic_ids_of(reader)):
                 del ends[place]
             commit(reader, self._options.group_id, ends)
@@ -234,13 +234,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _places(self, reader: LogReader) -> list[TopicPartition]:
         """Returns the selected partitions that exist. Logs a warning once if the query waits for others."""
-        if sentence := awaited(reader, self._options):
+        if sentence := missing_sentence(reader, self._options):
             self._warn(sentence)
         return chosen_partitions(reader, self._options, must_exist=False)
 
     def _warn(self, sentence: str) -> None:
-        if sentence not in self._told:
-            self._told.add(sentence)
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             logger.warning("%s", sentence)
 
     def _starts(self, reader: LogReader, start: Offsets, ends: Positions, topic_ids: Mapping[str, str]) -> Positions:
@@ -257,13 +257,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._known.get(place)
             starts[place] = reader.partition(*place).log_start_offset if found is None else found
         for place in self._former(starts, topic_ids_in(start), topic_ids):
-            self._tell_former(place, starts[place])
+            self._report_former(place, starts[place])
             starts[place] = _start_of(reader, place)
         if self._options.fail_on_data_loss:
             self._check_loss(reader, starts, ends)
         else:
-            self._leave_lost(reader, starts, ends, topic_ids_in(start))
-        self._tell_unnamed(starts)
+            self._move_back_lost(reader, starts, ends, topic_ids_in(start))
+        self._warn_unselected(starts)
         return starts
 
     @staticmethod
@@ -275,13 +275,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         former = {topic for topic in known if former_ids[topic] != topic_ids[topic]}
         return [place for place in positions if place.topic in former]
 
-    def _tell_former(self, place: TopicPartition, offset: int) -> None:
+    def _report_former(self, place: TopicPartition, offset: int) -> None:
         sentence = f"{place} was read up to offset {offset}, and its topic has been deleted and created again"
         if self._options.fail_on_data_loss:
-            raise OffsetOutOfRangeError(f"{sentence}; {PUT_UP}")
+            raise OffsetOutOfRangeError(f"{sentence}; {REMEDY}")
         self._warn(f"{sentence}: the query continues with the records of the new topic")
 
-    def _leave_lost(self, reader: LogReader, starts: Positions, ends: Positions, topic_ids: Mapping[str, str]) -> None:
+    def _move_back_lost(
+        self, reader: LogReader, starts: Positions, ends: Positions, topic_ids: Mapping[str, str]
+    ) -> None:
         """Moves positions beyond the end of a log back, so that no new record is skipped.
 
         A position without a topic id, of an earlier version, is assumed to belong to a former topic.
@@ -302,19 +304,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, start in sorted(starts.items()):
             if place not in present:
                 raise LogPartitionNotFoundError(
-                    f"{place} was read up to offset {start} and does not exist any more; {PUT_UP}"
+                    f"{place} was read up to offset {start} and does not exist any more; {REMEDY}"
                 )
             if ends.get(place, start) < start:
                 raise OffsetOutOfRangeError(
-                    f"{place} was read up to offset {start} and now ends at {ends[place]}; {PUT_UP}"
+                    f"{place} was read up to offset {start} and now ends at {ends[place]}; {REMEDY}"
                 )
 
-    def _tell_unnamed(self, starts: Positions) -> None:
-        is_named = partition_test(self._options)
-        unnamed = sorted({place.topic for place in starts if not is_named(place)})
-        if unnamed:
+    def _warn_unselected(self, starts: Positions) -> None:
+        is_selected = partition_test(self._options)
+        unselected = sorted({place.topic for place in starts if not is_selected(place)})
+        if unselected:
             self._warn(
-                f"the checkpoint has positions of {', '.join(unnamed)}, which the query no longer selects: they "
+                f"the checkpoint has positions of {', '.join(unselected)}, which the query no longer selects: they "
                 "remain, and these topics are not read"
             )
 
@@ -331,4 +333,4 @@ def _start_of(reader: LogReader, place: TopicPartition) -> int:
     return reader.partition(*place).log_start_offset if is_there else 0
 
 
-PUT_UP = "set failOnDataLoss=false to read the available records"
+REMEDY = "set failOnDataLoss=false to read the available records"

@@ -37,11 +37,11 @@ TABLE_OPTION_PREFIX = "option."
 """Spark adds each option of such a table a second time with this prefix."""
 KAFKA_PREFIX = "kafka."
 BOOTSTRAP_SERVERS = "kafka.bootstrap.servers"
-BYTES_ALREADY = "keys and values are the bytes of the columns: cast or encode the columns"
+CAST_COLUMNS = "keys and values are the bytes of the columns: cast or encode the columns"
 TRANSACTIONS = "to commit in transactions, set .option('deliveryGuarantee', 'exactly_once')"
 REFUSED: Mapping[str, str] = {
-    "keyserializer": BYTES_ALREADY,
-    "valueserializer": BYTES_ALREADY,
+    "keyserializer": CAST_COLUMNS,
+    "valueserializer": CAST_COLUMNS,
     "keydeserializer": "a sink reads nothing",
     "valuedeserializer": "a sink reads nothing",
     "interceptors": "rows are appended in bulk, without record objects for an interceptor",
@@ -75,7 +75,7 @@ STAGING_MEMORY_DEFAULT = "8MiB"
 """The size of the arena of each task."""
 STAGING_WAITER_COUNT = 8
 """Only one thread of the task waits for buffers, and each waiter costs the creation of a semaphore."""
-OF_THEIR_OWN = "and each task has its own working directory: use an absolute path"
+USE_ABSOLUTE_PATH = "and each task has its own working directory: use an absolute path"
 
 OptionsType = TypeVar("OptionsType", bound=Options)
 
@@ -142,7 +142,7 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
         InvalidArgumentError: an option is missing, unknown, out of bounds, in conflict with another, or not applicable.
     """
     options = _without_prefix(_of_user(given))
-    own, rest = _taken(SparkSinkOptions, options)
+    own, rest = _parsed(SparkSinkOptions, options)
     if own.delivery_guarantee == EXACTLY_ONCE:
         # The checkpoint of the query, from its options.
         found = (value for name, value in given.items() if name.lower() == CHECKPOINT)
@@ -154,7 +154,7 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
             "each node creates it if necessary"
         )
     if "/" in own.arena.lstrip("/") and not os.path.isabs(own.arena):
-        raise InvalidArgumentError(f"the arena {own.arena} is a relative path, {OF_THEIR_OWN}")
+        raise InvalidArgumentError(f"the arena {own.arena} is a relative path, {USE_ABSOLUTE_PATH}")
     if own.sender == "external":
         return _external(own, rest)
     if own.sink is None:
@@ -197,7 +197,7 @@ def given_twice(name: str) -> str:
     return f"{name} and {BOOTSTRAP_SERVERS if name == 'sink' else KAFKA_PREFIX + name} set the same option"
 
 
-def _taken(table: type[OptionsType], given: Mapping[str, Any]) -> tuple[OptionsType, dict[str, Any]]:
+def _parsed(table: type[OptionsType], given: Mapping[str, Any]) -> tuple[OptionsType, dict[str, Any]]:
     """Return the options of one table, parsed, and the other options."""
     known = {folded(spelling) for spelling in table.spellings()}
     own = {name: value for name, value in given.items() if folded(name) in known}
@@ -214,7 +214,7 @@ def _checked_sink(sink: str) -> str:
     kind, place = split_url(sink)
     sink_type(kind)
     if kind == "log" and not os.path.isabs(place):
-        raise InvalidArgumentError(f"{sink} is a relative path, {OF_THEIR_OWN}")
+        raise InvalidArgumentError(f"{sink} is a relative path, {USE_ABSOLUTE_PATH}")
     return sink
 
 
@@ -288,7 +288,7 @@ def _staging_path(own: SparkSinkOptions, checkpoint: str | None, *, is_for_kafka
             "that the driver and all executors share"
         )
     if not os.path.isabs(path):
-        raise InvalidArgumentError(f"stagingPath {path} is relative, {OF_THEIR_OWN}")
+        raise InvalidArgumentError(f"stagingPath {path} is relative, {USE_ABSOLUTE_PATH}")
     return path
 
 

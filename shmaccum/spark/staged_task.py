@@ -239,11 +239,11 @@ def sink_options(settings: SinkSettings) -> LogSinkOptions:
     """
     options = LogSinkOptions.parse(settings.sink_options)
     arena = ArenaOptions.parse(settings.arena_options)
-    giver = _Giver("the arena", arena.durability, arena.sync_interval_ms)
-    return followed(options, giver, settings.directory, has_level="sync" in settings.sink_options)
+    levels = _ArenaLevels("the arena", arena.durability, arena.sync_interval_ms)
+    return followed(options, levels, settings.directory, has_level="sync" in settings.sink_options)
 
 
-class _Giver(NamedTuple):
+class _ArenaLevels(NamedTuple):
     """The durability levels in the options of an arena."""
 
     arena_name: str

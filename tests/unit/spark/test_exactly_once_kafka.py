@@ -32,7 +32,7 @@ from shmaccum.spark.exactly_once import (
     ExactlyOnceStreamWriter,
     StagedCommit,
 )
-from shmaccum.spark.kafka_session import in_step
+from shmaccum.spark.kafka_session import next_streams
 from shmaccum.spark.settings import sink_settings
 from shmaccum.spark.writers import SinkPlan
 from tests.support.log_server import PARTITION_COUNT, address_of, running
@@ -174,7 +174,7 @@ def test_each_request_of_a_commit_has_a_batch_of_each_partition(
 
 @dataclass
 class Stepping:
-    """A lane as `in_step` sees it."""
+    """A lane as `next_streams` sees it."""
 
     index: int
     free: int
@@ -187,8 +187,8 @@ class Stepping:
 def test_lanes_of_a_leader_go_in_step_and_others_do_not_wait_for_them() -> None:
     lanes: Any = [Stepping(0, 5), Stepping(1, 2), Stepping(2, 3), Stepping(3, 0), Stepping(4, 5)]
     leaders = {0: 7, 1: 7, 2: 8, 3: 9, 4: 9}
-    assert in_step(lanes, leaders.get, 5) == [0, 1, 0, 1, 2, 2, 2]
-    assert in_step(lanes[:2], lambda _: None, 1) == [0, 1]
+    assert next_streams(lanes, leaders.get, 5) == [0, 1, 0, 1, 2, 2, 2]
+    assert next_streams(lanes[:2], lambda _: None, 1) == [0, 1]
 
 
 # --- deaths
