@@ -346,7 +346,7 @@ class MetricsServer:
 
 
 def _page_observer(collectors: Iterable[ArenaCollector | SenderCollector | ServerCollector]) -> PageObserver | None:
-    """Return a page_observer for the arena of the collectors, or None without an arena."""
+    """Return a page observer for the arena of the collectors, or None without an arena."""
     arena = next((each.arena for each in collectors if isinstance(each, ArenaCollector)), None)
     if arena is None:
         return None

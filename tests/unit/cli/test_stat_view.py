@@ -366,11 +366,11 @@ def test_a_process_that_has_ended_or_is_another_has_no_figures(arena: Arena) -> 
     resources = Resources()
     child = Child(time.sleep, 3600)
     entry = {"entry": 1, "pid": child.pid, "start_time_ticks": 1}
-    assert resources.look(entry) is not None
+    assert resources.read(entry) is not None
     child.kill()
-    assert resources.look(entry) is None
+    assert resources.read(entry) is None
     later = {"entry": 1, "pid": os.getpid(), "start_time_ticks": 2}
-    used = resources.look(later)
+    used = resources.read(later)
     assert used is not None
     assert used.memory_size > 2**20
     assert facts_of(Observer(arena), os.getpid()).memory_size is None

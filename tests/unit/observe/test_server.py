@@ -19,7 +19,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.slot_word import STATE_OF
-from shmaccum.observe.picture import CELL_COUNT_MAX, _most_telling
+from shmaccum.observe.picture import CELL_COUNT_MAX, _first_used_slots
 from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, ServerCollector
 from shmaccum.observe.server import CONNECTION_COUNT_MAX, HEAD_SIZE_MAX, WORKER_COUNT, MetricsServer
 from tests.support.accumulator import Accumulator
@@ -177,8 +177,8 @@ def test_a_sender_that_does_not_answer_costs_the_picture_its_latencies_alone(are
 def test_a_cell_of_several_buffers_shows_the_first_that_is_not_free() -> None:
     free, ready, bad = STATE_OF["FREE"], STATE_OF["READY"], STATE_OF["BAD"]
     states = np.array([free, ready, bad, free, free, free, bad], dtype=np.uint8)
-    assert _most_telling(states, 3).tolist() == [1, 3, 6]
-    assert _most_telling(states, 1).tolist() == list(range(7))
+    assert _first_used_slots(states, 3).tolist() == [1, 3, 6]
+    assert _first_used_slots(states, 1).tolist() == list(range(7))
 
 
 def test_a_large_arena_has_a_picture_of_bounded_size(arena_name: str) -> None:

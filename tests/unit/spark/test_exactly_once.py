@@ -348,7 +348,7 @@ def test_a_message_tells_its_attempt(log: Path) -> None:
         ({"sink": "log:relative"}, "relative path"),
         ({"sink": "log:/shared/{node}"}, "must share one directory"),
         ({"idleExitMs": "1s"}, "idle_exit_ms has no effect"),
-        ({"deliveryGuarantee": "most_once"}, "none of at_least_once, exactly_once"),
+        ({"deliveryGuarantee": "most_once"}, "not one of at_least_once, exactly_once"),
         ({"transactionNumber": "7"}, "belong together"),
         ({"transactionSeries": "a.b", "transactionNumber": "7"}, "cannot name a transaction"),
         ({"deliveryGuarantee": "at_least_once", "transactionSeries": "a", "transactionNumber": "7"}, "no effect"),

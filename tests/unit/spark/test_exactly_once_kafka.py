@@ -174,21 +174,21 @@ def test_each_request_of_a_commit_has_a_batch_of_each_partition(
 
 @dataclass
 class Stepping:
-    """A lane as `next_streams` sees it."""
+    """A partition stream as `next_streams` sees it."""
 
     index: int
     free: int
 
-    def room(self, in_flight_max: int) -> int:
-        """As that of a lane."""
+    def free_capacity(self, in_flight_max: int) -> int:
+        """The capacity of a partition stream."""
         return min(self.free, in_flight_max)
 
 
-def test_lanes_of_a_leader_go_in_step_and_others_do_not_wait_for_them() -> None:
-    lanes: Any = [Stepping(0, 5), Stepping(1, 2), Stepping(2, 3), Stepping(3, 0), Stepping(4, 5)]
+def test_streams_of_a_leader_advance_together_and_others_do_not_wait_for_them() -> None:
+    streams: Any = [Stepping(0, 5), Stepping(1, 2), Stepping(2, 3), Stepping(3, 0), Stepping(4, 5)]
     leaders = {0: 7, 1: 7, 2: 8, 3: 9, 4: 9}
-    assert next_streams(lanes, leaders.get, 5) == [0, 1, 0, 1, 2, 2, 2]
-    assert next_streams(lanes[:2], lambda _: None, 1) == [0, 1]
+    assert next_streams(streams, leaders.get, 5) == [0, 1, 0, 1, 2, 2, 2]
+    assert next_streams(streams[:2], lambda _: None, 1) == [0, 1]
 
 
 # --- deaths
