@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer for asyncio: every wait is a task's, and the event loop never stands still for it.
+"""The producer for asyncio. Only tasks wait, and the event loop is never blocked.
 
 ::
 
-    producer        `AIOKafkaProducer`'s call shapes: start, send, send_and_wait, flush, stop
-    loop_producer   the producer inside it, which raises where another one would wait
+    producer        the API of `AIOKafkaProducer`: start, send, send_and_wait, flush, stop
+    loop_producer   the producer inside it, which raises an exception instead of waiting
     deliveries      the results of many records that a task sent in one call
-    transaction     a transaction whose waits are tasks
+    transaction     a transaction that waits in tasks
 """
 
 from shmaccum.aio.deliveries import Deliveries

@@ -18,10 +18,10 @@ LOOK_S = 1.0
 
 @final
 class Deliveries(Sequence[DeliveryFuture]):
-    """The records of one ``await producer.send_many(...)``, in the order they were given.
+    """The records of one ``await producer.send_many(...)``, in the given order.
 
-    As a sequence it has a future for each record, made when asked for. ``await deliveries`` waits for all of them and
-    answers where they are: for each `TopicPartition` an `OffsetRange`.
+    It is a sequence of futures, one for each record, created on access. ``await deliveries`` waits for all records and
+    returns their offsets: an `OffsetRange` for each `TopicPartition`.
     """
 
     def __init__(self) -> None:
@@ -29,10 +29,10 @@ class Deliveries(Sequence[DeliveryFuture]):
         self._places: list[tuple[int, DeliveryFuture]] | None = None
 
     def add(self, rows: Sequence[int], part: deliveries.Deliveries) -> None:
-        """Takes the records of one native call.
+        """Adds the records of one native call.
 
         Args:
-            rows: for each record that was given to that call, its place among those given to this one.
+            rows: for each record of that call, its index among the records of this object.
         """
         if len(part):
             self._parts.append((rows, part))
@@ -56,7 +56,7 @@ class Deliveries(Sequence[DeliveryFuture]):
         return (future for _, future in self._ordered())
 
     def _ordered(self) -> list[tuple[int, DeliveryFuture]]:
-        """Row and future of each record, in the order given: a full arena ends native calls out of order."""
+        """Returns row and future of each record, in the given order. A full arena ends native calls out of order."""
         if self._places is None:
             pairs = [
                 (rows[row], future) for rows, part in self._parts for row, future in zip(part.rows, part, strict=True)
@@ -66,7 +66,7 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def rows(self) -> Sequence[int]:
-        """Which of the records given these are: all of them, unless the call failed or was cancelled."""
+        """The indexes of these records among the given ones: all, unless the call failed or was cancelled."""
         return [row for row, _ in self._ordered()]
 
     # --- waiting
@@ -75,10 +75,10 @@ class Deliveries(Sequence[DeliveryFuture]):
         return self._get().__await__()
 
     async def _get(self) -> dict[TopicPartition, OffsetRange]:
-        """All results.
+        """Waits for all results.
 
         Raises:
-            DeliveryError: for the first record that was not delivered; its `record_index` is the record's place.
+            DeliveryError: the error of the first record that was not delivered; `record_index` is its index.
             ResultPendingError: the producer was closed meanwhile.
         """
         await self.wait()
@@ -87,7 +87,7 @@ class Deliveries(Sequence[DeliveryFuture]):
         return self.offsets
 
     async def wait(self) -> None:
-        """Waits until every record has its result, whatever it is.
+        """Waits until every record has a result.
 
         Raises:
             ResultPendingError: the producer was closed meanwhile.
@@ -104,13 +104,13 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def counts(self) -> DeliveryCounts:
-        """How many records are in which state at this moment."""
+        """The current number of records in each state."""
         sums = [sum(column) for column in zip(*(part.counts for _, part in self._parts), strict=True)]
         return DeliveryCounts(*(sums or (0, 0, 0, 0)))
 
     @property
     def offsets(self) -> dict[TopicPartition, OffsetRange]:
-        """Of the records delivered so far: how many per topic-partition, and the offsets they were given."""
+        """The number and the offsets of the records delivered so far, for each topic-partition."""
         merged: dict[TopicPartition, OffsetRange] = {}
         for _, part in self._parts:
             for place, found in part.offsets.items():
@@ -120,9 +120,9 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def exception(self) -> DeliveryError | None:
-        """The error of the first record, in the order given, that is known not to have been delivered; None.
+        """The error of the first record, in the given order, that was not delivered, or None.
 
-        Its attribute `record_index` is the record's place among those that were given.
+        Its attribute `record_index` is the index of the record among the given records.
         """
         errors = []
         for rows, part in self._parts:

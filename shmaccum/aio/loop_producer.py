@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer inside `shmaccum.aio.Producer`: in the thread of its loop it raises where another one would wait.
+"""The producer inside `shmaccum.aio.Producer`. In the thread of its loop it raises an exception instead of waiting.
 
-The native `send` calls Python where it has to wait: for a buffer, or for the partition count of a topic. Here those
-calls raise `WouldWaitError` in the thread of the loop. Nothing was appended then. The task waits, and sends again with
-the buffers that it was granted. Other threads may use the same object, and they wait as they do elsewhere.
+The native `send` calls Python if it must wait for a buffer or for the partition count of a topic. Here, these calls
+raise `WouldWaitError` in the thread of the loop, and nothing was appended. The task waits, and sends again with the
+buffers that it was granted. Other threads can use the same object, and wait as usual.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from shmaccum.supervisor import kept_producer
 
 SLICE_S = _native.WAITER_SLICE_NS / 1e9
 FLUSH_SLICE_S = 0.05
-"""A batch that was written to when its result came counts as flushed a little later, without a ring."""
+"""A batch that was being written when its result came counts as flushed slightly later, without a wake-up."""
 PARTITIONS_SLICE_S = 0.002
 TRANSACTION_SLICE_S = 0.05
-"""The end of a transaction rings; an end whose ring was lost is seen a little later."""
+"""The end of a transaction wakes the loop. If that wake-up is lost, the end is noticed after this time."""
 
 
 class WouldWaitError(Exception):
-    """Nothing was appended: the task has to wait first.
+    """Nothing was appended: the task must wait first.
 
     Attributes:
-        need: how many buffers to wait for; 0: for the partition count of the topic.
-        least: the partitions that the topic must have then.
-        partition_index: where the buffers are for.
+        need: the number of buffers to wait for, or 0 to wait for the partition count of the topic.
+        least: the minimum partition count of the topic.
+        partition_index: the partition that needs the buffers.
     """
 
     def __init__(self, need: int = 0, least: int = 1, partition_index: int = 0) -> None:
@@ -55,7 +55,7 @@ class WouldWaitError(Exception):
 
 @final
 class LoopBufferWaiter(BufferWaiter):
-    """Waits for buffers as a task, in the same queue as the threads of all processes."""
+    """Waits for buffers in a task, in the same queue as the threads of all processes."""
 
     sleeps_in_append = False
     loop_thread: int | None = None
@@ -68,7 +68,7 @@ class LoopBufferWaiter(BufferWaiter):
     def wait(
         self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None, partition_index: int
     ) -> _native.BufferWait:
-        """In the thread of the loop: the buffers that its task was granted.
+        """Returns, in the thread of the loop, the buffers that its task was granted.
 
         Raises:
             WouldWaitError: it was granted none yet.
@@ -83,7 +83,7 @@ class LoopBufferWaiter(BufferWaiter):
     async def wait_in_loop(
         self, results: LoopResults, need: int, max_block_ms: int, deadline_ns: int, partition_index: int
     ) -> None:
-        """Waits until the next `wait` in this thread answers `need` buffers. A task that is cancelled leaves the queue.
+        """Waits until the next `wait` in this thread returns `need` buffers. A cancelled task leaves the queue.
 
         Raises:
             Exception: as `BufferWaiter.wait`.
@@ -93,7 +93,7 @@ class LoopBufferWaiter(BufferWaiter):
         with Rings(results) as rings, self._ended_by_refusal(rings):
             place = await self._join_in_loop(rings, need, deadline_ns, partition_index)
             try:
-                self._doorbell.ring_if_asleep()  # somebody waits: nothing lingers any more
+                self._doorbell.ring_if_asleep()  # a task waits, so no batch may linger
                 while not is_granted:
                     if not await self._poll_in_loop(rings, place, deadline_ns):
                         raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
@@ -106,7 +106,7 @@ class LoopBufferWaiter(BufferWaiter):
 
     @contextlib.contextmanager
     def _ended_by_refusal(self, rings: Rings) -> Iterator[None]:
-        """`refuse` ends a wait for these rings in the block."""
+        """Lets `refuse` end a wait for these wake-ups in the block."""
         self._rings.add(rings)
         try:
             yield
@@ -121,7 +121,7 @@ class LoopBufferWaiter(BufferWaiter):
     async def _join_in_loop(
         self, rings: Rings, need: int, deadline_ns: int, partition_index: int
     ) -> _native.BufferWait:
-        """A place in the queue, as soon as the share of this process has room for it."""
+        """Joins the queue as soon as the share of this process allows it."""
         while True:
             check_takes_records(self._arena)
             with contextlib.suppress(ProcessShareUsedError):
@@ -146,7 +146,7 @@ class LoopBufferWaiter(BufferWaiter):
 
 @final
 class LoopProducer(kept_producer.Producer):
-    """A producer whose waits in the thread of `bind` are tasks."""
+    """A producer that raises instead of waiting in the thread of `bind`, whose tasks wait."""
 
     __slots__ = ()
 
@@ -163,29 +163,29 @@ class LoopProducer(kept_producer.Producer):
         return waiter
 
     def _native_hooks(self) -> tuple[Callable[..., tuple[Any, ...]] | None, Callable[..., None] | None]:
-        """Nothing: a record that is sent again must not be prepared twice."""
+        """Returns no hooks, because a record that is sent again must not be prepared twice."""
         return None, None
 
     # --- a send in parts
 
     @property
     def is_plain(self) -> bool:
-        """True when nothing is to be done before an append or behind it."""
+        """True if nothing must be done before or after an append."""
         return self._pipeline is None and not self._is_synchronous
 
     def prepare(self, *record: Any) -> tuple[Any, ...]:
-        """The arguments of a send as they are appended. The topic's partition count has to be known."""
+        """Returns the arguments of a send as they are appended. The topic's partition count must be known."""
         return record if self._pipeline is None else self._pipeline.prepare(self, *record)
 
     def prepare_rows(self, topic: str, columns: TopicRecords) -> TopicRecords:
-        """Many records as they are appended, as lists. The topic's partition count has to be known."""
+        """Returns many records as they are appended, as lists. The topic's partition count must be known."""
         return columns if self._pipeline is None else self._pipeline.prepare_many(self, topic, columns).listed()
 
     def append(self, topic: str, columns: TopicRecords) -> Deliveries:
         """Appends rows in one native call.
 
         Raises:
-            Exception: with the attribute `appended`, a Deliveries, where some of them were appended.
+            Exception: with the attribute `appended`, a Deliveries, if some of the rows were appended.
         """
         try:
             made = Deliveries(self.append_columns(topic, *columns), self._tracker)
@@ -196,27 +196,27 @@ class LoopProducer(kept_producer.Producer):
         return made
 
     async def conclude_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
-        """Ends a send of many behind its appends, as `conclude` does."""
+        """Ends a send of many records after its appends, as `conclude` does."""
         self._observe(futures, error)
         if error is None:
             await self.sync_in_loop()
 
     async def conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
-        """Ends a send behind its append: tells the pipeline, and waits for the disk in another thread."""
+        """Ends a send after its append: informs the pipeline, and waits for the disk in another thread."""
         if self._pipeline is not None:
             self._pipeline.conclude(future, error)
         if future is not None:
             await self.sync_in_loop()
 
     async def sync_in_loop(self) -> None:
-        """Waits for the disk in another thread, where the arena wants that."""
+        """Waits for the disk in another thread, if the arena requires it."""
         if self._is_synchronous:
             await asyncio.to_thread(self._sync)
 
     # --- waits
 
     def deadline_ns(self) -> int:
-        """When a send that begins now has waited for max_block_ms."""
+        """Returns the deadline of a send that begins now."""
         return clock.monotonic_ns() + self.options.max_block_ms * 10**6
 
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
@@ -228,7 +228,7 @@ class LoopProducer(kept_producer.Producer):
         return count
 
     async def wait_for_partitions(self, topic: str, deadline_ns: int, least: int = 1) -> int:
-        """The partition count of a topic, as soon as a sender tells one that is large enough.
+        """Waits until a sender reports a partition count that is large enough, and returns it.
 
         Raises:
             Exception: as `Producer.partitions_for`.
@@ -248,7 +248,7 @@ class LoopProducer(kept_producer.Producer):
         await self._waiter.wait_in_loop(results, need, self.options.max_block_ms, deadline_ns, partition_index)
 
     async def flush_in_loop(self, timeout: float | None) -> None:
-        """Waits as `flush`, as a task.
+        """Flushes as `flush`, waiting in the task.
 
         Raises:
             FlushTimeoutError, ArenaRemovedError: as `flush`.
@@ -269,7 +269,7 @@ class LoopProducer(kept_producer.Producer):
     # --- transactions
 
     async def init_in_loop(self) -> None:
-        """Takes the transactional_id back as `init_transactions`, as a task.
+        """Takes the transactional_id back as `init_transactions`, waiting in the task.
 
         Raises:
             Exception: as `init_transactions`.
@@ -277,7 +277,7 @@ class LoopProducer(kept_producer.Producer):
         await self._rest_between(self._init_waits())
 
     async def begin_in_loop(self) -> Transaction:
-        """Begins a transaction as `transaction`, as a task. A task that is cancelled has begun none.
+        """Begins a transaction as `transaction`, waiting in the task. A cancelled task has begun none.
 
         Raises:
             Exception: as `begin_transaction`.
@@ -288,11 +288,11 @@ class LoopProducer(kept_producer.Producer):
         return transaction
 
     async def commit_in_loop(self, transaction: Transaction | None, timeout: float | None) -> None:
-        """Commits as `commit_transaction`, as a task. The commit goes on when the task is cancelled.
+        """Commits as `commit_transaction`, waiting in the task. If the task is cancelled, the commit continues.
 
         Args:
-            transaction: None: the one that this producer began last.
-            timeout: seconds; None waits as long as it takes.
+            transaction: the transaction, or None for the one that this producer began last.
+            timeout: seconds, or None for no limit.
 
         Raises:
             Exception: as `commit_transaction`.
@@ -300,7 +300,7 @@ class LoopProducer(kept_producer.Producer):
         await self._rest_between((transaction or self._begun()).commit_waits(timeout))
 
     def packed_offsets(self, offsets: GroupOffsets, group_metadata: object) -> bytes | None:
-        """The value that `append_offsets` takes; None: there are no offsets.
+        """Returns the value for `append_offsets`, or None if there are no offsets.
 
         Raises:
             InvalidArgumentError: as `send_offsets_to_transaction`.
@@ -318,7 +318,7 @@ class LoopProducer(kept_producer.Producer):
             self._append_offsets(packed)
 
     async def _rest_between(self, waits: Waits) -> None:
-        """Goes through a step of a transaction in this task."""
+        """Runs a step of a transaction in this task."""
         with contextlib.closing(waits), Rings(LoopResults.of(self._tracker)) as rings:
             for _ in waits:
                 await rings.next(TRANSACTION_SLICE_S)
@@ -326,8 +326,8 @@ class LoopProducer(kept_producer.Producer):
     # --- close
 
     async def close_in_loop(self, timeout: float | None) -> None:
-        """Closes as `close` does; the flush is a task's, and the rest is another thread's."""
-        deadline_s = clock.monotonic() + parse_timeout_s(timeout)  # a wrong timeout must not close the producer
+        """Closes as `close` does. It flushes in the task, and does the rest in another thread."""
+        deadline_s = clock.monotonic() + parse_timeout_s(timeout)  # an invalid timeout must not close the producer
         if not self.is_open:
             await asyncio.to_thread(self.close, timeout)
             return
@@ -342,7 +342,7 @@ class LoopProducer(kept_producer.Producer):
         if self._transaction is not None:
             self._transaction.let_go()
         try:
-            with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):  # the rest tells of it
+            with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):  # `_finish` reports it
                 await self.flush_in_loop(timeout)
         except BaseException:
             self._finish(clock.monotonic())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer of asyncio programs, with aiokafka's call shapes (aiokafka.AIOKafkaProducer)."""
+"""The producer of asyncio programs, with aiokafka's API (aiokafka.AIOKafkaProducer)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from shmaccum.supervisor import Recipe
 
 CHUNK_SIZE = 1024
-"""Records that `send_many` appends before other tasks have their turn."""
+"""The number of records that `send_many` appends before other tasks run."""
 
 Answer = TypeVar("Answer")
 
 
 @final
 class Producer(StoppedOnExit):
-    """Sends records through an arena from the tasks of one event loop, which never stands still for it.
+    """Sends records through an arena from the tasks of one event loop, without blocking the loop.
 
     ::
 
@@ -50,16 +50,16 @@ class Producer(StoppedOnExit):
             future = await producer.send("flights", b"...", key=b"AA11")
             metadata = await future
 
-    Where `shmaccum.Producer.send` would block, for a buffer or for the partition count of a new topic, ``await send``
-    waits as a task. Sends to one topic keep the order in which they were called. Results wake the loop through a
-    descriptor: the process needs no thread for them. A task that is cancelled in ``send`` has sent nothing, or the
-    record is in the arena and will be delivered; it leaves nothing else behind.
+    If `shmaccum.Producer.send` would block, for a buffer or for the partition count of a new topic, ``await send``
+    waits in the task. Sends to one topic keep the order of their calls. Results wake the loop through a descriptor, so
+    the process needs no thread for them. If a task is cancelled in ``send``, either nothing was sent, or the record is
+    in the arena and will be delivered. No other state is left.
 
     Args:
         arena, mode, sink, options: as for `shmaccum.Producer`.
         on_unusable: as for `shmaccum.Producer`. The object's ``send`` gets the arguments of `send` in this order, from
-            `send`, `send_and_wait` and `send_many`. Where a call of the object answers a coroutine, it is awaited. The
-            function is called in the thread of the loop.
+            `send`, `send_and_wait` and `send_many`. If it returns a coroutine, the coroutine is awaited. The function
+            is called in the thread of the loop.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Producer(StoppedOnExit):
     # --- begin and end
 
     async def start(self) -> None:
-        """Attaches to the arena and, with a sink, starts the sender. Done again it does nothing.
+        """Attaches to the arena and, with a sink, starts the sender. A second call does nothing.
 
         Raises:
             Exception: as `shmaccum.Producer`.
@@ -98,13 +98,13 @@ class Producer(StoppedOnExit):
             self._producer = producer
 
     async def close(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
-        """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
+        """Rejects further sends, and waits until all records are delivered or have failed. Closing again does nothing.
 
-        A task that waits in a send gets ProducerClosedError; its record was not appended. A record that is not
-        delivered in time stays in the arena and will be sent; a warning tells of it.
+        A task that waits in a send gets ProducerClosedError, and its record was not appended. A record that is not
+        delivered in time stays in the arena and will be sent, and a warning is logged.
 
         Args:
-            timeout: seconds, two minutes by default; None waits as long as it takes.
+            timeout: seconds, two minutes by default, or None for no limit.
 
         Raises:
             ArenaRemovedError: the arena was removed, and no sender is left. The producer is closed.
@@ -124,7 +124,7 @@ class Producer(StoppedOnExit):
 
     @property
     def _target(self) -> Any:
-        """The object of `on_unusable`; None before it was called."""
+        """The object of `on_unusable`, or None before the function was called."""
         return None if self._fallback is None else self._fallback.target
 
     async def stop(self) -> None:
@@ -148,12 +148,12 @@ class Producer(StoppedOnExit):
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> DeliveryFuture:
-        """Puts a record into the arena, and comes back when it is there; a sender delivers it.
+        """Puts a record into the arena, and returns. A sender delivers it.
 
-        The order of the arguments is aiokafka's. They mean what they mean for `shmaccum.Producer.send`.
+        The arguments are in aiokafka's order, with the meaning of `shmaccum.Producer.send`.
 
         Returns:
-            A DeliveryFuture: await it for the RecordMetadata, or forget it.
+            A DeliveryFuture: await it for the RecordMetadata, or ignore it.
 
         Raises:
             BufferExhaustedError, PartitionCountUnknownError: the task waited for max_block_ms.
@@ -194,7 +194,7 @@ class Producer(StoppedOnExit):
         """Sends a record, and waits until it is delivered.
 
         Raises:
-            DeliveryError: one of its subclasses: it was not delivered.
+            DeliveryError: the record was not delivered.
             Exception: as `send`.
         """
         future: Any = await self.send(topic, value, key, partition, timestamp_ms, headers)
@@ -216,7 +216,7 @@ class Producer(StoppedOnExit):
 
     @contextlib.asynccontextmanager
     async def _line(self, topic: str) -> AsyncIterator[None]:
-        """The line of those who send to a topic, first come, first served. It is there while somebody stands in it."""
+        """Holds the lock of a topic, first come, first served. The lock exists while a task uses it."""
         line = self._lines.setdefault(topic, _Line())
         line.task_count += 1
         try:
@@ -239,19 +239,19 @@ class Producer(StoppedOnExit):
         timestamps_ms: Iterable[int | None] | None = None,
         partition: int | Iterable[int | None] | None = None,
     ) -> Deliveries:
-        """Sends many records to one topic; other tasks have their turn after each thousand.
+        """Sends many records to one topic. Other tasks run after each thousand.
 
         Args:
             values, keys, headers, timestamps_ms, partition: as for `shmaccum.Producer.send_many`.
 
         Returns:
-            The records and their results: await it for the offsets of all.
+            The records and their results. Await it for the offsets of all records.
 
         Raises:
-            ValueError: the columns are not of equal length.
-            Exception: as `send`. One that is raised midway, CancelledError included, has the attribute `appended`, a
-                Deliveries with the records that were appended, nothing of which is lost; and, if a record was wrong,
-                `record_index`.
+            ValueError: the columns have different lengths.
+            Exception: as `send`. If records were appended, the exception, which may be CancelledError, has the
+                attribute `appended`, a Deliveries of these records, none of which is lost. If a record was invalid, it
+                also has `record_index`.
         """
         producer = self._started()
         columns = TopicRecords(values, keys, headers, timestamps_ms, partition).listed()
@@ -276,7 +276,7 @@ class Producer(StoppedOnExit):
     # --- transactions
 
     async def init_transactions(self) -> None:
-        """Takes the transactional_id for this arena, where another producer has taken it (Kafka: initTransactions).
+        """Takes the transactional_id back if another producer has taken it (Kafka: initTransactions).
 
         Raises:
             Exception: as `shmaccum.Producer.init_transactions`.
@@ -284,7 +284,7 @@ class Producer(StoppedOnExit):
         await self._started().init_in_loop()
 
     def transaction(self) -> Transaction:
-        """A transaction for an ``async with`` block, which begins it, and commits it or aborts it when it raises.
+        """Returns a transaction for an ``async with`` block, which begins and commits it, or aborts it if it raises.
 
         ::
 
@@ -300,8 +300,8 @@ class Producer(StoppedOnExit):
     async def begin_transaction(self) -> None:
         """Begins a transaction, in which every process of the arena may send (Kafka: beginTransaction).
 
-        The task waits until the last one is over, for ``max_block_ms`` at most. A task that is cancelled has begun
-        none.
+        The task waits until the previous one is over, for at most ``max_block_ms``. A cancelled task has begun no
+        transaction.
 
         Raises:
             ArenaBusyError, ArenaRemovedError, InvalidArgumentError, ProducerClosedError, ProducerFencedError: as
@@ -310,12 +310,12 @@ class Producer(StoppedOnExit):
         await self._started().begin_in_loop()
 
     async def commit_transaction(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
-        """Commits what all processes have sent since `begin_transaction` (Kafka: commitTransaction).
+        """Commits the records that all processes have sent since `begin_transaction` (Kafka: commitTransaction).
 
-        The commit goes on when the task is cancelled. The same call made again tells the outcome.
+        If the task is cancelled, the commit continues. Call this method again for the outcome.
 
         Args:
-            timeout: seconds, two minutes by default; None waits as long as it takes.
+            timeout: seconds, two minutes by default, or None for no limit.
 
         Raises:
             TransactionEndedError, ProducerFencedError, TransactionOutcomeUnknownError, NoTransactionError: as
@@ -324,7 +324,7 @@ class Producer(StoppedOnExit):
         await self._started().commit_in_loop(None, timeout)
 
     async def abort_transaction(self) -> None:
-        """Throws away what all processes have sent since `begin_transaction` (Kafka: abortTransaction).
+        """Discards the records that all processes have sent since `begin_transaction` (Kafka: abortTransaction).
 
         Raises:
             TransactionEndedError, NoTransactionError: as `shmaccum.Producer.abort_transaction`.
@@ -334,8 +334,8 @@ class Producer(StoppedOnExit):
     async def send_offsets_to_transaction(self, offsets: GroupOffsets, group_metadata: object) -> None:
         """Commits offsets of a consumer group with the transaction (Kafka: sendOffsetsToTransaction, KIP-447).
 
-        The offsets lie in the arena when this comes back, and are committed with the records or not at all. Where the
-        group does not take them, `commit_transaction` raises. Offsets of two tasks keep the order of their calls.
+        When this method returns, the offsets are in the arena. They are committed with the records or not at all. If
+        the group does not accept them, `commit_transaction` raises. Offsets of two tasks keep the order of their calls.
 
         Args:
             offsets: the next offset of each partition, by a TopicPartition of kafka-python, aiokafka or
@@ -356,7 +356,7 @@ class Producer(StoppedOnExit):
         await producer.sync_in_loop()
 
     def join(self, number: int | None) -> None:
-        """From now on this producer sends in one transaction alone, as `shmaccum.Producer.join` has it.
+        """Restricts this producer to one transaction, as `shmaccum.Producer.join` does.
 
         Raises:
             InvalidArgumentError, ProducerClosedError: as `shmaccum.Producer.join`.
@@ -366,10 +366,10 @@ class Producer(StoppedOnExit):
     # --- flush and facts
 
     async def flush(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
-        """Hurries everything sent through this producer so far, and waits until all of it is delivered or has failed.
+        """Sends all records of this producer immediately, and waits until each is delivered or has failed.
 
         Args:
-            timeout: seconds, two minutes by default; None waits as long as it takes.
+            timeout: seconds, two minutes by default, or None for no limit.
 
         Raises:
             FlushTimeoutError, ArenaRemovedError, ProducerClosedError: as `shmaccum.Producer.flush`.
@@ -381,10 +381,10 @@ class Producer(StoppedOnExit):
             await producer.flush_in_loop(timeout)
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic; waits for a sender to tell them.
+        """Returns the partitions of a topic. It waits for a sender to report them.
 
         Raises:
-            PartitionCountUnknownError: no sender told within ``max_block_ms``.
+            PartitionCountUnknownError: no sender reported them within ``max_block_ms``.
         """
         producer = self._started()
         return set(range(await producer.wait_for_partitions(topic, producer.deadline_ns())))
@@ -403,7 +403,7 @@ class Producer(StoppedOnExit):
 
 
 async def _called(target: Any, name: str) -> None:
-    """Calls a method of the object of `on_unusable`, if it has it."""
+    """Calls a method of the object of `on_unusable`, if the object has it."""
     method = getattr(target, name, None)
     answer = method() if callable(method) else None
     if inspect.isawaitable(answer):
@@ -411,7 +411,7 @@ async def _called(target: Any, name: str) -> None:
 
 
 class _Line:
-    """Tasks that send to one topic, one after another."""
+    """The lock of the tasks that send to one topic."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -419,7 +419,7 @@ class _Line:
 
 
 async def _appended(producer: LoopProducer, topic: str, deadline_ns: int, append: Callable[[], Answer]) -> Answer:
-    """The answer of `append`, which is called again behind each wait that it asks for."""
+    """Calls `append`, again after each wait that it requests, and returns its result."""
     while True:
         try:
             return append()
@@ -451,7 +451,7 @@ async def _send_rows(
 
 
 def _take_appended(error: Exception, rows: Sequence[int], sent: Deliveries) -> set[int]:
-    """Notes which of `rows` were appended before the error; answers their places. The error gets the row to blame."""
+    """Adds the `rows` that were appended before the error, and returns their places. Gives the error the wrong row."""
     if (index := getattr(error, "record_index", None)) is not None:
         error.record_index = rows[index]  # type: ignore[attr-defined]
     part: native.Deliveries | None = getattr(error, "appended", None)

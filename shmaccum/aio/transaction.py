@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction of an asyncio program: that of `shmaccum.producer.transaction`, whose waits are tasks' here."""
+"""A transaction of an asyncio program: that of `shmaccum.producer.transaction`, which waits in tasks here."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Transaction:
         async with producer.transaction() as transaction:
             await producer.send("orders", b"...")
 
-    The block begins the transaction. Its end commits; an exception in the block aborts, and so does a task that is
-    cancelled there. A task that is cancelled in the commit leaves a commit that goes on: `commit` tells its outcome.
+    The block begins the transaction. Its end commits. An exception in the block, or a cancellation of its task, aborts.
+    If the task is cancelled in the commit, the commit continues, and `commit` waits for its outcome.
     """
 
     def __init__(self, producer: LoopProducer, send_offsets: Callable[[GroupOffsets, object], Awaitable[None]]) -> None:
@@ -43,7 +43,7 @@ class Transaction:
 
     @property
     def number(self) -> int:
-        """The number of the transaction, among those of the arena. Workers may join it (`Producer.join`).
+        """The number of the transaction in the arena. Workers join by this number (`Producer.join`).
 
         Raises:
             NoTransactionError: the transaction has not begun.
@@ -52,7 +52,7 @@ class Transaction:
 
     @property
     def is_over(self) -> bool:
-        """True when this process has read the outcome, or has aborted it."""
+        """True if this process has read the outcome, or has aborted the transaction."""
         return self._begun().is_over
 
     async def send_offsets(self, offsets: GroupOffsets, group_metadata: object) -> None:
@@ -69,7 +69,7 @@ class Transaction:
         """Commits before the end of the block.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: seconds, or None for no limit.
 
         Raises:
             Exception: as `Producer.commit_transaction`.

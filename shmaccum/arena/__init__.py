@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena: its file, its tables, the doorbell of its sender, and the thread that forces it to disk.
+"""The arena: its file, its tables, the wake FIFO of its sender, and the thread that forces it to disk.
 
-Producers and the sender meet here; nothing in this package knows either of them.
+Producers and the sender share the arena. This package imports neither of them.
 
 ::
 
-    arena            create, attach, remove, and the facts of an arena
-    file             where an arena lives, and the two opens of its file
+    arena            creates, attaches, removes and describes an arena
+    file             the place of an arena's file, and its two opens
     creation         the file is made under a private name, and renamed when it is complete
-    removal          the removal of an arena, as its processes see it
-    trust            the users whose files a process believes
-    tables           the tables as numpy arrays                       ─ slot_word   one word of a slot taken apart
+    removal          the removal of an arena, from the view of its processes
+    trust            the users whose files a process trusts
+    tables           the tables as numpy arrays                       ─ slot_word   the fields of a slot word
     places           the topic and partition of an index
-    doorbell         wakes a sleeping sender                          ─ fifo   the file of a bell
+    doorbell         wakes a sleeping sender                          ─ fifo   a FIFO beside the arena
     results_bell     wakes event loops, which cannot sleep on a futex
-    presence         tells standbys at once that the sender is gone   ─ stalled   kills a sender without a sign of life
+    presence         shows standbys at once that the sender is gone   ─ stalled   kills a sender without a sign of life
     sender_state     sentences about the sender, for errors and views
-    stuck            why nothing can be delivered to a partition, in words
-    semaphores       of processes that wait for a buffer
+    stuck            the reasons why a partition is stuck
+    semaphores       the semaphores of processes that wait for a buffer
     flusher          the thread that forces an arena with durability=interval to disk
     results          how a batch or a transaction ended
-    reports          sentences that processes leave in the arena's error log
+    reports          the reports in the arena's error log
     delivery_span    the part of delivery_timeout_ms that a batch has left
 """
 

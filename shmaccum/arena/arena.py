@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena: the one mapped file of a host in which all processes meet (native/arena/layout.h has the map)."""
+"""The arena: the mapped file that all processes of a host share (native/arena/layout.h has the layout)."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ WAITER_WAIT, WAITER_PARKED = 1, 3
 
 
 class VerifyDepth(enum.IntEnum):
-    """How much `Arena.verify` looks at."""
+    """How much `Arena.verify` checks."""
 
     QUICK = 0
     """The superblock and counts: O(1)."""
     NORMAL = 1
-    """Every word, by itself and against its neighbours."""
+    """Every word, by itself and against adjacent words."""
     DEEP = 2
     """Also every byte: records, checksums, free slots all zeros."""
 
 
 class Finding(NamedTuple):
-    """One thing `Arena.verify` did not like."""
+    """A violation that `Arena.verify` found."""
 
     slot_index: int | None
     text: str
@@ -79,9 +79,9 @@ SIZES = ("buffer_memory", "batch_size")
 
 
 EXTERNAL_SENDER = "external_sender"
-"""Among the options that the arena keeps, so that each process that attaches can read it."""
+"""A stored option, which each attached process can read."""
 TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS = "transactional_id", "transaction_timeout_ms"
-"""The same, of an arena with transactions."""
+"""Stored options of an arena with transactions."""
 
 
 class ArenaStatistics(NamedTuple):
@@ -92,7 +92,7 @@ class ArenaStatistics(NamedTuple):
     batch_size: int
     slot_count: int
     slots: Mapping[str, int]
-    """State -> slots in it; they add up to slot_count."""
+    """The number of slots in each state. The sum is slot_count."""
     oversized_bytes: int
     """Bytes of the buffers that records larger than a buffer hold now."""
     attached_process_count: int
@@ -102,19 +102,19 @@ class ArenaStatistics(NamedTuple):
     partition_count: int
     record_count: int
     completion_count: int
-    """Results ever recorded."""
+    """The number of results ever recorded."""
     counters: Mapping[str, int]
     error_count: int
     poisoned: str | None
 
 
 def remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
-    """Removes the semaphores of all waiters that an arena has room for, its two bells, and its senders' sockets."""
+    """Removes the semaphores of all waiter entries, the two FIFOs, and the sockets of the senders."""
     for index in range(waiter_count):
         with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
             posix_ipc.unlink_semaphore(semaphore_name(uuid, index))
     for path in (file.doorbell(uuid), file.results_bell(uuid), *file.presences(uuid)):
-        with contextlib.suppress(OSError):  # it is not there, or another user's, or its name would be too long
+        with contextlib.suppress(OSError):  # it is missing, or another user's, or its name would be too long
             os.unlink(path)
 
 
@@ -124,7 +124,7 @@ def semaphore_name(uuid: bytes, waiter_index: int) -> str:
 
 
 def _durability(options: ArenaOptions) -> dict[str, int]:
-    """The numbers of the geometry."""
+    """Returns the durability as numbers of the geometry."""
     return {
         "durability": DURABILITIES.index(options.durability),
         "sync_interval_ms": 0 if options.sync_interval_ms is None else options.sync_interval_ms,
@@ -132,22 +132,22 @@ def _durability(options: ArenaOptions) -> dict[str, int]:
 
 
 def _slot_count(options: ArenaOptions) -> int:
-    """How many batches fit into the memory.
+    """Returns the number of batches that fit into the memory.
 
     Raises:
-        InvalidArgumentError: an arena has no room for so many.
+        InvalidArgumentError: the number exceeds the maximum of an arena.
     """
     count = options.buffer_memory // options.batch_size
     if count > _native.SLOT_COUNT_MAX:
         raise InvalidArgumentError(
-            f"buffer_memory ({format_size(options.buffer_memory)}) is {count} batches, an arena has room for at most "
+            f"buffer_memory ({format_size(options.buffer_memory)}) is {count} batches, but an arena has at most "
             f"{_native.SLOT_COUNT_MAX}: make batch_size larger"
         )
     return count
 
 
 def _geometry(options: ArenaOptions) -> dict[str, int]:
-    """The options as the native arena takes them."""
+    """Returns the options as the native arena takes them."""
     slot_count, share = _slot_count(options), options.max_process_share
     completion_count, oversized_bytes_max = options.completion_count, options.oversized_max_bytes
     if completion_count is None:
@@ -165,7 +165,7 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
         "completion_count": 1 << max(completion_count - 1, 1).bit_length(),  # a power of two
         "oversized_bytes_max": min(oversized_bytes_max, options.buffer_memory),
         "record_size_max": options.max_request_size,
-        "process_slot_count_max": 0 if share == WHOLE else max(slot_count * share // 100, 1),  # 0: all of them
+        "process_slot_count_max": 0 if share == WHOLE else max(slot_count * share // 100, 1),  # 0 means all of them
         "topic_share_factor": int(options.topic_share_factor * _native.TOPIC_SHARE_ONE),
         "is_transactional": int(options.transactional_id is not None),
         **_durability(options),
@@ -173,7 +173,7 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
 
 
 def _kept(options: ArenaOptions) -> dict[str, Any]:
-    """The options that the arena keeps."""
+    """Returns the options that the arena stores."""
     kept: dict[str, Any] = {EXTERNAL_SENDER: True} if options.external_sender else {}
     if options.transactional_id is not None:
         kept[TRANSACTIONAL_ID] = options.transactional_id
@@ -183,7 +183,7 @@ def _kept(options: ArenaOptions) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _named(file: ArenaFile) -> Iterator[None]:
-    """Errors within the block name the arena."""
+    """Adds the name of the arena to errors in the block."""
     try:
         yield
     except ArenaError as error:
@@ -192,7 +192,7 @@ def _named(file: ArenaFile) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
-    """A full file system becomes an error that names the place and a remedy."""
+    """Converts the error of a full file system to one that names the place and a remedy."""
     try:
         yield
     except OSError as error:
@@ -201,7 +201,7 @@ def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
         place = SHARED_MEMORY if file.is_shared_memory else os.path.dirname(file.text)
         raise OSError(
             errno.ENOSPC,
-            f"{place} has no room for an arena with a buffer_memory of {format_size(buffer_memory)}: make room there, "
+            f"{place} has no space for an arena with a buffer_memory of {format_size(buffer_memory)}: free some there, "
             "or create a smaller one",
         ) from None
 
@@ -212,23 +212,23 @@ def _attached(file: ArenaFile, mode: int, group: int | None) -> _native.Arena:
 
 
 def _attached_to_close(file: ArenaFile) -> Arena:
-    """For a process that removes the arena, whosever it is."""
+    """Attaches in order to remove the arena, regardless of its owner."""
     with file.open(read_only=False, mode_max=ANY_MODE, is_trusted=True) as descriptors, _named(file):
         return Arena(file, _native.arena_attach(descriptors.map, descriptors.lock), ANY_MODE)
 
 
 @final
 class Arena:
-    """One process's handle of an arena; make one with `create`, `attach` or `open_read_only`.
+    """A process's handle of an arena. Use `create`, `attach` or `open_read_only` to make one.
 
-    Usable by all threads of the process, and in children it forks: they attach by themselves at first use. Pickled, it
-    attaches again by name, so it can be handed to processes started in any way. As a context manager it closes itself.
+    All threads of the process can use it. A forked child attaches by itself at the first use. A pickled handle attaches
+    again by name, so it can be passed to processes started in any way. As a context manager, it closes itself.
 
     Attributes:
         name: the name or path that it was opened by.
-        group: number of the group that the arena has to belong to, as this process was told; None: it was not.
+        group: the number of the group that the arena must belong to, or None if none was given.
         native: the C handle.
-        is_removal_told: this process has logged that the arena was removed (`removal.tell_removal`).
+        is_removal_told: True if this process has logged the removal of the arena (`removal.tell_removal`).
     """
 
     def __init__(self, file: ArenaFile, native: _native.Arena, mode: int, group: int | None = None) -> None:
@@ -253,26 +253,26 @@ class Arena:
         options: Mapping[str, Any] | None = None,
         **arena_options: Unpack[ArenaOptionsDict],
     ) -> Arena:
-        """Makes a new arena, reserves all of its space, and attaches to it.
+        """Creates an arena, reserves all of its space, and attaches to it.
 
-        The arena gets its name when it is complete. Another process that is creating it is waited for.
+        The arena gets its name when it is complete. If another process is creating it, this call waits.
 
         Args:
-            name: without a slash (one in front is optional): POSIX shared memory. Else the path of a file, which is
-                what survives a reboot.
-            topics: partition counts of topics that are known from the beginning, as `declare_topic` takes them.
-            options: kept in the arena for every process that attaches; at most 2048 bytes as msgpack.
-            arena_options: sizes, durability and the like: those of `shmaccum.ArenaOptions`, in either spelling
-                (``shmaccum options arena`` shows all).
+            name: a name without a slash (a leading one is optional) for POSIX shared memory, or the path of a file,
+                which survives a reboot.
+            topics: partition counts of initial topics, as for `declare_topic`.
+            options: stored in the arena for every process that attaches; at most 2048 bytes as msgpack.
+            arena_options: the options of `shmaccum.ArenaOptions`, such as sizes and durability, in either spelling
+                (``shmaccum options arena`` lists all).
 
         Raises:
             ArenaExistsError: the name is taken.
-            ArenaForbiddenError: this user may not give a file to the group that was asked for.
+            ArenaForbiddenError: this user may not give a file to the given group.
             InvalidArgumentError: an option is unknown or out of range, or contradicts another one; the host has no such
-                group; `topics` has what `declare_topic` refuses.
-            OSError: the space could not be had (ENOSPC).
+                group; `declare_topic` rejects one of `topics`.
+            OSError: there is not enough space (ENOSPC).
 
-        An exception leaves no arena behind.
+        After an exception, there is no arena.
         """
         chosen = ArenaOptions.parse(arena_options)
         geometry = _geometry(chosen)
@@ -301,23 +301,23 @@ class Arena:
 
     @classmethod
     def attach(cls, name: Name, *, mode: int = DEFAULT_MODE, group: str | int | None = None) -> Arena:
-        """Attaches to an existing arena; the first to come recovers what the dead left.
+        """Attaches to an existing arena. The first process that attaches recovers what dead processes left.
 
         Args:
             name: as given to `create`.
-            mode: the widest permissions to put up with. An arena shared on purpose needs the mode it was created with.
-            group: name or number of the group that a shared arena has to belong to; None: any group of this process.
+            mode: the widest permissions to accept. An arena shared on purpose needs the mode it was created with.
+            group: name or number of the group that a shared arena must belong to, or None for any of this process.
 
         Raises:
-            ArenaNotFoundError: no arena of this name.
-            ArenaForbiddenError: of another user, or open to more users than `mode` says, or of a user outside of the
-                groups of this process, who may have taken the name.
-            InvalidArgumentError: this host has no such group, or the mode does not let it in.
-            NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, CorruptArenaError: the file is no arena that
+            ArenaNotFoundError: no arena has this name.
+            ArenaForbiddenError: the arena belongs to another user, is open to more users than `mode` allows, or belongs
+                to a user outside of the groups of this process, who may have taken the name.
+            InvalidArgumentError: this host has no such group, or the mode excludes it.
+            NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, CorruptArenaError: the file is not an arena that
                 this build can use.
             TableFullError: `process_count` processes are attached.
 
-        A living process that recovers the arena is waited for, however long that takes.
+        If a living process recovers the arena, this call waits for it, without a limit.
         """
         file = ArenaFile.parse(name)
         number = group_number(group, mode)
@@ -340,17 +340,16 @@ class Arena:
 
     @classmethod
     def attach_or_create(cls, name: Name, **arena_options: Unpack[ArenaOptionsDict]) -> Arena:
-        """Attaches to an arena, which is made where there is none. Of several processes at once, one creates it.
+        """Attaches to an arena, or creates it if it does not exist. Of several processes, one creates it.
 
-        The others wait for it, however long that takes, and attach. If it dies, one of them creates the arena.
+        The others wait for it, without a limit, and attach. If it dies, one of them creates the arena.
 
-        An arena that exists stays as it is, whatever the options say (`size_differences`).
+        An existing arena is not changed, whatever the options are (`size_differences`).
 
         Args:
             name: as given to `create`.
-            arena_options: as given to `create`; the mode is also the widest that an existing arena may have, and a
-                group is the one that it has to belong to.
-
+            arena_options: as given to `create`. The mode is also the widest that an existing arena may have, which
+                must belong to the group.
         Raises:
             Exception: as `attach` and `create`.
         """
@@ -368,7 +367,7 @@ class Arena:
 
     @classmethod
     def open_read_only(cls, name: Name, *, mode: int = DEFAULT_MODE) -> Arena:
-        """Maps a live or damaged arena without write permission, taking no lock and no entry: to look at it.
+        """Maps a live or damaged arena without write permission, lock or process entry, for inspection.
 
         Raises:
             ArenaError: as `attach`.
@@ -380,21 +379,21 @@ class Arena:
 
     @classmethod
     def exists(cls, name: Name) -> bool:
-        """True when the name is taken, by an arena or by something else."""
+        """True if any file has this name."""
         return ArenaFile.parse(name).exists()
 
     @classmethod
     def remove(cls, name: Name, *, missing_ok: bool = False) -> None:
-        """Takes the arena's name, its waiters' semaphores, its two bells and its senders' sockets away.
+        """Removes the arena's name, its waiters' semaphores, its two FIFOs and its senders' sockets.
 
-        The arena takes no more records when this comes back. Its sender leaves when it has delivered those that the
-        arena holds.
+        When this method returns, the arena accepts no more records. Its sender exits when it has delivered the records
+        in the arena.
 
-        A damaged or unfinished arena is removed, too. A file that never was an arena is left alone.
+        A damaged or unfinished arena is removed, too. A file that was never an arena is left unchanged.
 
         Raises:
             ArenaNotFoundError: no arena of this name, unless `missing_ok`.
-            NotAnArenaError: something else has this name.
+            NotAnArenaError: another file has this name.
         """
         file = ArenaFile.parse(name)
         remove_private(file)
@@ -412,9 +411,9 @@ class Arena:
     @classmethod
     @contextlib.contextmanager
     def _closed_at_the_end(cls, file: ArenaFile) -> Iterator[None]:
-        """The arena takes no more records behind the block, so that no process appends to a file without a name.
+        """Closes the arena for records after the block, so that no process appends to a file without a name.
 
-        An arena without attached processes needs no closing. Processes of an arena that cannot be attached to look at
+        An arena without attached processes needs no closing. If the arena cannot be attached to, its processes check
         its name themselves, once a second (native/arena/closing.h).
         """
         with contextlib.ExitStack() as stack:
@@ -430,7 +429,7 @@ class Arena:
 
     @classmethod
     def _identity(cls, file: ArenaFile) -> tuple[bytes | None, int]:
-        """The uuid of an arena and its number of waiters; None, if it is damaged or has another layout."""
+        """Returns uuid and number of waiters. The uuid is None if the arena is damaged or has another layout."""
         try:
             with cls.open_read_only(file.text, mode=ANY_MODE) as arena:
                 return arena.uuid, arena.geometry["waiter_count"]
@@ -442,31 +441,31 @@ class Arena:
     # --- topics
 
     def declare_topic(self, name: str, partitions: int) -> None:
-        """Makes a topic known with so many partitions, so that records can be sent before any sender has run.
+        """Declares the partition count of a topic, so that records can be sent before any sender has run.
 
-        A sink that has another number of partitions for the topic tells it as soon as a sender runs; the sink's number
-        holds from then on. A topic that is known with this number stays as it is.
+        If the sink has another partition count, the sender reports it as soon as it runs, and it applies from then on.
+        Declaring the known count again does nothing.
 
         Args:
             name: 1 to 249 of the characters a-z A-Z 0-9 . _ - (Kafka's rule).
-            partitions: at least 1, at most as many as the arena has room for (``partition_count``).
+            partitions: at least 1, at most the capacity of the arena (``partition_count``).
 
         Raises:
-            InvalidArgumentError: the name or the number is impossible, or the topic is known with another number.
-            TableFullError: the arena has no room for another topic (``topic_count``).
+            InvalidArgumentError: the name or the number is invalid, or the topic is known with another number.
+            TableFullError: the arena can hold no more topics (``topic_count``).
             ArenaClosedError: the arena was opened read-only.
         """
         count, room = operator.index(partitions), self.geometry["partition_count"]
         if not 1 <= count <= room:
             raise InvalidArgumentError(
-                f"topic {name!r} cannot have {format_count(count, 'partition')}: give it 1 to {room}, which is what "
-                "the arena has room for (partition_count)"
+                f"topic {name!r} cannot have {format_count(count, 'partition')}: give it 1 to {room}, the capacity of "
+                "the arena (partition_count)"
             )
         known = self.native.topic_partition_count(name)
         if known not in (0, count):
             raise InvalidArgumentError(
-                f"topic {name!r} has {format_count(known, 'partition')} in {self.name} already, not {count}: declare "
-                f"it with {known}, or change the topic where the sink has it"
+                f"topic {name!r} already has {format_count(known, 'partition')} in {self.name}, not {count}: declare "
+                f"it with {known}, or change the topic in the sink"
             )
         if not known:
             self.native.set_topic_partition_count(name, count)
@@ -474,15 +473,15 @@ class Arena:
     # --- close
 
     def close(self) -> None:
-        """Leaves the arena. Doing it twice does nothing.
+        """Detaches from the arena. A second call does nothing.
 
         Raises:
-            ArenaInUseError: accumulators are open, numpy views or memoryviews exist, or another thread is in a call.
+            ArenaInUseError: producers or senders are open, numpy views or memoryviews exist, or a thread is in a call.
         """
         self.close_within(math.inf)
 
     def close_within(self, timeout_s: float) -> None:
-        """As `close`, with a time for the thread that forces the arena to disk.
+        """Closes, with a timeout for the thread that forces the arena to disk.
 
         Raises:
             ArenaInUseError: as `close`, or that thread waits for the disk.
@@ -493,27 +492,27 @@ class Arena:
             self._flusher.close(timeout_s)
 
     def ensure_threads(self) -> None:
-        """Starts the thread that forces the arena to disk, where it could not start."""
+        """Starts the thread that forces the arena to disk, if it could not start before."""
         if self._flusher is not None:
             self._flusher.ensure_thread()
 
     def sync(self, timeout: float = SYNC_TIMEOUT_S) -> None:
-        """Waits until everything this process has appended so far is on disk.
+        """Waits until all records that this process has appended so far are on disk.
 
-        All who wait at a time share one fdatasync. With durability=sync every append does this by itself.
+        Concurrent waits share one fdatasync. With durability=sync, every append does this by itself.
 
         Args:
             timeout: seconds.
 
         Raises:
-            FlushTimeoutError: not in time; probably the process that was about it is stopped.
+            FlushTimeoutError: the timeout expired, probably because the process that forces the disk is stopped.
             ArenaPoisonedError: the disk failed.
             InvalidArgumentError: the arena has durability=process.
         """
         if not cooperative.call(self.native.sync, int(timeout * 1e9)):
             raise FlushTimeoutError(
-                f"after {timeout} s it is not known that the appended records are on disk; they will be delivered. "
-                "Look with shmaccum stat whether the process that forces the disk is stopped, or the disk is too slow"
+                f"after {timeout} s it is not confirmed that the appended records are on disk; they will be delivered. "
+                "Check with shmaccum stat whether the process that forces the disk is stopped, or the disk is too slow"
             )
 
     @property
@@ -557,11 +556,11 @@ class Arena:
 
     @property
     def geometry(self) -> dict[str, int]:
-        """The numbers the creator chose, and those that follow from them."""
+        """The numbers that the creator chose, and numbers derived from them."""
         return self.native.geometry
 
     def size_differences(self, sizes: Mapping[str, int]) -> list[str]:
-        """A sentence for each of `SIZES` that is another one here."""
+        """Returns a sentence for each of `SIZES` that differs in this arena."""
         has = self.geometry
         return [
             f"its {name} is {format_size(has[name])}, not {format_size(wanted)}"
@@ -574,7 +573,7 @@ class Arena:
         """The creator's options.
 
         Raises:
-            CorruptArenaError: they are none; the rest of the arena may be sound.
+            CorruptArenaError: the options are damaged. The rest of the arena may be intact.
         """
         try:
             unpacked = msgpack.unpackb(self.native.options)
@@ -586,7 +585,7 @@ class Arena:
 
     @property
     def has_external_sender(self) -> bool:
-        """True when the creator said that somebody else keeps the sender; read each time.
+        """True if another program runs the sender, as the creator has stated. Read from the arena each time.
 
         Raises:
             CorruptArenaError: as `options`.
@@ -595,16 +594,16 @@ class Arena:
 
     @property
     def transactional_id(self) -> str | None:
-        """The name by which a sink knows the arena's transactions; None: the arena has none.
+        """The name that identifies the arena's transactions to a sink, or None without transactions.
 
         Raises:
-            CorruptArenaError: as `options`; or the arena has transactions, and the options tell no name.
+            CorruptArenaError: as `options`; or the arena has transactions, but its options have no name.
         """
         if not self.geometry["is_transactional"]:
             return None
         found = self.options.get(TRANSACTIONAL_ID)
         if not isinstance(found, str) or not found:
-            raise CorruptArenaError(f"the arena {self.name} has transactions, and its options tell no transactional_id")
+            raise CorruptArenaError(f"the arena {self.name} has transactions, but its options have no transactional_id")
         return found
 
     @property
@@ -612,16 +611,16 @@ class Arena:
         """The longest time that a transaction may be open, in milliseconds.
 
         Raises:
-            CorruptArenaError: as `options`; or the options tell no time.
+            CorruptArenaError: as `options`; or the options have no time.
         """
         found = self.options.get(TRANSACTION_TIMEOUT_MS)
         if not isinstance(found, int) or found < 1:
-            raise CorruptArenaError(f"the options in {self.name} tell no transaction_timeout_ms")
+            raise CorruptArenaError(f"the options in {self.name} have no transaction_timeout_ms")
         return found
 
     @property
     def uuid(self) -> bytes:
-        """16 random bytes of its creation."""
+        """16 random bytes, drawn at the creation of the arena."""
         return self.native.uuid
 
     @property
@@ -640,7 +639,7 @@ class Arena:
         return self.native.permissions
 
     def is_linked(self) -> bool:
-        """True while its name still leads to this arena."""
+        """True while the name still refers to this arena."""
         try:
             with Arena.open_read_only(self.name, mode=ANY_MODE) as named:
                 return named.uuid == self.uuid
@@ -648,7 +647,7 @@ class Arena:
             return False
 
     def statistics(self) -> ArenaStatistics:
-        """A snapshot; the parts are read one after another while the arena is in use."""
+        """Returns a snapshot. Its parts are read one after another while the arena is in use."""
         geometry = self.geometry
         processes = self.native.processes()
         waiter_words = self.waiter_table()["word"].tolist()
@@ -672,15 +671,15 @@ class Arena:
         )
 
     def topics(self) -> dict[str, int]:
-        """Each topic with the number of partitions that the sink told last; 0: it has not told yet."""
+        """Maps each topic to the partition count that the sink last reported, or to 0 before a report."""
         counts: dict[str, int] = {}
         for topic in self.native.topics():
-            with contextlib.suppress(ValueError):  # a name that was damaged
+            with contextlib.suppress(ValueError):  # a damaged name
                 counts[topic] = self.native.topic_partition_count(topic)
         return counts
 
     def holds_from_before(self, moment_ns: int) -> bool:
-        """True while a batch that was opened until then has no result.
+        """True while a batch that was opened at or before a moment has no result.
 
         Args:
             moment_ns: a time of CLOCK_BOOTTIME.
@@ -692,46 +691,46 @@ class Arena:
         return bool((is_pending & (slots["created_ns"] <= moment_ns)).any())
 
     def verify(self, depth: VerifyDepth = VerifyDepth.NORMAL, *, is_idle: bool = False) -> list[Finding]:
-        """Checks the arena's invariants and changes nothing. An empty list is a sound arena.
+        """Checks the arena's invariants and changes nothing. An empty list means that the arena is intact.
 
         Args:
-            depth: how much to look at.
-            is_idle: nobody else works on the arena, so caches must agree with the words.
+            depth: how much to check.
+            is_idle: no other process works on the arena, so caches must agree with the words.
         """
         return [Finding(*finding) for finding in self.native.verify(int(depth), is_idle)]
 
     # --- tables
 
     def _table(self, region: str) -> Table:
-        import numpy as np  # slow to import, and only whoever looks at tables needs it
+        import numpy as np  # slow to import, and only tables need it
 
         from shmaccum.arena import tables
 
         return np.frombuffer(self.native.region(region), dtype=tables.DTYPES[region])
 
     def slot_table(self) -> Table:
-        """Live view of the slot headers, dtype `tables.SLOT`. Let go of it before close()."""
+        """Returns a live view of the slot headers, dtype `tables.SLOT`. Release it before close()."""
         return self._table("slot_headers")
 
     def waiter_table(self) -> Table:
-        """Live view of the waiter entries, dtype `tables.WAITER`."""
+        """Returns a live view of the waiter entries, dtype `tables.WAITER`."""
         return self._table("waiters")
 
     def completion_table(self) -> Table:
-        """Live view of the ring of results, dtype `tables.COMPLETION`."""
+        """Returns a live view of the results, dtype `tables.COMPLETION`."""
         return self._table("completions")
 
 
 def _reopen(name: str, is_read_only: bool, mode: int, group: int | None) -> Arena:
-    """The arena in the process that unpickles it."""
+    """Unpickles an arena."""
     return Arena.open_read_only(name, mode=mode) if is_read_only else Arena.attach(name, mode=mode, group=group)
 
 
 def _flusher_of(native: _native.Arena) -> Flusher | None:
-    """The thread that forces the arena to disk; None where nothing is to be forced."""
+    """Returns the thread that forces the arena to disk, or None if nothing is to be forced."""
     geometry = native.geometry
     if native.is_read_only or DURABILITIES[geometry["durability"]] != "interval":
         return None
-    from shmaccum.arena.flusher import Flusher  # slow to import, and a command that looks at an arena does without
+    from shmaccum.arena.flusher import Flusher  # slow to import, and not needed to inspect an arena
 
     return Flusher(native, geometry["sync_interval_ms"])

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the file of an arena is made: under a private name, and renamed to its own name when it is complete.
+"""The creation of an arena's file: under a private name, and renamed to its own name when it is complete.
 
 ::
 
     creator                                              beside the arena's name: .NAME.unfinished
-    1  the arena's name is taken: ArenaExistsError
-    2  open the private file, or make it
-    3  byte lock 0 exclusively; a living creator has it: wait, go to 1
-    4  the private name leads elsewhere: go to 1
-    5  the file has bytes: its creator died; unlink it, go to 1
+    1  if the arena's name is taken: ArenaExistsError
+    2  open the private file, or create it
+    3  lock byte 0 exclusively; if a living creator has the lock: wait, go to 1
+    4  if the private name refers to another file: go to 1
+    5  if the file has bytes, its creator died: unlink it, go to 1
     6  reserve, fill, declare topics ──────────────────> an arena that no process can find
-    7  the private name becomes the arena's name, unless something has taken that
+    7  rename the private name to the arena's name, unless that is taken
 
 Rules
-    A file under an arena's name is complete. An attacher that finds no such name finds no arena. A creator lives as
-    long as it holds byte lock 0 of the private file, and no time-out decides otherwise. Its death frees the lock, and
+    A file under an arena's name is complete. Without such a name, there is no arena to attach to. A creator lives as
+    long as it holds byte lock 0 of the private file, and no timeout decides otherwise. Its death frees the lock, and
     the next creator of this name removes the file. `Arena.remove` removes it, too.
 
-    The lock is held until the private name is gone, also when the creation fails. So a waiting creator never takes over
+    The lock is held until the private name is gone, even if the creation fails. So a waiting creator never takes over
     a file that its creator is about to unlink.
 
-    Former versions made the arena under its own name. What their dead left there is replaced where it is an empty file
-    or lies in shared memory. A file elsewhere that begins with zeros may be any file, so it is left alone
-    (`UnfinishedArenaError` tells how to remove it).
+    Former versions created the arena under its own name. A leftover of their dead creators is replaced if it is empty
+    or in shared memory. Any other file that begins with zeros may not be an arena, so it is left unchanged
+    (`UnfinishedArenaError` explains how to remove it).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ NAME_SIZE_MAX = 255
 PAGE_SIZE = 4096
 LOOK_S = 0.01
 TOLD_S = 10.0
-"""A wait for another process is logged once it has taken so long."""
+"""The time after which a wait for another process is logged."""
 FORBIDDEN_COUNT_MAX = 100
-"""Looks at a private file that its creator has not shared yet. It does that microseconds after it has made the file."""
+"""The number of looks at a private file that its creator has not shared yet, which takes it microseconds."""
 
 
 class ArenaFileAccess(Protocol):
-    """An arena's file, which is an `ArenaFile`."""
+    """The part of `ArenaFile` that a creation needs."""
 
     @property
     def text(self) -> str:
@@ -93,7 +93,7 @@ class Descriptors(NamedTuple):
 
 
 def set_lock(descriptor: int, kind: int, byte: int) -> bool:
-    """False when the lock of another open file is in the way."""
+    """Returns False if another open file has a conflicting lock."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
     except (BlockingIOError, PermissionError):
@@ -102,7 +102,7 @@ def set_lock(descriptor: int, kind: int, byte: int) -> bool:
 
 
 def private_name(path: str) -> str:
-    """The path of an arena's file while it is being made. Arenas with very long names may share one."""
+    """The path of an arena's file during its creation. Arenas with very long names may share one."""
     folder, name = os.path.split(path)
     stem = os.fsencode(name)[: NAME_SIZE_MAX - len(SUFFIX) - 1]
     return os.path.join(folder, os.fsdecode(b"." + stem + SUFFIX))
@@ -122,10 +122,10 @@ def _warn(sentence: str, *arguments: object) -> None:
 def wait_for_others(name: str, attempt: Callable[[], Result]) -> Result:
     """Calls `attempt` until it no longer raises ArenaBusyError, which means that another process works on the arena.
 
-    That process lives, because the kernel frees the locks of the dead. A wait that takes long is logged.
+    That process lives, because the kernel frees the locks of dead processes. A long wait is logged.
 
     Args:
-        name: of the arena.
+        name: the name of the arena.
         attempt: opens the arena.
     """
     told_s = clock.monotonic() + TOLD_S
@@ -140,12 +140,12 @@ def wait_for_others(name: str, attempt: Callable[[], Result]) -> Result:
 
 
 class Creation:
-    """The creation of one file; see above.
+    """The creation of one file. The steps are in the docstring of this module.
 
     Args:
         file: the arena's file.
         mode: its permissions.
-        group: number of its group; None: that of this process.
+        group: the number of its group, or None for the group of this process.
     """
 
     def __init__(self, file: ArenaFileAccess, mode: int, group: int | None) -> None:
@@ -157,12 +157,12 @@ class Creation:
         self._told_s = clock.monotonic() + TOLD_S
 
     def begin(self) -> Descriptors | None:
-        """Steps 1 to 5: the private file, locked; None: not yet.
+        """Runs steps 1 to 5. Returns the locked private file, or None if they must be repeated.
 
         Raises:
             ArenaExistsError: the arena's name is taken.
             ArenaForbiddenError: the private file belongs to a user whom this process does not trust, or cannot remove.
-            OSError: the private file cannot be made.
+            OSError: the private file cannot be created.
         """
         if os.path.lexists(self._file.path) and not remove_half_made(self._file):
             raise self._file.taken()
@@ -180,7 +180,7 @@ class Creation:
         return None
 
     def _open_private(self) -> tuple[Descriptors, bool] | None:
-        """The private file, opened twice, and whether this call made it; None: it went away meanwhile."""
+        """Opens the private file twice, and returns whether this call created it. None if it was removed meanwhile."""
         is_new = False
         try:
             map_descriptor = os.open(self._private, OPEN_FLAGS)
@@ -211,7 +211,7 @@ class Creation:
             ) from None
 
     def _is_ours(self, descriptors: Descriptors, *, is_new: bool) -> bool:
-        """Steps 3 to 5; sets the permissions of the file."""
+        """Runs steps 3 to 5, and sets the permissions of the file."""
         if not is_new:
             check_arena(self._private, descriptors.map, self._mode, self._group)
         if not set_lock(descriptors.lock, fcntl.F_WRLCK, ATTACH_LOCK_BYTE):
@@ -236,7 +236,7 @@ class Creation:
         return True
 
     def _leads_to(self, found: os.stat_result) -> bool:
-        """True while the private name leads to this file."""
+        """True while the private name refers to this file."""
         try:
             return os.path.samestat(os.stat(self._private, follow_symlinks=False), found)
         except FileNotFoundError:
@@ -253,7 +253,7 @@ class Creation:
             ) from None
 
     def publish(self) -> None:
-        """Step 7.
+        """Runs step 7.
 
         Raises:
             ArenaExistsError: something has taken the arena's name.
@@ -276,7 +276,7 @@ class Creation:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[os.stat_result | None]:
-    """A regular file that no living process has locked, locked by this process; None: it is another kind of file."""
+    """Locks a regular file that no other process has locked, and yields it. Yields None for any other file."""
     try:
         is_regular = stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode)
         descriptor = os.open(path, OPEN_FLAGS) if is_regular else -1
@@ -297,7 +297,7 @@ def _locked(path: str) -> Iterator[os.stat_result | None]:
 
 
 def remove_half_made(file: ArenaFileAccess) -> bool:
-    """Removes what a dead creator of a former version left under an arena's own name; False: there is no such file."""
+    """Removes the leftover of a dead creator of a former version. Returns False if there is none."""
     with _locked(file.path) as found:
         if found is None or found.st_uid != os.geteuid() or found.st_size % PAGE_SIZE:
             return False
@@ -309,7 +309,7 @@ def remove_half_made(file: ArenaFileAccess) -> bool:
 
 
 def remove_private(file: ArenaFileAccess) -> None:
-    """Removes the private file of a dead creator; that of a living one stays."""
+    """Removes the private file of a dead creator, but not that of a living one."""
     private = private_name(file.path)
     with contextlib.suppress(OSError):
         descriptor = os.open(private, OPEN_FLAGS)

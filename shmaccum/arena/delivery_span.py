@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of `delivery_timeout_ms` a batch has left, and why the delivery clock stands still (delivery_clock.h).
+"""The part of `delivery_timeout_ms` that a batch has left, and why the delivery clock stands still (delivery_clock.h).
 
-A look takes no part in the arena, and believes nothing: bytes of other processes are only shown.
+Reading takes no lock in the arena and trusts nothing: the bytes of other processes are only displayed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class DeliveryClockReading(NamedTuple):
 
     Attributes:
         now_ns: the arena's clock at that moment (CLOCK_BOOTTIME).
-        clock_ns: nanoseconds in which somebody could deliver, since the arena was made.
-        timeout_ns: `delivery_timeout_ms` of the living or last sender; None before the first.
-        counts_always: the age of a record is the time since it was appended (`delivery_timeout_counts=always`).
-        outage: why nobody can deliver now; None: somebody can.
-        outage_ns: for how long the sink of the living sender has not worked; None: it works, or there is no sender.
+        clock_ns: nanoseconds in which delivery was possible, since the creation of the arena.
+        timeout_ns: `delivery_timeout_ms` of the living or last sender, or None before the first sender.
+        counts_always: True if a record ages all the time since it was appended (`delivery_timeout_counts=always`).
+        outage: the reason why delivery is impossible now, or None if it is possible.
+        outage_ns: how long the sink of the living sender has not worked, or None if it works or there is no sender.
     """
 
     now_ns: int
@@ -42,7 +42,7 @@ class DeliveryClockReading(NamedTuple):
 
     @classmethod
     def of(cls, native: _native.Arena) -> DeliveryClockReading:
-        """One look at an arena, which may be open read-only."""
+        """Reads the clock of an arena, which may be open read-only."""
         now_ns = native.now_ns()
         facts = native.delivery_clock()
         since_ns = facts["outage_since_ns"]
@@ -60,7 +60,7 @@ class DeliveryClockReading(NamedTuple):
 
     @property
     def stands_still(self) -> bool:
-        """True while no record grows older."""
+        """True while records do not age."""
         return self.outage is not None and not self.counts_always
 
     def age_ns(self, created_ns: int, stamp_ms: int) -> int:
@@ -72,13 +72,13 @@ class DeliveryClockReading(NamedTuple):
         """
         ahead_ns = created_ns - self.now_ns
         run_ns = (self.clock_ns // NS_PER_MS - stamp_ms) % STAMP_COUNT * NS_PER_MS
-        if ahead_ns > NS_PER_S:  # no boot clock has shown that
+        if ahead_ns > NS_PER_S:  # no boot clock has had this time
             return self.now_ns if self.counts_always else run_ns
         boot_ns = max(-ahead_ns, 0)
         return boot_ns if self.counts_always else min(boot_ns, run_ns)
 
     def left_ns(self, created_ns: int, stamp_ms: int) -> int | None:
-        """The time that a batch has left, at least 0 ns; None while no sender has told its timeout.
+        """Returns the time that a batch has left, at least 0 ns, or None before a sender has published its timeout.
 
         Args:
             created_ns: `created_ns` of its slot header.
@@ -87,25 +87,25 @@ class DeliveryClockReading(NamedTuple):
         return None if self.timeout_ns is None else max(self.timeout_ns - self.age_ns(created_ns, stamp_ms), 0)
 
     def sentence(self) -> str:
-        """The reason why nobody can deliver, with its length and its effect on records; empty while somebody can."""
+        """Describes why delivery is impossible, for how long, and the effect on records. Empty while it is possible."""
         if self.outage is None:
             return ""
         lasting = "" if self.outage_ns is None else f" for {format_duration_ns(self.outage_ns)}"
-        effect = "records expire all the same" if self.counts_always else "no record expires meanwhile"
+        effect = "records expire nevertheless" if self.counts_always else "no record expires meanwhile"
         what = self.outage if self.outage == NO_SENDER else f"the sink has not worked{lasting}: {self.outage}"
         return f"{what}; {effect}"
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; keys are stable."""
+        """Returns the reading for programs. The keys are stable."""
         return self._asdict() | {"stands_still": self.stands_still}
 
 
 def record_left(native: _native.Arena, slot_index: int, seq: int) -> str:
-    """The time that a waiting record has left, and the reason why its clock stands still, as a clause; may be empty.
+    """Describes the time that a waiting record has left, and why its clock stands still. The text may be empty.
 
     Args:
-        slot_index: of the batch of the record.
-        seq: likewise; the slot may hold another batch by now.
+        slot_index: the slot of the record's batch.
+        seq: the number of the record's batch. The slot may hold another batch by now.
     """
     clock = DeliveryClockReading.of(native)
     with native.region("slot_headers") as headers:

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doorbell: a FIFO beside the arena on which a sleeping sender can wait together with its sockets.
+"""The wake FIFO: a FIFO beside the arena, on which a sleeping sender can wait together with its sockets.
 
 ::
 
     producer                                             sender
-    appends, or seals for a flush (D1, full barrier)     says that it sleeps (D2, full barrier)
-    sees that the sender sleeps, takes that word back    looks for news once more
-    and writes one byte ──── /dev/shm/….bell ──────────> select() comes back; empties the FIFO
+    appends, or seals for a flush (D1, full barrier)     sets its sleep flag (D2, full barrier)
+    sees the sleep flag, clears it,                      scans the arena once more
+    and writes one byte ──── /dev/shm/….bell ──────────> select() returns; empties the FIFO
 
-The producer that takes the word back (`Arena.native.take_sleep_flag`) rings, so a sleep costs one byte however many
-producers there are.
-A ring is a hint: the sender looks at the arena at every tick anyway, so a ring that is lost costs at most one tick
-(100 ms; a second when nothing came for one).
+Only the producer that clears the flag (`Arena.native.take_sleep_flag`) writes, so a sleep costs one byte, regardless
+of the number of producers.
+A wake-up is a hint. The sender scans the arena at every tick anyway, so a lost wake-up costs at most one tick (100 ms,
+or a second while the sender is idle).
 
 Deaths
-    The sender dies: the FIFO stays, with bytes in it; the next sender empties it and sleeps on it. A producer dies
-    between taking the word back and ringing: that sleep ends with the tick. The maker of the FIFO dies: the FIFO is
-    whole or not there. A FIFO that somebody removes or replaces is made anew by the living sender within a second, and
-    told of. `Arena.remove` takes it away; a sender that was attached meanwhile does so when it leaves.
+    The sender dies: the FIFO remains, possibly with bytes. The next sender empties it and waits on it. A producer dies
+    after clearing the flag and before writing: the sleep ends with the tick. The creator of the FIFO dies: the FIFO is
+    complete or does not exist. The FIFO is removed or replaced: the living sender creates it again within a second, and
+    reports it. `Arena.remove` removes it. A sender that was attached meanwhile removes it when it exits.
 
-`wait_readable` is how the sender, and every other waiter of this package, waits for descriptors. ``select`` knows
-microseconds, which a napping sender needs, but no descriptor from 1,024 on, which a server with many connections has.
-``poll`` knows all descriptors, but waits in whole milliseconds. ``poll`` stands in where ``select`` cannot.
+The sender, and every other waiter of this package, waits for descriptors with `wait_readable`. ``select`` has a
+resolution of microseconds, which short timed waits need, but takes no descriptor of 1,024 or more, which a server with
+many connections has. ``poll`` takes all descriptors, but waits in whole milliseconds. It is used where ``select``
+cannot be.
 """
 
 from __future__ import annotations
@@ -50,32 +51,32 @@ SELECT_END = 1024
 
 
 class Doorbell:
-    """The sender's end. Made when it does not exist; left in place by `close` for the next sender.
+    """The sender's end. It creates the FIFO if it is missing. `close` leaves the FIFO for the next sender.
 
     Raises:
-        ArenaForbiddenError: something else has its name.
-        OSError: it cannot be made (a file system without FIFOs, a folder without write permission).
+        ArenaForbiddenError: another file has its name.
+        OSError: it cannot be created (a file system without FIFOs, a folder without write permission).
     """
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self.path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
         make_fifo(self.path, arena)
-        self._lock = threading.RLock()  # a signal handler may ring while its thread closes
+        self._lock = threading.RLock()  # a signal handler may wake while its thread closes
         self._descriptor = open_fifo(self.path, arena)
         self._former: list[int] = []
 
     def fileno(self) -> int:
-        """The descriptor to select on; it is readable after a ring."""
+        """The descriptor to select on. It is readable after a wake-up."""
         return self._descriptor
 
     def look(self) -> bool:
-        """Makes the FIFO anew when somebody removed or replaced it: no producer would wake the sender any more.
+        """Creates the FIFO again if it was removed or replaced, because no producer could wake the sender then.
 
-        True when `fileno` is another one by now. The former descriptor stays open, for whoever has it registered.
+        Returns True if `fileno` has changed. The former descriptor stays open, because it may still be registered.
 
         Raises:
-            ArenaForbiddenError, OSError: it cannot be made.
+            ArenaForbiddenError, OSError: it cannot be created.
         """
         with self._lock:
             if self._descriptor < 0 or is_fifo_at(self.path, self._descriptor) or not self._arena.is_linked():
@@ -88,25 +89,25 @@ class Doorbell:
             return True
 
     def clear(self) -> bool:
-        """Takes all rings out; True when there were any, and when they cannot be read."""
+        """Empties the FIFO. Returns True if it had bytes, or cannot be read."""
         try:
             return clear_fifo(self._descriptor)
-        except OSError as error:  # results that the caller has in hand must not get lost over it
-            self._arena.native.record_error(f"the doorbell cannot be read: {error}")
+        except OSError as error:  # results that the caller holds must not get lost
+            self._arena.native.record_error(f"the wake FIFO cannot be read: {error}")
             return True
 
     def ring(self) -> None:
-        """Makes a select on it come back; from any thread, and from a signal handler. A closed one stays silent.
+        """Ends a select on the FIFO. Any thread or signal handler may call it. After `close` it does nothing.
 
-        A thread that tells the sender to stop may come here when the sender has left: the number of the descriptor
-        could be another file's then.
+        A thread that stops the sender may call it after the sender has closed the FIFO, when the number of the
+        descriptor may belong to another file.
         """
         with self._lock, contextlib.suppress(BlockingIOError):
             if self._descriptor >= 0:
                 os.write(self._descriptor, b"\0")
 
     def close(self) -> None:
-        """Lets go of it; takes it away when the arena's name is gone, for nobody else would."""
+        """Closes the FIFO. Removes it if the arena's name is gone, because no other process would."""
         with self._lock:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
@@ -116,9 +117,9 @@ class Doorbell:
 
 
 class DoorbellButton:
-    """A producer's end: opened at the first ring, reopened when the FIFO was replaced. Never raises.
+    """A producer's end. It opens the FIFO at the first wake-up, and again if the FIFO was replaced. Never raises.
 
-    Usable by all threads, and by the children of a fork.
+    All threads and the children of a fork can use it.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -127,13 +128,13 @@ class DoorbellButton:
         self._end: FifoEnd | None = None
 
     def ring(self) -> None:
-        """Wakes the sender. Without a doorbell it wakes by itself, at its next tick."""
+        """Wakes the sender. Without a FIFO, the sender wakes at its next tick."""
         try:
             self._ring()
         except (BlockingIOError, FileNotFoundError):
-            return  # it is full of rings, or not there
+            return  # it is full, or does not exist
         except (OSError, ShmaccumError) as error:  # the record is appended: its producer must not try again
-            self._arena.native.record_error(f"the doorbell cannot be rung: {error}")
+            self._arena.native.record_error(f"the sender cannot be woken: {error}")
 
     def _ring(self) -> None:
         end = self._end
@@ -142,12 +143,12 @@ class DoorbellButton:
         os.write(end.descriptor, b"\0")
 
     def ring_if_asleep(self) -> None:
-        """Rings when the sender sleeps, and nobody else has rung since."""
+        """Wakes the sender if it sleeps, and no other process has woken it."""
         if self._arena.native.take_sleep_flag():
             self.ring()
 
     def close(self) -> None:
-        """Lets go of it; the next ring opens it again."""
+        """Closes the FIFO. The next wake-up opens it again."""
         self._end = None
 
 
@@ -164,7 +165,7 @@ File = TypeVar("File", bound=int | HasFileno)
 
 
 def wait_readable(files: Sequence[File], timeout_s: float) -> list[File]:
-    """Those of `files` that can be read, or whose other end is gone; empty when time was over.
+    """Waits for files that can be read, or whose other end is closed, and returns them. Empty after the timeout.
 
     Args:
         files: descriptors, or objects that have one.
@@ -185,7 +186,7 @@ def _ready(descriptors: Sequence[int], timeout_s: float) -> set[int]:
 
 
 def _ready_beside_greenlets(descriptors: Sequence[int], timeout_s: float) -> set[int]:
-    """Looks again and again: a wait of gevent misses the end of a pipe whose number was another pipe's before."""
+    """Polls, because a wait of gevent misses the end of a pipe whose number was another pipe's before."""
     if timeout_s < 0:
         raise ValueError("timeout must be non-negative")
     begun_s = clock.monotonic()
@@ -199,7 +200,7 @@ def _ready_beside_greenlets(descriptors: Sequence[int], timeout_s: float) -> set
 
 def _polled(descriptors: Sequence[int], timeout_s: float) -> set[int]:
     if timeout_s < 0:
-        raise ValueError("timeout must be non-negative")  # to poll it would be for ever
+        raise ValueError("timeout must be non-negative")  # to poll it would mean forever
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FIFOs beside an arena: how one is made for all who share the arena, and opened with a check of its owner.
+"""The FIFOs beside an arena: created for all users of the arena, and opened with a check of the owner.
 
-Both ends open a FIFO for reading and writing, which never blocks and never raises SIGPIPE in a process that writes to
-one whose reader has just died.
+Both ends open a FIFO for reading and writing. That never blocks, and never raises SIGPIPE in a writer whose reader has
+just died.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ CLEAR_SIZE = 65536
 
 
 def open_fifo(path: str, arena: Arena) -> int:
-    """The FIFO, checked: a stranger's would be a way to keep its reader awake or asleep (arena/trust.py).
+    """Opens a FIFO and checks its owner, because a stranger's could keep its reader awake or asleep (arena/trust.py).
 
     Raises:
-        OSError: it is not there, or cannot be opened.
-        ArenaForbiddenError: it is no FIFO, or of a user who does not share the arena.
+        OSError: it does not exist, or cannot be opened.
+        ArenaForbiddenError: it is not a FIFO, or belongs to a user who does not share the arena.
     """
     descriptor = os.open(path, OPEN_FLAGS)
     try:
         found = os.fstat(descriptor)
         if not (stat.S_ISFIFO(found.st_mode) and is_companion(found, arena.permissions)):
             raise ArenaForbiddenError(
-                f"{path} is no FIFO of a user who shares the arena, it belongs to user {found.st_uid}: let root remove "
-                "it"
+                f"{path} belongs to user {found.st_uid} and is not a FIFO of a user who shares the arena: let root "
+                "remove it"
             )
     except BaseException:
         os.close(descriptor)
@@ -45,7 +45,7 @@ def open_fifo(path: str, arena: Arena) -> int:
 
 
 def is_fifo_at(path: str, descriptor: int) -> bool:
-    """True when the path leads to the FIFO that is open."""
+    """True if the path refers to the open FIFO."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
@@ -53,15 +53,15 @@ def is_fifo_at(path: str, descriptor: int) -> bool:
 
 
 class FifoEnd:
-    """A FIFO that is open as long as somebody refers to it: one thread may replace it while another one writes.
+    """A FIFO that is open as long as it is referred to: one thread may replace it while another one writes.
 
     Args:
-        path: of the FIFO.
-        arena: the one that it belongs to.
+        path: the path of the FIFO.
+        arena: the arena that it belongs to.
 
     Raises:
-        OSError: it is not there, or cannot be opened.
-        ArenaForbiddenError: it is no FIFO, or another user's.
+        OSError: it does not exist, or cannot be opened.
+        ArenaForbiddenError: it is not a FIFO, or another user's.
     """
 
     descriptor = -1
@@ -75,9 +75,9 @@ class FifoEnd:
 
 
 def make_fifo(path: str, arena: Arena) -> None:
-    """Makes the FIFO, unless it is there, with the arena's group, and with its mode but for execution.
+    """Creates the FIFO if it is missing, with the arena's group, and with its mode without execution.
 
-    A maker that died in between left a FIFO that others may not open. So a FIFO of this user is shared again.
+    A creator that died midway left a FIFO that others may not open. So an existing FIFO of this user is shared again.
 
     Raises:
         ArenaForbiddenError: this user may not write into the folder.
@@ -90,17 +90,17 @@ def make_fifo(path: str, arena: Arena) -> None:
         return
     except PermissionError:
         raise ArenaForbiddenError(
-            f"user {os.geteuid()} may not make the doorbell {path}: let that user write into the folder"
+            f"user {os.geteuid()} may not create the FIFO {path}: let that user write into the folder"
         ) from None
     try:
         ArenaFile.parse(arena.name).share(path)
     except OSError:
-        os.unlink(path)  # the next process would keep it as it is
+        os.unlink(path)  # the next process would not change it
         raise
 
 
 def clear_fifo(descriptor: int) -> bool:
-    """Takes all bytes out; True when there were any."""
+    """Reads all bytes. Returns True if there were any."""
     has_rung = False
     with contextlib.suppress(BlockingIOError):
         while len(os.read(descriptor, CLEAR_SIZE)) == CLEAR_SIZE:
@@ -110,7 +110,7 @@ def clear_fifo(descriptor: int) -> bool:
 
 
 def unlink_orphan(path: str, arena: Arena) -> None:
-    """Takes a FIFO away when the arena's name is gone: no other process would."""
+    """Removes a FIFO if the arena's name is gone, because no other process would."""
     if not arena.is_linked():
         with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's
             os.unlink(path)

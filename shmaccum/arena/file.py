@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an arena lives, and opening it twice.
+"""The place of an arena's file, and its two opens.
 
-A name without a slash (one in front is optional) is a POSIX shared-memory object; anything with a slash inside is the
-path of a file. The inode is opened twice: one open is mapped, the other carries the byte locks and is never mapped
-(docs/decisions/0001). Both opens refuse symbolic links and are closed on exec; owner and mode are checked before the
-descriptors are handed on.
+A name without a slash (a leading one is optional) is a POSIX shared-memory object. Any other name is the path of a
+file. The inode is opened twice: one open is mapped, the other carries the byte locks and is never mapped
+(docs/decisions/0001). Both opens reject symbolic links and are closed on exec. Owner and mode are checked before the
+descriptors are used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shmaccum.exceptions import (
 )
 
 OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
-EXISTING_FLAGS = os.O_NONBLOCK  # a FIFO in the arena's place would keep whoever opens it until somebody writes
+EXISTING_FLAGS = os.O_NONBLOCK  # if a FIFO has the arena's name, opening it must not block
 OPEN_TO_OTHERS = 0o077
 WRITABLE_BY_ALL = 0o002
 GROUP_ACCESS = 0o060
@@ -44,13 +44,13 @@ SHARED_MEMORY = "/dev/shm"
 MAGIC = b"smarena1"
 """The first bytes of an arena (native/arena/layout.h: ARENA_MAGIC)."""
 
-# A child forked between our open and the arena's own fork handler would keep the descriptor that carries the locks.
+# A child forked between the open and the arena's own fork handler would inherit the descriptor with the locks.
 _opening = threading.RLock()
 os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release)
 
 
 def _is_encodable(text: str) -> bool:
-    """False for halves of characters, which no file name has."""
+    """False for lone surrogates, which no file name has."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
@@ -59,7 +59,7 @@ def _is_encodable(text: str) -> bool:
 
 
 def _is_utf8(text: str) -> bool:
-    """False for bytes that the locale could not read, which posix_ipc does not take."""
+    """False for bytes that the locale could not decode, which posix_ipc rejects."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -68,7 +68,7 @@ def _open_to_look(path: str, _flags: int) -> int:
 
 
 def is_arena(path: str) -> bool:
-    """True when a regular file, which this user can read, begins as an arena does."""
+    """True for a regular file that this user can read, and that begins like an arena."""
     try:
         if not stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):
             return False
@@ -79,11 +79,11 @@ def is_arena(path: str) -> bool:
 
 
 def group_number(group: str | int | None, mode: int) -> int | None:
-    """The number of a group that is to share an arena.
+    """Returns the number of the group that shares an arena.
 
     Args:
-        group: its name or number; None: none was asked for.
-        mode: of the arena.
+        group: its name or number, or None if none was given.
+        mode: the mode of the arena.
 
     Raises:
         InvalidArgumentError: there is no such group, or the mode does not let it write.
@@ -100,17 +100,17 @@ def group_number(group: str | int | None, mode: int) -> int | None:
         return grp.getgrnam(group).gr_gid
     except KeyError:
         raise InvalidArgumentError(
-            f"this host has no group {group!r}: make it (groupadd {group}), or name another one"
+            f"this host has no group {group!r}: create it (groupadd {group}), or name another one"
         ) from None
 
 
 def set_permissions(file: int | str, name: str, mode: int, group: int | None) -> None:
-    """Sets group and mode of a file of ours, whatever the umask and the folder's default file ACL say.
+    """Sets group and mode of a file, regardless of the umask and of the folder's default file ACL.
 
     Args:
         file: a descriptor or a path.
         name: for the message.
-        group: its number; None: it stays as it is.
+        group: its number, or None to leave it unchanged.
 
     Raises:
         ArenaForbiddenError: this user may not give a file to the group.
@@ -128,17 +128,17 @@ def set_permissions(file: int | str, name: str, mode: int, group: int | None) ->
 
 
 class ArenaFile(NamedTuple):
-    """The place an arena's name stands for: `text` is a path, or with `is_shared_memory` a name such as events."""
+    """The place of an arena: `text` is a path, or, with `is_shared_memory`, a name such as events."""
 
     text: str
     is_shared_memory: bool
 
     @classmethod
     def parse(cls, name: str | os.PathLike[str]) -> ArenaFile:
-        """Tells a shared-memory name from a path.
+        """Parses an arena's name, which is a shared-memory name or a path.
 
         Raises:
-            InvalidArgumentError: empty, with a NUL, too long, or a name that shared memory does not take.
+            InvalidArgumentError: the name is empty, contains NUL, is too long, or is invalid for shared memory.
         """
         if isinstance(name, bytes) or not isinstance(name, (str, os.PathLike)):
             raise TypeError(f"an arena's name is a str or a path, not {type(name).__name__}")
@@ -159,7 +159,7 @@ class ArenaFile(NamedTuple):
     def share(self, companion: str) -> None:
         """Gives a file that belongs to the arena the arena's group, and its mode without execution.
 
-        An arena that has lost its name has nobody left to share with: then nothing happens.
+        It does nothing if the arena has lost its name, because no other process needs the file then.
 
         Raises:
             ArenaForbiddenError: this user may not give a file to the arena's group.
@@ -169,14 +169,14 @@ class ArenaFile(NamedTuple):
             set_permissions(companion, companion, stat.S_IMODE(found.st_mode) & WITHOUT_EXECUTION, found.st_gid)
 
     def share_again(self, companion: str) -> None:
-        """Shares a file that was there, if it is this user's: its maker may have died before it was shared."""
+        """Shares an existing file of this user, whose creator may have died before it was shared."""
         with contextlib.suppress(OSError):
             if os.stat(companion, follow_symlinks=False).st_uid == os.geteuid():
                 self.share(companion)
 
     @property
     def path(self) -> str:
-        """The path of the file, which for shared memory lies in its own file system."""
+        """The path of the file. Shared memory has its own file system."""
         return f"{SHARED_MEMORY}/{self.text}" if self.is_shared_memory else self.text
 
     @property
@@ -185,19 +185,19 @@ class ArenaFile(NamedTuple):
         return "/" + self.text
 
     def doorbell(self, uuid: bytes) -> str:
-        """Where the arena's doorbell lies: beside its file, or under shared memory by the arena's uuid."""
+        """The path of the wake FIFO: beside the arena's file, or in shared memory, named by the arena's uuid."""
         return self._beside(uuid, "bell")
 
     def results_bell(self, uuid: bytes) -> str:
-        """Where the arena's results bell lies."""
+        """The path of the results FIFO."""
         return self._beside(uuid, "results")
 
     def presence(self, uuid: bytes, number: int) -> str:
-        """Where the socket of the sender lies that has published this number."""
+        """The path of the socket of the sender that published this number."""
         return os.path.join(os.path.dirname(self.path), f".shmaccum-{uuid.hex()[:12]}.{number:016x}")
 
     def presences(self, uuid: bytes) -> list[str]:
-        """The sockets of all senders of the arena: of the living one, and of those that were killed."""
+        """The sockets of all senders of the arena: the living one, and killed ones."""
         folder = os.path.dirname(self.path)
         stem = f".shmaccum-{uuid.hex()[:12]}."
         with contextlib.suppress(OSError):
@@ -209,7 +209,7 @@ class ArenaFile(NamedTuple):
         return f"{stem}.{suffix}"
 
     def exists(self) -> bool:
-        """True when something has this name, whatever it is."""
+        """True if any file has this name."""
         try:
             os.close(self._open_once(read_only=True))
         except ArenaNotFoundError:
@@ -219,28 +219,28 @@ class ArenaFile(NamedTuple):
         return True
 
     def unlink(self) -> None:
-        """Takes the name away. Processes that have the arena open keep it."""
+        """Removes the name. Processes that have the arena open can still use it."""
         with self._errors_named(FileNotFoundError, self._missing()):
             if self.is_shared_memory:
                 posix_ipc.unlink_shared_memory(self._object)
             else:
                 os.unlink(self.text)
-                with contextlib.suppress(OSError):  # it is removed, and a power cut may bring it back
+                with contextlib.suppress(OSError):  # it is removed, but a power cut may restore it
                     sync_folder(os.path.dirname(self.text))
 
     @contextlib.contextmanager
     def create(self, mode: int, group: int | None = None) -> Iterator[Descriptors]:
-        """A new file of exactly this mode, opened twice, which gets its name when the body is done (`creation`).
+        """Creates a file of exactly this mode, opened twice, which gets its name after the body (`creation`).
 
-        It is gone again when the body raises. Another process that is creating the arena is waited for.
+        If the body raises, the file is removed. If another process is creating the arena, this call waits for it.
 
         Args:
-            group: number of the group it belongs to; None: this process's.
+            group: the number of its group, or None for the group of this process.
 
         Raises:
             ArenaExistsError: the name is taken.
             ArenaForbiddenError: this user may not give a file to the group.
-            InvalidArgumentError: everybody could write into it.
+            InvalidArgumentError: the mode lets all users write.
         """
         if mode & WRITABLE_BY_ALL:
             raise InvalidArgumentError(
@@ -248,7 +248,7 @@ class ArenaFile(NamedTuple):
             )
         folder = os.path.dirname(self.path)
         if not os.path.isdir(folder):
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder for an arena: make it first", folder)
+            raise FileNotFoundError(errno.ENOENT, "the folder for the arena does not exist: create it first", folder)
         creation = Creation(self, mode, group)
         while True:
             with _opening:
@@ -261,7 +261,7 @@ class ArenaFile(NamedTuple):
 
     @staticmethod
     def _made(creation: Creation, descriptors: Descriptors) -> Iterator[Descriptors]:
-        """Hands the descriptors to the body, and ends the creation after it. A copy keeps the lock until then."""
+        """Passes the descriptors to the body, and finishes the creation. A duplicate holds the lock until then."""
         try:
             lock = os.dup(descriptors.lock)
         except BaseException:
@@ -281,19 +281,19 @@ class ArenaFile(NamedTuple):
     def open(
         self, *, read_only: bool, mode_max: int, group: int | None = None, is_trusted: bool = False
     ) -> Iterator[Descriptors]:
-        """The existing file, opened twice, with owner and mode checked.
+        """Opens the existing file twice, and checks its owner and mode.
 
         Args:
-            read_only: to look at it; a reader believes nothing of the file, so its owner does not matter.
-            mode_max: the widest permissions to put up with.
-            group: number of the group that it has to belong to; None: any group of this process.
-            is_trusted: its owner does not matter, because it is to be removed.
+            read_only: open it for inspection. A reader does not trust the file, so its owner does not matter.
+            mode_max: the widest permissions to accept.
+            group: the number of the required group, or None for any group of this process.
+            is_trusted: accept any owner, because the arena will be removed.
 
         Raises:
             ArenaNotFoundError: nothing has this name.
-            ArenaForbiddenError: of another user, open to more than `mode_max`, or (to attach) writable by everybody,
-                or of a user whom this process does not trust (arena/trust.py).
-            NotAnArenaError: a folder, a device, a symbolic link.
+            ArenaForbiddenError: the arena belongs to another user, is open to more than `mode_max`, or (to attach) is
+                writable by all users, or belongs to a user whom this process does not trust (arena/trust.py).
+            NotAnArenaError: the file is a folder, a device or a symbolic link.
         """
         if not isinstance(mode_max, int):
             raise TypeError(f"a mode is an int such as 0o600, not {mode_max!r}")
@@ -309,7 +309,7 @@ class ArenaFile(NamedTuple):
             yield descriptors
 
     def check_trust(self, mode_max: int, group: int | None) -> None:
-        """Refuses an existing arena that this process would not attach to because of its owner.
+        """Rejects an existing arena whose owner this process does not trust.
 
         Raises:
             ArenaForbiddenError: as `open`.
@@ -346,24 +346,24 @@ class ArenaFile(NamedTuple):
         return descriptors
 
     def _check(self, found: os.stat_result, mode_max: int, *, read_only: bool) -> None:
-        """A reader believes nothing of the file, so it may look at a file that no process should attach to."""
+        """Checks a file. A reader does not trust it, and so may open a file that no process should attach to."""
         mode = stat.S_IMODE(found.st_mode)
         if not stat.S_ISREG(found.st_mode):
-            raise NotAnArenaError(f"{self.text} is no regular file")
+            raise NotAnArenaError(f"{self.text} is not a regular file")
         if mode & WRITABLE_BY_ALL and not read_only:
             raise ArenaForbiddenError(
                 f"{self.text} has mode {mode:#o}: every user of this host can write into it, so nothing in it can be "
-                "trusted. Look at it with shmaccum check, then set its mode to 0600 or 0660"
+                "trusted. Examine it with shmaccum check, then set its mode to 0600 or 0660"
             )
         if found.st_uid != os.geteuid() and not mode_max & OPEN_TO_OTHERS:
             raise ArenaForbiddenError(
                 f"{self.text} belongs to user {found.st_uid}, this process runs as {os.geteuid()}: run it as the "
-                f"arena's owner, or attach with mode={mode:#o} (--mode {mode:04o}) if sharing it is meant"
+                f"arena's owner, or attach with mode={mode:#o} (--mode {mode:04o}) if it is shared on purpose"
             )
         if mode & OPEN_TO_OTHERS & ~mode_max:
             raise ArenaForbiddenError(
                 f"{self.text} has mode {mode:#o}, so others could write into it: set it to 0600, or attach with "
-                f"mode={mode:#o} (--mode {mode:04o}) if that is meant"
+                f"mode={mode:#o} (--mode {mode:04o}) if it is shared on purpose"
             )
 
     def _open_once(self, *, read_only: bool) -> int:
@@ -373,13 +373,13 @@ class ArenaFile(NamedTuple):
             return os.open(self.text, (os.O_RDONLY if read_only else os.O_RDWR) | OPEN_FLAGS | EXISTING_FLAGS)
 
     def taken(self) -> ArenaExistsError:
-        """The error for a name that is taken. A file that was never an arena is not to be removed for it."""
+        """Returns the error for a taken name. It does not advise to remove a file that was never an arena."""
         if self._is_other_file():
-            return ArenaExistsError(f"{self.text} exists already and is no arena: choose another name")
-        return ArenaExistsError(f"{self.text} exists already: attach to it, or remove it first")
+            return ArenaExistsError(f"{self.text} already exists and is not an arena: choose another name")
+        return ArenaExistsError(f"{self.text} already exists: attach to it, or remove it first")
 
     def _is_other_file(self) -> bool:
-        """True when the name stands for something that is no arena, not even an unfinished one."""
+        """True if the name belongs to something other than a complete or unfinished arena."""
         try:
             found = os.stat(self.path, follow_symlinks=False)
             if not stat.S_ISREG(found.st_mode):
@@ -391,7 +391,7 @@ class ArenaFile(NamedTuple):
         return beginning not in {MAGIC, bytes(len(MAGIC)), b""}
 
     def _forbidden(self) -> str:
-        """The error for a user whom the kernel does not let open the arena, with advice."""
+        """Returns the message for an arena that the kernel does not let this user open."""
         sentence = f"{self.text} may not be opened by user {os.geteuid()}"
         try:
             found = os.stat(self.path, follow_symlinks=False)
@@ -408,7 +408,7 @@ class ArenaFile(NamedTuple):
 
     @contextlib.contextmanager
     def _errors_named(self, existence: type[OSError], named: ArenaError) -> Iterator[None]:
-        """Turns what the two ways of opening raise into our exceptions; other OSErrors stay what they are."""
+        """Converts the errors of both ways to open to exceptions of this package. Other OSErrors are unchanged."""
         try:
             yield
         except ArenaError:
@@ -421,7 +421,7 @@ class ArenaFile(NamedTuple):
             raise NotAnArenaError(f"{self.text} is a folder") from None
         except OSError as error:
             if error.errno == errno.ENXIO:
-                raise NotAnArenaError(f"{self.text} is no regular file") from None  # a socket
+                raise NotAnArenaError(f"{self.text} is not a regular file") from None  # a socket
             if error.errno != errno.ELOOP:
                 raise
             raise NotAnArenaError(f"{self.text} is a symbolic link: name the arena itself") from None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread of every attached process forces an arena with durability=interval to disk.
 
-They share the work: each looks at every half of the interval whether any of them forced the arena in the last half,
-and forces it if none did (native/arena/durability.h). When one dies, the next one that wakes goes on. A
-process that leaves forces it once more, because no other process may be left to do it.
+They share the work. Every half interval, each thread checks whether a process forced the arena in the last half, and
+forces it if not (native/arena/durability.h). If a process dies, the next thread that wakes continues. A process that
+detaches forces the arena once more, because no other process may be left to do it.
 
-After fork the child has a thread of its own; it does nothing before the child has attached by using the arena.
+A forked child has its own thread, which does nothing before the child has attached by using the arena.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shmaccum.exceptions import ShmaccumError
 logger = logging.getLogger("shmaccum.arena")
 
 STOP_PATIENCE_S = 0.2
-"""The least time for a thread that waits to see that it is to end."""
+"""The minimum time for a waiting thread to notice that it must end."""
 
 
 class Flusher:
@@ -53,12 +53,12 @@ class Flusher:
         return thread is not None and thread.is_alive()
 
     def ensure_thread(self) -> None:
-        """Starts the thread, where it could not start or was ended from outside."""
+        """Starts the thread, if it could not start or was ended from outside."""
         if not self._is_over and not self.is_running:
             self._thread = started_thread(self._run, "shmaccum-flusher", logger)
 
     def start_anew(self) -> None:
-        """The child of a fork has a thread of its own, whatever the parent's was about."""
+        """Starts a thread in a forked child, whatever the state of the parent's thread was."""
         if not self.native.closed and not self._is_over:
             self._begin()
 
@@ -71,12 +71,12 @@ class Flusher:
             except ShmaccumError:  # noqa: PERF203 - closed, or poisoned: the next append raises
                 self._is_over = True
                 return
-            except BaseException:  # noqa: BLE001 - the thread goes on whatever it was
-                log_exception(logger, "the thread that forces an arena to disk goes on after an exception")
+            except BaseException:  # noqa: BLE001 - the thread survives every exception
+                log_exception(logger, "the thread that forces an arena to disk continues after an exception")
                 time.sleep(RETRY_S)
 
     def _is_told_to_stop(self, stop: SimpleQueue[None]) -> bool:
-        """Waits for half of the interval."""
+        """Waits for half of the interval. Returns True if the thread must end."""
         if cooperative.patched_by() is not None:
             end_s = clock.monotonic() + self._half_ns / 1e9
             while stop.empty() and (left_s := end_s - clock.monotonic()) > 0:
@@ -88,7 +88,7 @@ class Flusher:
         return False
 
     def stop(self) -> None:
-        """Lets the thread end. A finalizer calls it."""
+        """Asks the thread to end. A finalizer may call it."""
         self._is_over = True
         self._stop.put(None)
 
@@ -99,7 +99,7 @@ class Flusher:
             timeout_s: the time for the thread to end, which may be waiting for the disk.
 
         Raises:
-            ArenaInUseError: somebody uses it; then the flusher goes on.
+            ArenaInUseError: the arena is in use. Then the flusher continues.
         """
         self.stop()
         if self._thread is not None:

@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The presence of a sender: a standby or a keeper hears at once that the sender is gone, and sleeps until then.
+"""The presence of a sender: a standby or a supervisor notices the end of the sender at once, without polling.
 
 ::
 
-    sender                                               standby, keeper
+    sender                                               standby, supervisor
     has the role
     draws a random number, writes it into the arena
-    listens on .shmaccum-UUID.NUMBER, beside the arena ─> connects; nobody accepts, nothing is ever said
-    leaves the role, or dies                             sleeps, and looks now and then
-    closes the socket, or the kernel does ─────────────> is hung up; looks at the role
+    listens on .shmaccum-UUID.NUMBER, beside the arena ─> connects; no process accepts, no data is sent
+    leaves the role, or dies                             sleeps, and checks periodically
+    closes the socket, or the kernel does ─────────────> sees the closed connection; checks the role
 
-A hang-up is a hint, the truth is the byte lock of the role. A watcher looks more often where it was hung up too early
-or cannot connect: the sender has not got so far, or is of another kind. The pause before its next look doubles up to
-a second. A sender that hung up is not called again.
+A closed connection is a hint, and the byte lock of the role is the truth. A watcher checks more often if its connection
+was closed too early or it cannot connect, because the sender is not ready yet, or is of another kind. The pause before
+the next check doubles up to a second. A watcher does not connect again to a sender that closed the connection.
 
 **A stranger can neither connect, nor take the name first, nor pass for the sender.** The socket has the permissions
 of the arena. Its number is in the arena, which strangers cannot read, and the name appears in a folder only when it is
-taken; a sender that finds its name taken draws another number. A watcher asks the kernel for the user and the groups
-of the listener, and believes those alone that share the arena (arena/trust.py). A sender that cannot listen writes that
+taken. A sender that finds its name taken draws another number. A watcher asks the kernel for the user and the groups
+of the listener, and trusts only a listener that shares it (arena/trust.py). A sender that cannot listen writes that
 into the arena's error log.
 
-A killed sender leaves its socket behind. The name has the arena's uuid, so the next sender, or `Arena.remove`, takes
-all of them away. A sender that finds the arena's name gone, behind which nobody would do so, keeps no name: watchers
-look by themselves then. A socket that somebody removed or replaced is made anew by the living sender within a second.
+A killed sender leaves its socket in the folder. The name has the arena's uuid, so the next sender, or `Arena.remove`,
+removes all of them. A sender that finds the arena's name gone keeps no socket name, because no process would remove it.
+Watchers then poll. If a socket is removed or replaced, the living sender creates it again within a second.
 
-The queue of a socket has room for `LISTEN_COUNT` watchers, and keeps those that have ended. A watcher that finds it
-full sets the number to 0. The sender then makes another socket within a second, to which living watchers go over. It
+The queue of a socket holds `LISTEN_COUNT` watchers, including watchers that have ended. A watcher that finds it full
+sets the number to 0. The sender then creates another socket within a second, to which living watchers connect. It
 closes a former socket when the next one is replaced.
 """
 
@@ -54,11 +54,11 @@ NUMBER_BITS = 64
 BLIND_LOOK_MAX_S = 1.0
 ATTEMPT_COUNT = 8
 LISTEN_COUNT = 4096
-"""Watchers that can be connected to a socket; nobody accepts them."""
+"""The maximum number of watchers connected to a socket. They are never accepted."""
 PEER_CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group of the listener."""
 GROUPS_SIZE_MAX = 1024
-"""Bytes that Python takes from the kernel at most: a process of more than 256 groups counts as one of its own group."""
+"""The maximum that Python reads from the kernel. A process of more than 256 groups counts as one of its own group."""
 CALM_SIZE = 4096
 SO_PEERPIDFD = 77
 """Since Linux 6.5; Python has no name for it."""
@@ -69,10 +69,10 @@ _present: weakref.WeakSet[Presence] = weakref.WeakSet()
 
 
 class Listener(NamedTuple):
-    """The process that listens, as the kernel names it.
+    """The process that listens, as reported by the kernel.
 
     Attributes:
-        pid: its number in this PID namespace; 0 where it cannot be seen from here.
+        pid: its process id in this PID namespace, or 0 if it is not visible here.
         user: its effective user id when it began to listen.
     """
 
@@ -82,7 +82,7 @@ class Listener(NamedTuple):
 
 @contextlib.contextmanager
 def _reachable(path: str) -> Iterator[str]:
-    """An address of the path that is short enough for a socket, however deep the folder lies."""
+    """Yields an address of the path that is short enough for a socket, even in a deep folder."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
@@ -95,10 +95,10 @@ def _new_socket() -> socket.socket:
 
 
 class Presence:
-    """The sender's end, for as long as it has the role. A forked child is no sender, and lets go of it.
+    """The sender's end, which exists while it has the role. A forked child is no sender, and closes it.
 
     Attributes:
-        path: of the socket; None: there is none.
+        path: the path of the socket, or None if there is none.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -112,16 +112,16 @@ class Presence:
         try:
             self._remove_former(arena)
             self._listen(arena)
-        except OSError as error:  # then every watcher looks by itself
+        except OSError as error:  # then every watcher polls
             arena.native.set_presence(0)
             arena.native.record_error(
-                "the sender cannot listen beside the arena, so standbys and keepers hear late of its death, and do not "
-                f"replace it when it is stopped: {error.strerror or error}"
+                "the sender cannot listen beside the arena, so standbys and supervisors notice its death late, and do "
+                f"not replace it when it is stopped: {error.strerror or error}"
             )
 
     @staticmethod
     def _remove_former(arena: Arena) -> None:
-        """Takes the sockets of senders away that were killed: no other sender of this arena lives."""
+        """Removes the sockets of killed senders, because no other sender of this arena lives."""
         for path in ArenaFile.parse(arena.name).presences(arena.uuid):
             with contextlib.suppress(OSError):
                 if stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -158,12 +158,12 @@ class Presence:
             self._unlink()
 
     def look(self) -> bool:
-        """Makes the socket anew when its queue is full, or when somebody removed or replaced it.
+        """Creates the socket again if its queue is full, or if it was removed or replaced.
 
-        True when it was removed or replaced. Watchers of the former socket hear of the sender's death as before.
+        Returns True if it was removed or replaced. Watchers of the former socket still notice the sender's death.
 
         Raises:
-            ArenaForbiddenError, OSError: it cannot be made.
+            ArenaForbiddenError, OSError: it cannot be created.
         """
         if self.path is None:
             return False
@@ -183,7 +183,7 @@ class Presence:
             return _file_id(self.path) != self._file_id
         except FileNotFoundError:
             return True
-        except OSError:  # a name that cannot be looked at is no proof
+        except OSError:  # an inaccessible name proves nothing
             return False
 
     def _unlink(self) -> None:
@@ -193,13 +193,13 @@ class Presence:
                 os.unlink(path)
 
     def let_go(self) -> None:
-        """Closes the descriptors of a child of the sender; the socket is still the sender's."""
+        """Closes the descriptors in a forked child. The socket remains the sender's."""
         self._listener.close()
         if self._former is not None:
             self._former.close()
 
     def close(self) -> None:
-        """Hangs up on every watcher. Doing it twice does nothing."""
+        """Closes the connections of all watchers. A second call does nothing."""
         self._unlink()
         self.let_go()
 
@@ -210,7 +210,7 @@ def _file_id(path: str) -> tuple[int, int]:
 
 
 class GrowingPause:
-    """The pause before each look of many in vain: twice as long each time.
+    """The pause between unsuccessful checks, which doubles each time.
 
     Args:
         first_s: the first pause, in seconds.
@@ -222,22 +222,22 @@ class GrowingPause:
         self._next_s = first_s
 
     def take(self) -> float:
-        """The length of the pause to make now, in seconds."""
+        """Returns the length of the next pause, in seconds."""
         pause_s, self._next_s = self._next_s, min(2 * self._next_s, self._max_s)
         return pause_s
 
     def reset(self) -> None:
-        """Something was found: the next pause is the first one again."""
+        """Makes the next pause the first one again, after a successful check."""
         self._next_s = self._first_s
 
 
 class SenderWatch:
-    """The other end, of a standby or a keeper; `close` it. For one thread, but for `wake`.
+    """The other end, for a standby or a supervisor, which must `close` it. Other threads may only call `wake`.
 
     Args:
-        arena: whose sender is watched.
-        look_s: how long `wait` sleeps at most while the line stands, also an attribute; None: `LOOK_S`.
-        blind_look_s: how long it sleeps at first without a line; None: `BLIND_LOOK_S`.
+        arena: the arena whose sender is watched.
+        look_s: the longest sleep of `wait` while connected, also an attribute. The default is `LOOK_S`.
+        blind_look_s: the first sleep of `wait` without a connection. The default is `BLIND_LOOK_S`.
     """
 
     def __init__(self, arena: Arena, *, look_s: float | None = None, blind_look_s: float | None = None) -> None:
@@ -251,7 +251,7 @@ class SenderWatch:
         self._rope.setblocking(False)
 
     def wait(self) -> None:
-        """Comes back when the sender hung up, when `wake` was called, and else when it is time to look at the role."""
+        """Returns when the sender closes the connection, when `wake` is called, or when it is time for a check."""
         epoch, number = self._arena.native.sender()["epoch"], self._arena.native.presence
         if (epoch, number) != self._sender:
             self._let_go()
@@ -268,14 +268,14 @@ class SenderWatch:
             self._blind.reset()
 
     def pause(self, seconds: float) -> None:
-        """Sleeps, whatever the sender does, until time is over or `wake` was called."""
+        """Sleeps until the time is over or `wake` is called, whatever the sender does."""
         wait_readable([self._bell], seconds)
 
     def listener(self) -> Listener | None:
-        """The process at the other end of the line, which is the sender; None without a line.
+        """Returns the process at the other end of the connection, which is the sender, or None without a connection.
 
-        The answer is from the kernel, and holds for the time at which the process began to listen: as long as the line
-        stands (`is_connected`), that process lives, and its number is no other's.
+        The kernel reports it as of the time when it began to listen. As long as the connection exists (`is_connected`),
+        that process lives, and no other process has its number.
         """
         if self._line is None:
             return None
@@ -283,10 +283,10 @@ class SenderWatch:
         return Listener(pid, user)
 
     def listener_descriptor(self) -> int | None:
-        """A pidfd of the listener, straight from the kernel; None on a kernel before 6.5, and without a line.
+        """Returns a pidfd of the listener from the kernel, or None before Linux 6.5 and without a connection.
 
         Raises:
-            OSError: the kernel gives none, for the process is gone or cannot be named here.
+            OSError: the process is gone, or is not visible here.
         """
         if self._line is None:
             return None
@@ -298,7 +298,7 @@ class SenderWatch:
             raise
 
     def is_connected(self) -> bool:
-        """True while the line stands; looks now."""
+        """True if the connection exists now."""
         return self._line is not None and not wait_readable([self._line], 0)
 
     def _connected(self, number: int) -> socket.socket | None:
@@ -317,7 +317,7 @@ class SenderWatch:
         return None
 
     def _ask_for_another_socket(self, number: int) -> None:
-        """The queue of the socket is full."""
+        """Sets the number to 0, because the queue of the socket is full."""
         native = self._arena.native
         with contextlib.suppress(ShmaccumError, OSError):
             if native.is_read_only:
@@ -334,12 +334,12 @@ class SenderWatch:
         return pid, user, group
 
     def wake(self) -> None:
-        """Ends this wait and every later one; from any thread, and from a signal handler."""
+        """Ends the current wait and every later one. Any thread or signal handler may call it."""
         with contextlib.suppress(OSError):
             self._rope.send(b"\0")
 
     def calm(self) -> None:
-        """Waits sleep again after a `wake`."""
+        """Lets waits sleep again after a `wake`."""
         with contextlib.suppress(OSError):
             while self._bell.recv(CALM_SIZE, socket.MSG_DONTWAIT):
                 pass
@@ -350,14 +350,14 @@ class SenderWatch:
             line.close()
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Closes all descriptors."""
         self._let_go()
         self._bell.close()
         self._rope.close()
 
 
 def _peer_groups(line: socket.socket) -> tuple[int, ...]:
-    """The other groups of the process at the other end."""
+    """Returns the supplementary groups of the process at the other end."""
     try:
         found = line.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, GROUPS_SIZE_MAX)
     except OSError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The removal of an arena, as the processes see it that use the arena.
+"""The removal of an arena, from the view of its processes.
 
 The memory of such an arena lives as long as a process is attached, and no new process finds it. So the arena is closed
-(native/arena/closing.h): it takes no more records, and its sender leaves when it has delivered those that it holds.
+(native/arena/closing.h): it accepts no more records, and its sender exits when it has delivered the records in it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 EXIT_CODE = 3
-"""With which the process of a sender ends whose arena was removed."""
+"""The exit code of a sender process whose arena was removed."""
 
 
 def has_lost_its_name(arena: Arena) -> bool:
-    """True when the arena's name leads to no file, or to another one. A name that cannot be looked at is no proof."""
+    """True if the arena's name refers to no file, or to another file. An inaccessible name proves nothing."""
     if arena.native.has_lost_its_name:
         return True
     try:
@@ -37,32 +37,32 @@ def has_lost_its_name(arena: Arena) -> bool:
 def removed_error(arena: Arena) -> ArenaRemovedError:
     """The exception for a process that uses an arena which was removed."""
     return ArenaRemovedError(
-        f"the arena {arena.name} was removed while this process was attached, and takes no more records. "
-        f"{_what_becomes_of_the_rest(arena)} To go on, attach to the arena that has this name now, or create one"
+        f"the arena {arena.name} was removed while this process was attached, and accepts no more records. "
+        f"{_what_becomes_of_the_rest(arena)} Attach to the arena that has this name now, or create one"
     )
 
 
 def _what_becomes_of_the_rest(arena: Arena) -> str:
     if arena.native.closing == "done":
-        return "Its sender has delivered or exported the records that it held, and has left."
+        return "Its sender has delivered or exported the remaining records, and has exited."
     if arena.native.sender_is_alive:
-        return "Its sender delivers the records that it holds, and then leaves."
-    return "It has no sender, so the records that it holds are not delivered."
+        return "Its sender delivers the remaining records, and then exits."
+    return "It has no sender, so the remaining records are not delivered."
 
 
 def tell_removal(arena: Arena) -> ArenaRemovedError:
-    """The same exception; the first one of a handle is logged at ERROR, too."""
+    """Returns the same exception, and logs it at ERROR the first time for a handle."""
     error = removed_error(arena)
     if not arena.is_removal_told:
         arena.is_removal_told = True
-        import logging  # slow to import, and a command that looks at an arena does without
+        import logging  # slow to import, and not needed to inspect an arena
 
         logging.getLogger(__name__).error("%s", error)
     return error
 
 
 def check_takes_records(arena: Arena) -> None:
-    """Looks at the arena's name, and at its state.
+    """Checks the arena's name and its state.
 
     Raises:
         ArenaRemovedError: the arena was removed.
@@ -72,15 +72,15 @@ def check_takes_records(arena: Arena) -> None:
         raise tell_removal(arena)
     if arena.native.poisoned is not None:
         raise ArenaPoisonedError(
-            f"the arena {arena.name} is poisoned, because one of its invariants broke: it takes no more records. "
-            f"`shmaccum check {arena.name}` tells what is wrong; remove it, and create it again"
+            f"the arena {arena.name} is poisoned, because one of its invariants broke: it accepts no more records. "
+            f"Run `shmaccum check {arena.name}` for the cause; remove the arena, and create it again"
         )
 
 
 def is_abandoned(arena: Arena) -> bool:
-    """True when the arena was removed and has no sender now, or its memory is lost to this process.
+    """True if the arena was removed and has no sender now, or if this process has lost its memory.
 
-    A standby takes the role within milliseconds.
+    The answer may be temporary, because a standby takes the role within milliseconds.
     """
     native = arena.native
     try:
@@ -91,12 +91,12 @@ def is_abandoned(arena: Arena) -> bool:
 
 
 class RemovalWatch:
-    """For a wait for results: whether the arena was removed and has no sender any more.
+    """Checks, during a wait for results, whether the arena was removed and has no sender any more.
 
-    A standby takes the role within milliseconds, so an arena without a sender counts as abandoned at a second look.
+    A standby takes the role within milliseconds, so an arena without a sender counts as abandoned at the second check.
 
     Attributes:
-        arena: the arena that is looked at, attached or read-only.
+        arena: the arena, attached or read-only.
     """
 
     def __init__(self, arena: Arena) -> None:
@@ -105,7 +105,7 @@ class RemovalWatch:
         self._was_left = False
 
     def is_abandoned(self) -> bool:
-        """True when no result comes any more. Looks at most once a second; False between two looks."""
+        """True if no more results will arrive. Checks at most once a second, and returns False in between."""
         now_s = clock.monotonic()
         if now_s < self._look_at_s and not self.arena.native.is_lost:
             return False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a batch or a transaction ended: numbers that stand in the arena.
+"""The outcomes of batches and transactions, as numbers in the arena.
 
-Those of batches are in its ring of results (native/arena/completion.h), those of transactions in the transaction word
-(native/arena/transaction.h).
+The outcomes of batches are in its completions (native/arena/completion.h), and those of transactions in the
+transaction word (native/arena/transaction.h).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shmaccum import _native
 
 
 class BatchResult(enum.IntEnum):
-    """How a batch ended."""
+    """The outcome of a batch."""
 
     SUCCEEDED = _native.RESULT_SUCCEEDED
     FAILED = _native.RESULT_FAILED
@@ -23,21 +23,21 @@ class BatchResult(enum.IntEnum):
 
 
 class TransactionWhy(enum.IntEnum):
-    """Why a transaction was not committed, as far as more than the words of the core depends on it."""
+    """Why a transaction was not committed, as far as the code distinguishes reasons."""
 
     NOT = 0
     """It was committed, or is not over."""
     FAILED_BATCH = _native.TRANSACTION_WHY_FAILED_BATCH
     """A batch of it was not delivered."""
     FENCED = _native.TRANSACTION_WHY_FENCED
-    """Another producer has the transactional id, or the brokers aborted the transaction for its time."""
+    """Another producer has the transactional id, or the brokers aborted the transaction after a timeout."""
     REFUSED = _native.TRANSACTION_WHY_REFUSED
-    """The sink refused it."""
+    """The sink rejected it."""
     UNKNOWN = _native.TRANSACTION_WHY_UNKNOWN
-    """The sink does not tell how it ended."""
+    """The sink does not report the outcome."""
 
 
 FENCED_STANDING = 1 << 63
-"""The bit of a standing that says: another producer has the transactional id (native/arena/transaction.h)."""
+"""The bit of a recovery state for: another producer has the transactional id (native/arena/transaction.h)."""
 LOST_STANDING = 1 << 62
-"""The bit of a standing that says: the host crashed, and the sink may have come further."""
+"""The bit of a recovery state for: the host crashed, and the sink may be ahead."""

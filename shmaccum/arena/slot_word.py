@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One slot word taken apart (native/arena/slot_word.h). `tables` does the same with many of them."""
+"""The fields of one slot word (native/arena/slot_word.h). `tables` does the same for many words."""
 
 from __future__ import annotations
 

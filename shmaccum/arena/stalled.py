@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender that is stopped or wedged is killed, where a standby or a keeper was told to (``replace_stalled_ms``).
+"""Kills a sender that is stopped or hangs, if a standby or a supervisor is configured to (``replace_stalled_ms``).
 
 ::
 
-    look       the sign of life in the arena (epoch and heartbeat) has changed, and the kernel does not show the
-               process as stopped: the sender gets on                                       → the age is 0
-               else the age grows by the time since the last look, by LOOK_MAX_S at most
+    look       epoch or heartbeat in the arena has changed, and the kernel does not show the process as stopped: the
+               sender makes progress                                                        → the age is 0
+               otherwise the age grows by the time since the last look, by LOOK_MAX_S at most
     age >= replace_stalled_ms
-               the victim is the listener of the presence socket; it is of this user and in this PID namespace?
-               no    → it is reported, and nobody is killed
+               does the listener of the presence socket belong to this user and to this PID namespace?
+               no    → it is reported, and no process is killed
                yes   → SIGKILL by its pidfd, then the kernel frees the role
 
-Why a kill and nothing else: the kernel may still write from the sender's memory, and only its death ends that. A death
-is what the role, the arena and the sinks are made for: the next sender sends again what has no result.
+Only a kill is safe: the kernel may still write from the sender's memory, and only its death ends that. The role, the
+arena and the sinks tolerate a death: the next sender sends every batch without a result again.
 
-The age counts time in which this process itself looked, on a clock that stands still in a suspend. So neither a suspend
-nor a stop of the watcher, or of all processes of a container, makes a living sender old. No clocks of two processes are
-compared. The victim is never found by the pid in the arena, which is there for people, and which any process that
-writes the arena may forge. It is the process at the other end of the presence socket, as the kernel names it.
+The age counts only time in which this process itself looked, on a clock that stands still in a suspend. So neither a
+suspend nor a stop of the watcher, or of all processes of a container, makes a living sender old. Clocks of two
+processes are never compared. The pid in the arena is only for display, because any process that writes the arena may
+forge it. The process to kill is the peer of the presence socket, as reported by the kernel.
 
-The sender shows life at each tick and each drain, and a sink between the parts of a long call (`SinkHost`). One
-call of a sink that takes longer than `replace_stalled_ms` counts as wedged: choose that time accordingly.
+The sender shows a sign of life at each tick and each drain, and a sink between the parts of a long call (`SinkHost`).
+One call of a sink that takes longer than `replace_stalled_ms` counts as a hang: choose that time accordingly.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from shmaccum.common.victim import STOPPED, NotToBeKilledError, Victim, check_na
 logger = logging.getLogger("shmaccum.supervisor")
 
 LOOK_MAX_S = 2.0
-"""A longer time between two looks is one in which the watcher itself did not run."""
+"""If the time between two looks is longer, the watcher itself did not run."""
 END_TIMEOUT_S = 1.0
 
 
 @contextlib.contextmanager
 def find_victim(watch: SenderWatch) -> Iterator[Victim]:
-    """The listener of the presence socket, if it may be killed.
+    """Yields the listener of the presence socket, if it may be killed.
 
     Raises:
-        NotToBeKilledError: it is of another user, in another PID namespace, this process itself, or not to be found.
+        NotToBeKilledError: it belongs to another user, is in another PID namespace, is this process, or was not found.
     """
     listener = watch.listener()
     if listener is not None and listener.user != os.geteuid():
@@ -62,20 +62,20 @@ def find_victim(watch: SenderWatch) -> Iterator[Victim]:
 
 @contextlib.contextmanager
 def hold_listener(watch: SenderWatch) -> Iterator[Victim]:
-    """The process that listens on the presence socket, held by a pidfd.
+    """Yields the process that listens on the presence socket, with a pidfd.
 
     Raises:
-        NotToBeKilledError: it is in a PID namespace that cannot be seen from here, or not to be found.
+        NotToBeKilledError: it is in a PID namespace that is not visible here, or was not found.
     """
     listener = watch.listener()
     if listener is None:
-        raise NotToBeKilledError("nobody listens on its presence socket here")
+        raise NotToBeKilledError("no process listens on its presence socket here")
     if listener.pid == 0:
         raise NotToBeKilledError("it lives in another PID namespace")
     descriptor = _open(watch, listener.pid)
     try:
         process = Victim(listener.pid, descriptor)
-        # The second look: until here the number meant the listener.
+        # The second look: until here the number belonged to the listener.
         if process.has_ended(0) or not watch.is_connected():
             raise NotToBeKilledError("it has just ended")
         yield process
@@ -93,13 +93,13 @@ def _open(watch: SenderWatch, pid: int) -> int:
 
 @final
 class StallWatch:
-    """Counts how long the sender of an arena has shown no life, and kills it when that is too long.
+    """Measures how long a sender has shown no sign of life, and kills it if that is too long.
 
     Args:
         arena: attached.
         watch: connected to the sender.
         replace_stalled_ms: the age at which the sender is killed.
-        clock: seconds; one that stands still in a suspend.
+        clock: returns seconds. It must stand still in a suspend.
     """
 
     def __init__(
@@ -121,11 +121,11 @@ class StallWatch:
 
     @property
     def look_s(self) -> float:
-        """How often to look."""
+        """The interval between looks, in seconds."""
         return min(self._limit_s / 4, LOOK_MAX_S / 2)
 
     def look(self) -> None:
-        """Looks once; comes back within a second or so also where it killed."""
+        """Looks once. Returns within about a second, even if it kills the sender."""
         now_s = self._clock()
         step_s, self._looked_s = min(now_s - self._looked_s, LOOK_MAX_S), now_s
         facts = self._arena.native.sender()
@@ -152,20 +152,20 @@ class StallWatch:
                 what += f" (process {victim.pid})"
                 state = victim.state
                 silence = f"is stopped and {silence}" if state and state in STOPPED else silence
-                self._tell(f"{what} {silence}: it is killed, so that another one takes its place")
+                self._tell(f"{what} {silence}: it is killed, so that another sender takes its place")
                 victim.kill()
                 if not victim.has_ended(END_TIMEOUT_S):
                     self._tell(
-                        f"{what} was killed and does not end: the kernel holds it (state {victim.state}), and the role "
-                        "of the sender with it; look for a disk or a network file system that does not answer"
+                        f"{what} was killed and does not end: the kernel blocks it (state {victim.state}), and with it "
+                        "the role of the sender; check for a disk or a network file system that does not respond"
                     )
         except NotToBeKilledError as reason:
-            self._tell(f"{what} {silence} and is not killed, for {reason}: let it go on, or end it by hand")
+            self._tell(f"{what} {silence} and is not killed, because {reason}: resume it, or kill it manually")
         except OSError as error:
             self._tell(f"{what} {silence} and could not be killed: {error}")
 
     def _tell(self, sentence: str) -> None:
-        """Once for each sentence, in the log and in the arena's error log."""
+        """Reports a sentence once, in the log and in the arena's error log."""
         if sentence not in self._told:
             self._told.add(sentence)
             logger.error("%s", sentence)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reason for which nothing can be delivered to a partition, by its number in the stuck word of the partition
-(native/arena/slot_word.h)."""
+"""The reasons why a partition is stuck, by their number in its stuck word (native/arena/slot_word.h)."""
 
 from __future__ import annotations
 
@@ -19,30 +18,29 @@ REASONS: Final[Mapping[int, tuple[str, str]]] = {
     2: ("refused", "its broker refuses its batches ({error})"),
     3: ("silent", "its broker does not answer, while brokers of other partitions do"),
 }
-"""Number -> a stable word for machines, and the reason for people."""
+"""Maps the number to a stable word for programs, and to the reason for people."""
 
 REPLICAS_MISSING: Final[Mapping[int, str]] = {
     19: "NOT_ENOUGH_REPLICAS",
     20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
     56: "KAFKA_STORAGE_ERROR",
 }
-"""Kafka's errors of a leader that can take no batches of a partition for now. The partition is stuck until it takes
-one again."""
+"""Kafka's errors of a leader that temporarily accepts no batches of a partition. Until then, the partition is stuck."""
 
 
 def stuck_reason(number: int, error_code: int) -> tuple[str, str]:
-    """The word for machines and the reason for people. The number may be one that this version does not know."""
+    """Returns the word for programs and the reason for people. This version may not know the number."""
     word, why = REASONS.get(number, ("unknown", "its sender is a newer version and knows the reason"))
     return word, why.format(error=REPLICAS_MISSING.get(error_code, f"error code {error_code}"))
 
 
 def stuck_age_ns(now_ns: int, since_ms: int) -> int:
-    """For how long a partition has been stuck, on the arena's clock."""
+    """Returns how long a partition has been stuck, on the arena's clock."""
     return max(now_ns - since_ms * NS_PER_MS, 0)
 
 
 def stuck_clause(native: _native.Arena, partition_index: int) -> str:
-    """For how long nothing could be delivered to a partition, and the reason; empty while something can."""
+    """Describes for how long a partition has been stuck, and why. Empty if it is not stuck."""
     for index, number, error_code, since_ms, _ in native.stuck_partitions():
         if index == partition_index:
             age_ns = stuck_age_ns(native.now_ns(), since_ms)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arena's tables as numpy sees them: one dtype per struct of native/arena/layout.h, field for field.
 
-A table is a live, read-only view of shared memory: a number may change between two looks, and bytes of
-other processes are input. Words of 64 bits are taken apart by the functions at the end.
+A table is a live, read-only view of shared memory. A number may change between two reads, and the bytes of other
+processes are input. The functions at the end extract the parts of 64-bit words.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def slot_state(words: Words) -> Words:
 
 
 def slot_generation(words: Words) -> Words:
-    """How often each slot was freed, 18 bits."""
+    """The number of times each slot was freed, 18 bits."""
     return _bits(words, 43, 18)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks that end in a `close`: of ``with``, and of ``async with``."""
+"""Base classes of objects that the end of a ``with`` or ``async with`` block closes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class ClosedOnExit(abc.ABC):
-    """An object that the end of its ``with`` block closes, whatever ends the block."""
+    """An object that is closed on exit from its ``with`` block, whatever ends the block."""
 
     @abc.abstractmethod
     def close(self) -> object:
-        """Lets go of everything."""
+        """Releases all resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -28,15 +28,15 @@ class ClosedOnExit(abc.ABC):
 
 
 class StoppedOnExit(abc.ABC):
-    """An object of asyncio that the begin of its ``async with`` block starts, and whose end stops it."""
+    """An asyncio object that starts on entry to its ``async with`` block and stops on exit."""
 
     @abc.abstractmethod
     async def start(self) -> None:
-        """Begins the work."""
+        """Starts the work."""
 
     @abc.abstractmethod
     async def stop(self) -> None:
-        """Lets go of everything."""
+        """Releases all resources."""
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits in a process whose threads are greenlets, because gevent or eventlet has patched the standard library.
 
-A wait in C would stop every greenlet of the process. So each wait for a result or a buffer becomes short sleeps between
-looks there: the patched `time.sleep` lets other greenlets run. A wait for the disk goes to the library's own pool of
-threads. A library that is imported and has not patched ``time`` and ``threading`` changes nothing.
+A wait in C would block every greenlet of the process. So each wait for a result or a buffer polls with the patched
+`time.sleep`, which lets other greenlets run. A wait for the disk runs in the library's own pool of threads. A library
+that is imported and has patched neither ``time`` nor ``threading`` changes nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 SLICE_S = 0.005
-"""Between two looks for a result, a buffer or another process."""
+"""The polling interval for a result, a buffer or another process."""
 
 
 def patched_by() -> str | None:
-    """The library that turned threads into greenlets; None when threads are threads."""
+    """Returns the library that replaced threads with greenlets, or None."""
     gevent: Any = sys.modules.get("gevent.monkey")
     if gevent is not None and (gevent.is_module_patched("threading") or gevent.is_module_patched("time")):
         return "gevent"
@@ -37,7 +37,7 @@ def patched_by() -> str | None:
 
 
 def refuse_greenlets(what: str, advice: str) -> None:
-    """Refuses an object whose waits are in C.
+    """Rejects an object whose waits are in C.
 
     Raises:
         InvalidArgumentError: gevent or eventlet has patched this process.
@@ -45,17 +45,17 @@ def refuse_greenlets(what: str, advice: str) -> None:
     library = patched_by()
     if library is not None:
         raise InvalidArgumentError(
-            f"{what} would stop every greenlet of a process that {library} has patched: {advice}"
+            f"{what} would block every greenlet of a process that {library} has patched: {advice}"
         )
 
 
 def sleep(timeout_s: float) -> None:
-    """One pause between two looks."""
+    """Pauses once between two checks."""
     time.sleep(min(SLICE_S, max(timeout_s, 0)))
 
 
 def wait_completion(native: _native.Arena, tail: int, timeout_ns: int) -> int:
-    """Waits until `tail` is not the number of results any more, and returns that number."""
+    """Waits until the number of results is not `tail`, and returns the number."""
     if patched_by() is None:
         return native.wait_completion(tail, timeout_ns)
     if native.completion_tail == tail:
@@ -64,7 +64,7 @@ def wait_completion(native: _native.Arena, tail: int, timeout_ns: int) -> int:
 
 
 def wait_transaction(native: _native.Arena, word: int, timeout_ns: int) -> int:
-    """Waits until `word` is not the word of the transaction any more, and returns that word."""
+    """Waits until the word of the transaction is not `word`, and returns it."""
     if patched_by() is None:
         return native.wait_transaction(word, timeout_ns)
     if native.transaction_word == word:
@@ -73,7 +73,7 @@ def wait_transaction(native: _native.Arena, word: int, timeout_ns: int) -> int:
 
 
 def call(function: Callable[..., Answer], *arguments: Any) -> Answer:
-    """Calls a function that waits for the disk: in a thread of the system, where threads are greenlets."""
+    """Calls a function that waits for the disk. If threads are greenlets, it runs in a thread of the system."""
     library = patched_by()
     if library is None:
         return function(*arguments)

@@ -3,7 +3,7 @@
 
 Rules: a process that serves clients raises its limit of open files as far as the host allows. The log, the files of
 groups, and everything else of the process have `reserve` descriptors that no client takes. The kernel gives the lowest
-free number to each new file, so the number of a new file tells how many are open at least.
+free number to each new file, so the number of a new file is the minimum number of open files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESERVED_SHARE_MAX = 4
 
 
 def raise_limit() -> None:
-    """Lets the process have as many open files as the host allows, up to `LIMIT_WANTED`."""
+    """Raises the limit of open files as far as the host allows, up to `LIMIT_WANTED`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = LIMIT_WANTED if hard == resource.RLIM_INFINITY else min(LIMIT_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -28,27 +28,27 @@ def raise_limit() -> None:
 
 
 def limit() -> int:
-    """The most open files that the process may have."""
+    """Returns the maximum number of open files of the process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return LIMIT_WANTED if soft == resource.RLIM_INFINITY else min(soft, LIMIT_WANTED)
 
 
 def share(wanted: int, parts: int) -> int:
-    """The number wanted, but at most the limit of open files divided by `parts`; one at least."""
+    """Returns `wanted`, but at most the limit of open files divided by `parts`, and at least one."""
     return max(min(wanted, limit() // parts), 1)
 
 
 def reserve(partition_count: int) -> int:
-    """The descriptors that clients never get.
+    """Returns the number of descriptors that clients never get.
 
     Args:
-        partition_count: of the log.
+        partition_count: the number of partitions of the log.
     """
     return min(BASE + FILES_OF_PARTITION * partition_count, limit() // RESERVED_SHARE_MAX)
 
 
 def lowest_free() -> int:
-    """The number that the next open file gets; the limit where there is none."""
+    """Returns the number that the next open file gets, or the limit if there is none."""
     try:
         descriptor = os.dup(0)
     except OSError:

@@ -8,11 +8,11 @@
     Kafka      acks=0, acks=1        <  acks=all
 
 Rules
-    A record that goes from one store to another has a receiver whose level is at least the giver's. An unset level of a
-    log follows the giver. A lower level is refused; lower acks cause a warning.
+    If a record moves from one store to another, the receiver's level is at least the giver's. An unset level of a log
+    follows the giver. A lower level is rejected. Lower acks cause a warning.
     The giver keeps the record until the receiver has forced it to disk.
-    A position that says how far a giver was read is on disk after the records before it, never earlier.
-    A file survives when its content is on disk, and each name on the way to it: `sync_path`.
+    The position up to which a giver was read is on disk after the records before it, never earlier.
+    A file survives if its content and each name in its path are on disk: `sync_path`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sync_path(path: str) -> None:
     """Make every name on the way to a file or folder survive a crash of the host.
 
     The process that made a folder may have died before it synced the parent. So every folder up to the mount point is
-    synced. A folder that this user may not read is left out.
+    synced. A folder that this user may not read is skipped.
 
     Raises:
         OSError: a folder could not be synced.

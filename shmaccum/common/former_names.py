@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules under the names that they had before, for pickles and programs that have such a name.
+"""Former names of modules, for existing pickles and programs.
 
-``shmaccum.serving`` is now ``shmaccum.log.server``. An import of the former name gives a module that has what the
-module of today has, so both names lead to the same classes. The finder is asked after all others, so it costs other
+``shmaccum.serving`` is now ``shmaccum.log.server``. An import of the former name gives a module with the attributes of
+the current module, so both names lead to the same classes. The finder comes after all others, so it costs other
 imports nothing.
 """
 
@@ -28,7 +28,7 @@ FORMER = {
     "sinks": "sender.sinks",
     "units": "common.units",
 }
-"""The first part of a former name, behind ``shmaccum.`` -> the part that stands there today."""
+"""Maps the first part of a former name, after ``shmaccum.``, to the current part."""
 
 
 class FormerNames:
@@ -37,18 +37,18 @@ class FormerNames:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a former name; None for any other name."""
+        """Returns the spec of a former name, or None for any other name."""
         del path, target
         if not fullname.startswith(PACKAGE) or fullname.split(".")[1] not in FORMER:
             return None
         return ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """An ordinary module."""
+        """Returns None, which makes an ordinary module."""
         del spec
 
     def exec_module(self, module: ModuleType) -> None:
-        """Gives the module all names of the module of today."""
+        """Gives the module the attributes of the current module."""
         first, _, rest = module.__name__.removeprefix(PACKAGE).partition(".")
         today = importlib.import_module(f"{PACKAGE}{FORMER[first]}{rest and '.' + rest}")
         module.__doc__ = today.__doc__

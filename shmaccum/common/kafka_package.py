@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package ``kafka`` without its clients: its code imports them all, and neither a sender nor a server needs one.
+"""The package ``kafka`` without its clients, which its code imports, and which neither a sender nor a server needs.
 
-A sender imports 105 modules fewer by this, so the one that starts after a death delivers sooner, and a server answers
-sooner. A program that asks the package for a client, as in ``from kafka import KafkaConsumer``, finds it as ever.
+A sender imports 105 modules less this way, so a new sender delivers sooner after a death, and a server responds
+sooner. A program can still import a client from the package, as in ``from kafka import KafkaConsumer``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ MADE_ALONE = {
     "kafka.protocol.consumer": {"OffsetFetchRequest", "OffsetFetchResponse"},
     "kafka.protocol.producer": {"InitProducerIdRequest", "InitProducerIdResponse"},
 }
-"""The messages of each package that are made without the others.
+"""The messages of each package that are created without the others.
 
-A connection of kafka-python wants the first two pairs to tell the version of an old broker, and a sender asks for its
-producer id with the third. The packages make a hundred messages, 1 ms for each.
+A connection of kafka-python needs the first two pairs to detect the version of an old broker, and a sender requests its
+producer id with the third. The packages create a hundred messages, each in 1 ms.
 """
 
 
@@ -29,7 +29,7 @@ class _WithoutClients(ModuleType):
     """The package before its code has run."""
 
     def __getattr__(self, name: str) -> Any:
-        """A message made alone, or a module of the package; for any other name the package's code runs first."""
+        """Returns a message or a module of the package. For any other name, the package's code runs first."""
         if name in MADE_ALONE.get(self.__name__, ()):
             from kafka.protocol.api_message import ApiMessage
 
@@ -39,7 +39,7 @@ class _WithoutClients(ModuleType):
             return self.__dict__[name]
         if not name.startswith("__") and importlib.util.find_spec(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
-        self.__class__ = ModuleType  # type: ignore[assignment] # from here on it is as any other package
+        self.__class__ = ModuleType  # type: ignore[assignment] # from now on it is an ordinary package
         assert self.__spec__ is not None
         assert self.__spec__.loader is not None
         self.__spec__.loader.exec_module(self)
@@ -47,9 +47,9 @@ class _WithoutClients(ModuleType):
 
 
 def import_without_clients(name: str) -> None:
-    """Makes a package importable without running its code; one that is imported already stays as it is.
+    """Makes a package importable without running its code. A package that is already imported is not changed.
 
-    The package may lie in another one, whose code runs.
+    If the package is inside another package, the code of the other one runs.
     """
     if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
         return

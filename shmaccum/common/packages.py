@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optional packages, and the sentence that a user reads where one is missing.
+"""The optional packages, and the message if one is missing.
 
-**A command's help, and all work that a package does not do, go without the package. Work that needs it raises
+**A command's help, and all work that does not use a package, run without the package. Work that needs it raises
 `PackageMissingError` with one sentence, which names the package and the command that installs it.**
 """
 
@@ -14,18 +14,18 @@ from shmaccum.exceptions import PackageMissingError
 
 
 def install(extra: str) -> str:
-    """The command that installs what an extra of this package brings."""
+    """Returns the command that installs an extra of this package."""
     return f"pip install '.[{extra}]' in the clone of shmaccum"
 
 
 @contextlib.contextmanager
 def needed(package: str, extra: str, subject: str) -> Iterator[None]:
-    """The imports within the block need a package.
+    """Converts the ImportError of a package that is imported in the block.
 
     Args:
-        package: as pip knows it.
-        extra: the extra that brings it.
-        subject: of the sentence, with its verb, as in "metrics need".
+        package: the name of the package for pip.
+        extra: the extra that installs it.
+        subject: subject and verb of the sentence, as in "metrics need".
 
     Raises:
         PackageMissingError: an import failed.

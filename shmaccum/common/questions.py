@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions of other threads to a loop that owns the facts: a scrape asks, and the loop answers between two rounds."""
+"""Pending calls of other threads to a loop that owns the data. The loop runs them between two rounds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Answer = TypeVar("Answer")
 
 @final
 class Questions(Generic[Answer]):
-    """The questions of one kind that nobody has answered yet.
+    """The calls of one kind that the loop has not run yet.
 
     Args:
-        owner: the owner of the loop, for people: "the sender".
+        owner: the owner of the loop, for messages, such as "the sender".
         wake: wakes the loop, from any thread.
     """
 
@@ -28,13 +28,13 @@ class Questions(Generic[Answer]):
         self._open: SimpleQueue[futures.Future[Answer]] = SimpleQueue()
 
     def ask(self, timeout_s: float) -> Answer:
-        """The answer of the loop, for another thread than the loop's.
+        """Returns the result of a call that the loop runs. The caller is another thread.
 
         Raises:
-            TimeoutError: the loop did not answer in time.
-            Exception: as the function raises that makes the answer.
+            TimeoutError: the loop did not run the call in time.
+            Exception: the exception of the function that the loop calls.
         """
-        from concurrent import futures  # slow to import, and most loops are never asked
+        from concurrent import futures  # slow to import, and most loops get no call
 
         question: futures.Future[Answer] = futures.Future()
         self._open.put(question)
@@ -46,14 +46,14 @@ class Questions(Generic[Answer]):
 
     @property
     def has_any(self) -> bool:
-        """True while a question is open."""
+        """True while a call is pending."""
         return not self._open.empty()
 
     def answer(self, make: Callable[[], Answer]) -> None:
-        """Answers every open question, each by a call of the function."""
+        """Calls the function for each pending call."""
         while not self._open.empty():
             question = self._open.get()
             try:
                 question.set_result(make())
-            except Exception as error:  # noqa: BLE001 - it is told where the question was asked
+            except Exception as error:  # noqa: BLE001 - the other thread gets it
                 question.set_exception(error)

@@ -2,9 +2,9 @@
 """Files of secrets: passwords, private keys, users of a server, properties with a login.
 
 **A file of secrets belongs to the user of the process or to root, and no other user may read or change it.** So its
-mode is 0600 or less. Root may hand a file to a process of another user by the file's group or by a file ACL, as
-Kubernetes does with ``fsGroup`` and systemd with ``LoadCredential=``; to a process of root by a group other than
-root's own. The descriptor from which the secret is read is the one that is checked. A symbolic link is followed.
+mode is 0600 or less. Root may share a file with a process of another user by the file's group or by a file ACL, as
+Kubernetes does with ``fsGroup`` and systemd with ``LoadCredential=``, and with a process of root by a group other than
+root's own. The checked descriptor is also the one that is read. A symbolic link is followed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SIZE_MAX = 4 << 20
 
 @contextlib.contextmanager
 def opened_secret(path: str, purpose: str) -> Iterator[int]:
-    """A descriptor of a file of secrets.
+    """Yields a descriptor of a file of secrets.
 
     Args:
-        path: of the file.
-        purpose: what the file is, for a message.
+        path: the path of the file.
+        purpose: a description of the file, for messages.
 
     Raises:
         InvalidArgumentError: the file cannot be opened, belongs to another user, or is open to other users.
@@ -39,8 +39,8 @@ def opened_secret(path: str, purpose: str) -> Iterator[int]:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISFIFO(found.st_mode):
-            raise InvalidArgumentError(f"the {purpose} {path} is no regular file")
-        os.set_blocking(descriptor, True)  # a pipe, as of a shell's <(command), which has a writer
+            raise InvalidArgumentError(f"the {purpose} {path} is not a regular file")
+        os.set_blocking(descriptor, True)  # a pipe, such as a shell's <(command), has a writer
         _check(path, purpose, found)
         yield descriptor
     finally:
@@ -48,10 +48,10 @@ def opened_secret(path: str, purpose: str) -> Iterator[int]:
 
 
 def read_secret(path: str, purpose: str) -> str:
-    """The content of a file of secrets, `SIZE_MAX` bytes at most.
+    """Returns the content of a file of secrets, at most `SIZE_MAX` bytes.
 
     Raises:
-        InvalidArgumentError: as `opened_secret`; or the file cannot be read, is too large, or is no UTF-8.
+        InvalidArgumentError: as `opened_secret`; or the file cannot be read, is too large, or is not UTF-8.
     """
     with opened_secret(path, purpose) as descriptor:
         try:

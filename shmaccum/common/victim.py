@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that may be killed because it is stopped or wedged: found, proven, and held by a pidfd.
+"""A handle of a process that may be killed because it is stopped or hangs.
 
-A keeper kills a sender (`shmaccum.arena.stalled`), and a member of a group kills another member
-(`shmaccum.log.groups.stopped`). Both only do it where a user told them to, and only to a process of the same user in
-the same PID namespace. A pidfd names one process for ever, while a number may come to mean another one.
+A supervisor kills a sender (`shmaccum.arena.stalled`), and a member of a group kills another member
+(`shmaccum.log.groups.stopped`). Both do so only if a user has configured it, and only to a process of the same user in
+the same PID namespace. A pidfd always names the same process, while a process id may be reused.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ STOPPED = "Tt"
 
 
 class NotToBeKilledError(Exception):
-    """The process is only reported; the message says why."""
+    """The process is only reported. The message has the reason."""
 
 
 def state_of(pid: int) -> str:
-    """The letter of a process in /proc: T stopped, D in a wait that no signal ends; empty when it is not there."""
+    """Returns the state in /proc: T is stopped, D is an uninterruptible wait. Empty if there is no such process."""
     try:
         found = STATE.search(Path(f"/proc/{pid}/status").read_bytes())
     except OSError:
@@ -41,10 +41,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def check_namespace(pid: int) -> None:
-    """Makes sure that a number means the same process here and in that process itself.
+    """Checks that a process id means the same process here and in that process itself.
 
     Raises:
-        NotToBeKilledError: the process lives in another PID namespace.
+        NotToBeKilledError: the process is in another PID namespace.
     """
     try:
         is_same = os.path.samefile("/proc/self/ns/pid", f"/proc/{pid}/ns/pid")
@@ -56,7 +56,7 @@ def check_namespace(pid: int) -> None:
 
 @final
 class Victim:
-    """A process that may be killed, held by a pidfd, so that its number can never come to mean another process.
+    """A process that may be killed. It has a pidfd, which never refers to another process.
 
     Attributes:
         pid: for messages.
@@ -68,7 +68,7 @@ class Victim:
 
     @property
     def state(self) -> str:
-        """The letter of `state_of`; empty when the process is gone."""
+        """The state, as `state_of` returns it. Empty if the process has ended."""
         found = state_of(self.pid)
         return "" if self.has_ended(0) else found
 
@@ -91,7 +91,7 @@ class Victim:
             signal.pidfd_send_signal(self._descriptor, signal.SIGTERM)
 
     def has_ended(self, timeout_s: float) -> bool:
-        """True when all of its threads have ended, at once or within the time."""
+        """Returns True if all of its threads have ended, now or within the time."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._descriptor, selectors.EVENT_READ)
             return bool(selector.select(timeout_s))

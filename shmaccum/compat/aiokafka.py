@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """aiokafka's ``AIOKafkaProducer`` on an arena (aiokafka.AIOKafkaProducer, aiokafka 0.14).
 
-A future of `send` is one of the event loop. The results bell wakes the loop while a future waits (`LoopResults`), so
-the process needs no thread for it.
+`send` returns a future of the event loop. The results FIFO wakes the loop while a future waits (`LoopResults`), so the
+process needs no thread for it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ THEIRS_IN_TRANSACTIONS = classes_of("aiokafka", theirs, IN_TRANSACTIONS)
 
 
 class _Function:
-    """A serializer of aiokafka, which is called for None, too."""
+    """A serializer of aiokafka, which also gets None."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
@@ -55,37 +55,37 @@ class _Function:
 
 
 OWN: Rows = {
-    "loop": without_use("the producer belongs to the loop that runs"),
+    "loop": without_use("the producer uses the running loop"),
     "key_serializer": to("key_serializer", _Function),
     "value_serializer": to("value_serializer", _Function),
     "max_batch_size": to("batch_size", batch_size),
     "partitioner": to_partitioner(DefaultPartitioner),
-    "ssl_context": refused(f"{OBJECT}: name files by shmaccum_ssl_cafile, shmaccum_ssl_certfile, shmaccum_ssl_keyfile"),
+    "ssl_context": refused(f"{OBJECT}: set shmaccum_ssl_cafile, shmaccum_ssl_certfile, shmaccum_ssl_keyfile"),
 }
-"""The options that aiokafka alone has, or that are met by its own classes."""
+"""The options that only aiokafka has, or that its own classes implement."""
 
 DEFAULTS = {name: row.default for name, row in inspect.signature(aiokafka.AIOKafkaProducer).parameters.items()}
-"""aiokafka's own values of its options. That of ``acks`` is an object of its own."""
+"""aiokafka's defaults. The default of ``acks`` is a special object."""
 
 ROWS = rows_of(OWN, DEFAULTS)
-"""The options of aiokafka, each with its owner here or with a reason."""
+"""The options of aiokafka, each with its owner or with a reason."""
 
 
 def translated(error: Ours) -> Ours:
-    """The error, which is one of aiokafka's, too."""
+    """Returns the error as one that is also an error of aiokafka."""
     return join_of_code(error, theirs.for_code, THEIRS)
 
 
 def _translated_in_transactions(error: Ours) -> Ours:
-    """The error of a call of transactions."""
+    """Translates the error of a transaction call."""
     return join(error, nearest(error, THEIRS_IN_TRANSACTIONS))
 
 
 @final
 class BatchBuilder(TheirBuilder):  # type: ignore[misc]
-    """Records for one partition that are sent together; made by `AIOKafkaProducer.create_batch`.
+    """Records for one partition that are sent together. `AIOKafkaProducer.create_batch` makes it.
 
-    aiokafka's own builder tells when the batch is full. The rows of the batch are kept beside it.
+    aiokafka's own builder detects a full batch. The rows of the batch are stored here.
     """
 
     def __init__(self, size_max: int, serialize_key: Any, serialize_value: Any) -> None:
@@ -94,7 +94,7 @@ class BatchBuilder(TheirBuilder):  # type: ignore[misc]
         self.rows: list[tuple[Any, Any, int, Any]] = []
 
     def append(self, *, timestamp: int | None, key: Any, value: Any, headers: Any = ()) -> Any:
-        """Adds a record: its metadata, or None where the batch is full or closed."""
+        """Adds a record. Returns its metadata, or None if the batch is full or closed."""
         key_bytes, value_bytes = (
             data if serialize is None else serialize(data)
             for serialize, data in zip(self._serializers, (key, value), strict=True)
@@ -107,7 +107,7 @@ class BatchBuilder(TheirBuilder):  # type: ignore[misc]
 
 @final
 class _Library:
-    """aiokafka's own producer, which the first record starts."""
+    """aiokafka's own producer, which is started by the first record."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._producer = aiokafka.AIOKafkaProducer(**options)
@@ -115,7 +115,7 @@ class _Library:
         self._is_started = False
 
     async def send(self, *record: Any) -> Any:
-        """Sends as aiokafka; its `start` is tried again where it failed."""
+        """Sends with aiokafka. Retries its `start` if it failed."""
         async with self._line:
             if not self._is_started:
                 await self._producer.start()
@@ -128,26 +128,26 @@ class _Library:
             await self._producer.flush()
 
     async def stop(self) -> None:
-        """Stops it; also one that did not start."""
+        """Stops the producer, even if it did not start."""
         await self._producer.stop()
 
 
 class AIOKafkaProducer(StoppedOnExit):
-    """Sends records through the arena that belongs to these settings, in aiokafka's words.
+    """Sends records through the arena for these settings, with aiokafka's API.
 
     ::
 
         async with AIOKafkaProducer(bootstrap_servers="kafka1:9092") as producer:
             metadata = await producer.send_and_wait("flights", b"...", key=b"AA11")
 
-    The event loop never stands still for it. A record outlives this process from the moment when `send` comes back.
+    It never blocks the event loop. When `send` returns, the record outlives this process.
 
     Args:
-        options: aiokafka's. `ROWS` tells what becomes of each. An option that is not given has our default. Options of
-            ours begin with ``shmaccum_``, as in ``shmaccum_buffer_memory="256MiB"``.
+        options: aiokafka's options. `ROWS` describes the effect of each. An omitted option has shmaccum's default.
+            Options of shmaccum begin with ``shmaccum_``, as in ``shmaccum_buffer_memory="256MiB"``.
 
     Raises:
-        ValueError: an option is unknown, refused or wrong.
+        ValueError: an option is unknown, refused or invalid.
     """
 
     _producer: aio.Producer | None = None
@@ -171,9 +171,9 @@ class AIOKafkaProducer(StoppedOnExit):
     # --- begin and end
 
     async def start(self) -> None:
-        """Makes or finds the arena, and sees to it that it has a sender. Done again it does nothing.
+        """Creates or finds the arena, and makes sure that it has a sender. A second call does nothing.
 
-        With a ``transactional_id`` it takes the id back where another producer has it.
+        With a ``transactional_id``, it takes the id back if another producer has it.
 
         Raises:
             KafkaConnectionError: no sender could be started.
@@ -184,14 +184,14 @@ class AIOKafkaProducer(StoppedOnExit):
                 producer = aio.Producer(**arguments, on_unusable=self._on_unusable)
                 await producer.start()
                 if self._settings.arena.get("transactional_id") is not None:
-                    with contextlib.suppress(InvalidArgumentError):  # begin_transaction tells of a plain arena
+                    with contextlib.suppress(InvalidArgumentError):  # begin_transaction reports a plain arena
                         await producer.init_transactions()
             self._producer = producer
 
     async def stop(self) -> None:
-        """Waits until everything is delivered or has failed, for two minutes at most, and takes no more records.
+        """Rejects further records, and waits at most two minutes until all records are delivered or have failed.
 
-        A record that is not delivered in time stays in the arena and will be sent; a warning tells of it.
+        A record that is not delivered in time stays in the arena and will be sent, and a warning is logged.
         """
         if self._closed:
             return
@@ -205,7 +205,7 @@ class AIOKafkaProducer(StoppedOnExit):
                 self._give_up()
 
     def _give_up(self) -> None:
-        """Futures whose results are not known do not wait for ever."""
+        """Ends the futures whose results are not known."""
         for future, waiting in list(self._waiting.items()):
             if not waiting.done():
                 self._resolve(future)
@@ -213,7 +213,7 @@ class AIOKafkaProducer(StoppedOnExit):
                 error = ResultPendingError("the producer was stopped: the record is in the arena and will be sent")
                 waiting.set_exception(translated(error))
             if not waiting.cancelled():
-                waiting.exception()  # nobody has to ask for it
+                waiting.exception()  # marks it as retrieved
         self._waiting.clear()
 
     def __del__(self) -> None:
@@ -237,14 +237,14 @@ class AIOKafkaProducer(StoppedOnExit):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes]] | None = None,
     ) -> asyncio.Future[Any]:
-        """Puts a record into the arena, and comes back when it is there; a sender delivers it.
+        """Puts a record into the arena, and returns. A sender delivers it.
 
         Returns:
-            A future of the loop with aiokafka's RecordMetadata; None for its result with ``acks=0``.
+            A future of the loop with aiokafka's RecordMetadata, or with None if ``acks=0``.
 
         Raises:
-            KafkaTimeoutError: there was no room for ``request_timeout_ms``.
-            UnknownTopicOrPartitionError: the topic stayed unknown for so long, or has no such partition.
+            KafkaTimeoutError: no buffer became free for ``request_timeout_ms``.
+            UnknownTopicOrPartitionError: the topic stayed unknown for this time, or has no such partition.
             MessageSizeTooLargeError: the record is larger than ``max_request_size``.
             ProducerClosed: the producer is stopped.
         """
@@ -262,7 +262,7 @@ class AIOKafkaProducer(StoppedOnExit):
         """Sends a record, and waits until it is delivered.
 
         Raises:
-            KafkaError: one of its subclasses: it was not delivered.
+            KafkaError: the record was not delivered.
         """
         future = await self._send(topic, value, key, partition, timestamp_ms, headers)
         waiting = self._watch(future)
@@ -281,7 +281,7 @@ class AIOKafkaProducer(StoppedOnExit):
             )
 
     def _watch(self, future: Any) -> asyncio.Future[Any]:
-        """A future of the loop that gets the result of a record; one of the library's own stays as it is."""
+        """Returns a future of the loop with the result of a record. A future of the library is returned unchanged."""
         if not isinstance(future, DeliveryFuture):
             return future  # type: ignore[no-any-return]
         waiting = asyncio.get_running_loop().create_future()
@@ -326,7 +326,7 @@ class AIOKafkaProducer(StoppedOnExit):
     # --- batches
 
     def create_batch(self) -> BatchBuilder:
-        """An empty batch of ``max_batch_size`` bytes at most, for `send_batch`."""
+        """Returns an empty batch of at most ``max_batch_size`` bytes, for `send_batch`."""
         return BatchBuilder(self._batch_size, *self._serializers)
 
     async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[Any]:
@@ -348,7 +348,7 @@ class AIOKafkaProducer(StoppedOnExit):
         return asyncio.ensure_future(self._first_of([self._watch(future) for future in deliveries]))
 
     async def _first_of(self, waiting: list[asyncio.Future[Any]]) -> Any:
-        """The result of the first record, when all records have theirs."""
+        """Waits for all results, and returns the result of the first record."""
         results = await asyncio.gather(*waiting)
         return results[0] if results else None
 
@@ -358,16 +358,16 @@ class AIOKafkaProducer(StoppedOnExit):
         """Waits until everything that was sent so far is delivered or has failed.
 
         Raises:
-            KafkaTimeoutError: that took more than two minutes. The other records stay in the arena and will be sent.
+            KafkaTimeoutError: two minutes have passed. The other records stay in the arena and will be sent.
         """
         with translating(translated):
             await self._started().flush()
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic; waits for a sender to tell them.
+        """Returns the partitions of a topic. It waits for a sender to report them.
 
         Raises:
-            UnknownTopicOrPartitionError: no sender told within ``request_timeout_ms``.
+            UnknownTopicOrPartitionError: no sender reported them within ``request_timeout_ms``.
         """
         with translating(translated):
             return await self._started().partitions_for(topic)
@@ -375,7 +375,7 @@ class AIOKafkaProducer(StoppedOnExit):
     # --- transactions
 
     def transaction(self) -> _Transaction:
-        """A transaction for an ``async with`` block, which commits it, or aborts it when the block raises.
+        """Returns a transaction for an ``async with`` block, which commits it, or aborts it if the block raises.
 
         Raises:
             ProducerClosed: the producer is not started, or is stopped.
@@ -383,7 +383,7 @@ class AIOKafkaProducer(StoppedOnExit):
         return _Transaction(self._started().transaction())
 
     async def begin_transaction(self) -> None:
-        """Begins a transaction of all processes that have these settings. The task waits until the last one is over.
+        """Begins a transaction of all processes with these settings. The task waits until the previous one is over.
 
         Raises:
             IllegalOperation: the options have no ``transactional_id``.
@@ -399,14 +399,14 @@ class AIOKafkaProducer(StoppedOnExit):
         Raises:
             InvalidTxnState: a record could not be delivered, or the transaction was open for too long: abort it.
             ProducerFenced: another producer has the ``transactional_id``: abort it.
-            KafkaTimeoutError: the outcome was not known within two minutes; the same call made again tells it.
+            KafkaTimeoutError: the outcome was not known within two minutes. Call this method again for it.
             IllegalOperation: this producer has begun no transaction.
         """
         with translating(_translated_in_transactions):
             await self._started().commit_transaction()
 
     async def abort_transaction(self) -> None:
-        """Aborts, and throws the records of all processes away.
+        """Aborts, and discards the records of all processes.
 
         Raises:
             IllegalOperation: this producer has begun no transaction, or its commit has begun.
@@ -417,7 +417,7 @@ class AIOKafkaProducer(StoppedOnExit):
     async def send_offsets_to_transaction(self, offsets: Any, group_id: str) -> None:
         """Commits offsets of a consumer group with the transaction.
 
-        They lie in the arena when this comes back. Where the group does not take them, `commit_transaction` raises.
+        When this method returns, they are in the arena. If the group does not accept them, `commit_transaction` raises.
 
         Args:
             offsets: the next offset of each TopicPartition: a number, a pair with metadata, or OffsetAndMetadata.
@@ -425,19 +425,19 @@ class AIOKafkaProducer(StoppedOnExit):
 
         Raises:
             IllegalOperation: no transaction is open, or the options have no ``transactional_id``.
-            ValueError, TypeError: an offset or the group is wrong.
-            KafkaTimeoutError: there was no room for ``request_timeout_ms``.
+            ValueError, TypeError: an offset or the group is invalid.
+            KafkaTimeoutError: no buffer became free for ``request_timeout_ms``.
             ProducerFenced: another producer has the ``transactional_id``.
         """
         if not isinstance(group_id, str):
-            raise TypeError(f"a group has a str for its id, not {group_id!r}")
+            raise TypeError(f"the id of a group is a str, not {group_id!r}")
         with translating(_translated_in_transactions):
             await self._started().send_offsets_to_transaction(commit_structure_validate(offsets), group_id)
 
 
 @final
 class _Transaction:
-    """A transaction whose errors are aiokafka's, too."""
+    """A transaction whose errors are also errors of aiokafka."""
 
     def __init__(self, transaction: aio.Transaction) -> None:
         self._transaction = transaction
@@ -455,16 +455,16 @@ class _Transaction:
 
 
 def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, and those that follow from them.
+    """Returns the options, with options that follow from them.
 
-    In aiokafka a `send` waits for ``request_timeout_ms`` at most, and transactions bring idempotence along.
+    In aiokafka, a `send` waits at most ``request_timeout_ms``, and transactions imply idempotence.
     """
     given = dict(options)
     if given.get("loop") is not None:
-        warnings.warn("the loop parameter is deprecated and without use here", DeprecationWarning, stacklevel=3)
+        warnings.warn("the loop parameter is deprecated and ignored here", DeprecationWarning, stacklevel=3)
     mechanism = given.pop("sasl_mechanism", DEFAULTS["sasl_mechanism"])
     if str(given.get("security_protocol", "")).startswith("SASL"):
-        given["shmaccum_sasl_mechanism"] = mechanism  # aiokafka has PLAIN here without a login, too
+        given["shmaccum_sasl_mechanism"] = mechanism  # aiokafka's default is PLAIN, even without a login
     if given.get("transactional_id") is not None:
         given["enable_idempotence"] = True
     given.setdefault("shmaccum_max_block_ms", given.get("request_timeout_ms", REQUEST_TIMEOUT_DEFAULT_MS))

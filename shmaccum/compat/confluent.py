@@ -4,14 +4,14 @@
 ::
 
     produce   appends to the arena, in C for an ordinary record (native/python/producer/confluent_type.c); the core
-              counts the records, and one with a callback joins those that are told
-    poll      looks up the results of told records (`ToldRecords`), and calls callbacks of deliveries, errors and
-              statistics in the caller's thread
-    flush     hurries the sender, and polls until everything has its result
+              counts the records, and a record with a callback joins `ToldRecords`
+    poll      looks up the results of these records, and calls the callbacks of deliveries, errors and statistics in
+              the caller's thread
+    flush     wakes the sender, and polls until every record has its result
 
-librdkafka keeps records of a topic that it does not know yet, and asks for the topic behind the program's back. Here
-the first record of such a topic waits in `produce` until the sender tells its partitions. If it waits in vain, the
-record is reported to its callback, as by librdkafka.
+librdkafka stores records of a topic that it does not know yet, and requests the topic in the background. Here, the
+first record of such a topic waits in `produce` until the sender reports its partitions. After a timeout, the record is
+reported to its callback, as by librdkafka.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ TIMEOUT_DEFAULT_MS = 300_000
 PROPAGATION_DEFAULT_MS = 30_000
 """topic.metadata.propagation.max.ms of librdkafka."""
 LOOK_S = 1.0
-"""Between two looks at the arena's error log."""
+"""The interval between checks of the arena's error log."""
 SLICE_S = 0.1
-"""Of a flush, between two looks at whether callbacks are due."""
+"""The interval at which a flush checks whether callbacks are due."""
 SLICE_OF_TOLD_S = 0.005
-"""The same while records are told: their callbacks are called while the sender delivers the others."""
+"""The same while records have callbacks, which are called while the sender delivers other records."""
 
 
 @final
 class _PatientWaiter(BufferWaiter):
-    """Waits for buffers where a thread says for how long, and nowhere else."""
+    """Waits for buffers only in threads that have set a timeout."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -91,7 +91,7 @@ class _PatientWaiter(BufferWaiter):
 
     @contextlib.contextmanager
     def patient(self, timeout_s: float) -> Iterator[None]:
-        """Appends of this thread wait in the block, for so long together."""
+        """Appends of this thread may wait in the block, for this time in total."""
         self._own.limit = int(timeout_s * 1000), clock.monotonic_ns() + int(timeout_s * 1e9)
         try:
             yield
@@ -107,7 +107,7 @@ class _PatientWaiter(BufferWaiter):
 
 @final
 class _ConfluentProducer(kept_producer.Producer):
-    """A producer whose `send` never waits for a buffer, and for a new topic as long as librdkafka keeps its records."""
+    """A producer whose `send` never waits for a buffer, and waits for a new topic as long as librdkafka does."""
 
     __slots__ = ("patience_ms",)
 
@@ -118,7 +118,7 @@ class _ConfluentProducer(kept_producer.Producer):
         super().__init__(*arguments, max_block_ms=0, **options)
 
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
-        # librdkafka refuses a record for a partition that a known topic lacks at once. The sink is asked anyway.
+        # librdkafka immediately rejects a record for a missing partition of a known topic. The sink is asked anyway.
         patience_ms = self.patience_ms if least == 1 else 0
         deadline_ns = clock.monotonic_ns() + patience_ms * 10**6
         return super()._wait_for_partitions(topic, patience_ms, deadline_ns, least)
@@ -133,7 +133,7 @@ class _ConfluentProducer(kept_producer.Producer):
         return self.transaction_timeout_s
 
     def send_offsets_in_time(self, offsets: GroupOffsets, group_metadata: object, timeout_s: float) -> None:
-        """Sends offsets of a group, and waits so long for room at most.
+        """Sends offsets of a group, and waits for buffers for at most the timeout.
 
         Raises:
             BufferExhaustedError: the arena stayed full.
@@ -154,10 +154,10 @@ def _as_bytes(data: Any) -> Any:
 
 
 def _listed(headers: Any) -> Headers:
-    """Headers in librdkafka's forms as ours.
+    """Converts headers in librdkafka's forms to a list.
 
     Raises:
-        TypeError: they are none.
+        TypeError: the headers are invalid.
     """
     if not isinstance(headers, (dict, list)):
         raise TypeError(f"expected headers to be dict or list of (key, value) tuples, not {type(headers).__name__}")
@@ -174,7 +174,7 @@ def _header(item: Any) -> tuple[str, bytes | None]:
 
 
 def _configuration(arguments: tuple[Mapping[str, Any], ...], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options in one dict; a topic configuration within them counts as theirs."""
+    """Returns the options in one dict, with the options of a topic configuration in them."""
     if len(arguments) > 1 or not (arguments or options):
         raise TypeError("expected configuration dict")
     config = {**(arguments[0] if arguments else {}), **options}
@@ -193,12 +193,12 @@ def _milliseconds(config: Mapping[str, Any], name: str, default: int) -> int:
         return int(float(config.get(name, default)))
     except (TypeError, ValueError):
         raise translated(
-            InvalidArgumentError(f'Invalid value for configuration property "{name}": {config[name]!r} is no number')
+            InvalidArgumentError(f'Invalid value for configuration property "{name}": {config[name]!r} is not a number')
         ) from None
 
 
 def _settings(config: Mapping[str, Any]) -> OwnerOptions:
-    """The settings of arena, sender and sink."""
+    """Returns the settings of arena, sender and sink."""
     servers = [config[name] for name in SERVERS if config.get(name)]
     rest = {name: value for name, value in config.items() if name not in SERVERS}
     settings = OwnerOptions.split(rest, ROWS, servers[0] if servers else "localhost")
@@ -212,7 +212,7 @@ def _settings(config: Mapping[str, Any]) -> OwnerOptions:
 
 
 class _Own(NamedTuple):
-    """The options that are met here, and not by the producer of the arena."""
+    """The options that this module implements, and not the producer of the arena."""
 
     on_delivery: Callback | None
     on_error: Callable[[KafkaError], object] | None
@@ -223,7 +223,7 @@ class _Own(NamedTuple):
 
     @property
     def is_told_of_the_arena(self) -> bool:
-        """True when somebody wants to hear of errors or statistics."""
+        """True if the program wants to receive errors or statistics."""
         return not (self.on_error is None and self.on_statistics is None and self.logger is None)
 
     @classmethod
@@ -240,7 +240,7 @@ class _Own(NamedTuple):
 
 @final
 class _Looks:
-    """Looks for errors and statistics while somebody polls, and tells callbacks and a logger of them."""
+    """Checks for errors and statistics during polls, and passes them to callbacks and a logger."""
 
     def __init__(self, producer: _ConfluentProducer, own: _Own) -> None:
         self._producer = producer
@@ -253,10 +253,10 @@ class _Looks:
         self._next_statistics_s = clock.monotonic() + self._interval_s
 
     def look(self, count_waiting: Callable[[], int]) -> int:
-        """Calls the callbacks that are due; their number.
+        """Calls the callbacks that are due, and returns their number.
 
         Args:
-            count_waiting: answers the number of records without a result, which statistics tell.
+            count_waiting: returns the number of records without a result, for the statistics.
         """
         return self._look_for_errors() + self._look_at_statistics(count_waiting)
 
@@ -266,7 +266,7 @@ class _Looks:
         self._next_look_s = clock.monotonic() + LOOK_S
         news = [report for report in read_reports(self._producer.arena.native) if report not in self._told]
         for report in news:
-            self._told.add(report)  # an exception of a callback leaves the others to the next look
+            self._told.add(report)  # if a callback raises, the next look handles the others
             if self._logger is not None:
                 self._logger.error("%s: %s", self._producer.client_id, report.sentence)
             if self._on_error is not None:
@@ -281,7 +281,7 @@ class _Looks:
         return 1
 
     def _statistics(self, waiting_count: int) -> dict[str, Any]:
-        """The numbers of this process under librdkafka's names, and those of the arena under ours."""
+        """Returns the metrics of this process under librdkafka's names, and those of the arena under shmaccum's."""
         numbers = self._producer.metrics()["producer-metrics"]
         return {
             "name": self._producer.client_id,
@@ -297,14 +297,14 @@ class _Looks:
 
 
 def _code_of(report: Report) -> int:
-    """librdkafka's code for a report of the arena's error log."""
+    """Returns librdkafka's code for a report of the arena's error log."""
     if report.kind is Kind.NOT_KEPT:
         return int(KafkaError._ALL_BROKERS_DOWN)
     return report.error_code if report.error_code > 0 else int(KafkaError._TRANSPORT)
 
 
 class Producer(ConfluentProducer, ClosedOnExit):
-    """Sends records through the arena that belongs to these settings, in confluent-kafka's words.
+    """Sends records through the arena for these settings, with confluent-kafka's API.
 
     ::
 
@@ -312,17 +312,16 @@ class Producer(ConfluentProducer, ClosedOnExit):
         producer.produce("flights", "...", key="AA11", on_delivery=print)
         producer.flush()
 
-    Usable by all threads; a child of a fork goes on using the same object. A record outlives this process from the
-    moment when `produce` comes back.
+    All threads can use it, and so can a forked child. When `produce` returns, the record outlives this process.
 
     Args:
-        config: librdkafka's options. `ROWS` tells what becomes of each. An option that is not given has our default.
-            Options of ours begin with ``shmaccum.``, as in ``"shmaccum.buffer_memory": "256MiB"``.
+        config: librdkafka's options. `ROWS` describes the effect of each. An omitted option has shmaccum's default.
+            Options of shmaccum begin with ``shmaccum.``, as in ``"shmaccum.buffer_memory": "256MiB"``.
 
     Raises:
-        KafkaException: an option is unknown, refused or wrong, or no sender could be started.
-        RuntimeError: the producer is open already.
-        TypeError: that is no configuration, or a callback is no function.
+        KafkaException: an option is unknown, refused or invalid, or no sender could be started.
+        RuntimeError: the producer is already open.
+        TypeError: the configuration is invalid, or a callback is not a function.
     """
 
     _producer: _ConfluentProducer | None = None
@@ -356,7 +355,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         _producers.add(self)
 
     def start_anew(self) -> None:
-        """Forgets what this process waits for. A child of a fork begins with this."""
+        """Discards everything that this process waits for. A forked child calls it first."""
         self._told.start_anew()
 
     def _open(self) -> _ConfluentProducer:
@@ -378,11 +377,11 @@ class Producer(ConfluentProducer, ClosedOnExit):
         timestamp: int | None,
         headers: Any,
     ) -> None:
-        """Takes each record of `produce` that C does not send: it has headers, a partition or a timestamp.
+        """Sends a record of `produce` that C does not send, because it has headers, a partition or a timestamp.
 
         Args:
-            error: C has tried to send the record, and this was raised.
-            partition: None or -1: the partitioner's. The others are those of `produce`.
+            error: the exception if C has tried to send the record.
+            partition: None or -1 for the choice of the partitioner. The others are the arguments of `produce`.
         """
         producer, told, look_count = self._open(), callback or on_delivery or self._on_delivery, self._told.look_count
         if error is not None and not isinstance(error, ShmaccumError):
@@ -396,7 +395,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 raise error
             future = producer.send(topic, value, key, headers, partition if partition >= 0 else None, timestamp or None)
         except PartitionCountUnknownError as unknown:
-            if told is not None:  # as librdkafka, which asks for the topic after the call
+            if told is not None:  # as librdkafka, which requests the topic after the call
                 code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
                 self._told.refuse(record, partition, kafka_error(unknown, code), timestamp or 0)
         except ShmaccumError as refusal:
@@ -424,12 +423,12 @@ class Producer(ConfluentProducer, ClosedOnExit):
 
         Args:
             messages: dicts with any of ``value``, ``key``, ``partition``, ``timestamp``, ``headers`` and ``callback``.
-                A record that was not taken gets its error as ``_error``.
-            partition: of the records that name none; -1: the partitioner's.
+                A record that was not accepted gets its error as ``_error``.
+            partition: the partition of records that name none, or -1 for the choice of the partitioner.
             callback, on_delivery: for records that have none of their own.
 
         Returns:
-            The number of records that were taken.
+            The number of records that were accepted.
 
         Raises:
             TypeError: a part has a wrong type.
@@ -444,7 +443,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         return sum(self._produce_one(topic, message, partition, told) for message in messages)
 
     def _produce_one(self, topic: str, message: dict[str, Any], partition: int, told: Callback | None) -> bool:
-        """True when the record was taken."""
+        """Returns True if the record was accepted."""
         try:
             self.produce(
                 topic,
@@ -464,16 +463,16 @@ class Producer(ConfluentProducer, ClosedOnExit):
     # --- results
 
     def poll(self, timeout: float | None = FOREVER) -> int:
-        """Calls the callbacks of results, errors and statistics; waits for the first of them.
+        """Calls the callbacks of results, errors and statistics. Waits for the first of them.
 
         Args:
-            timeout: seconds; -1 or None waits as long as it takes.
+            timeout: seconds, or -1 or None for no limit.
 
         Returns:
             The number of callbacks that were called.
 
         Raises:
-            Exception: a callback raised it. The other results wait for the next call.
+            Exception: a callback raised it. The next call handles the other results.
         """
         self._open()
         served = self._serve()
@@ -487,20 +486,20 @@ class Producer(ConfluentProducer, ClosedOnExit):
         return served
 
     def _serve(self) -> int:
-        """Calls every callback that is due; their number."""
+        """Calls every callback that is due, and returns their number."""
         served = self._told.call() if self._told.look() else 0
         if self._fallback is not None:
             served += self._fallback.call("poll", 0) or 0
         return served if self._looks is None else served + self._looks.look(self.__len__)
 
     def flush(self, timeout: float | None = FOREVER) -> int:
-        """Hurries the sender, and polls until every record of this process has its result.
+        """Wakes the sender, and polls until every record of this process has its result.
 
         Args:
-            timeout: seconds; -1 or None: ``message.timeout.ms``, five minutes at most.
+            timeout: seconds. With -1 or None, it is ``message.timeout.ms``, at most five minutes.
 
         Returns:
-            The number of records that wait on. They stay in the arena and will be sent.
+            The number of records without a result. They stay in the arena and will be sent.
         """
         producer = self._open()
         timeout_s = self._flush_s if timeout is None or timeout < 0 else timeout
@@ -517,7 +516,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 return len(self)
 
     def __len__(self) -> int:
-        """The number of records without a result, and of results that were not told yet."""
+        """The number of records without a result, and of callbacks that were not called yet."""
         if self._producer is None:
             return 0
         self._told.look()
@@ -527,16 +526,16 @@ class Producer(ConfluentProducer, ClosedOnExit):
         return True
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Refused: records in an arena outlive their process, and lie in batches with records of others.
+        """Not supported, because records in an arena outlive their process, and share batches with other processes.
 
         Raises:
             KafkaException: always, with the code _NOT_IMPLEMENTED.
         """
         self._open()
-        raise _refusal("a record in the arena is not taken back, because records of other processes lie in its batch")
+        raise _refusal("a record in the arena cannot be removed, because its batch has records of other processes")
 
     def close(self) -> bool:
-        """Flushes, and takes no more records. Records that are left stay in the arena and will be sent.
+        """Flushes, and rejects further records. The remaining records stay in the arena and will be sent.
 
         Returns:
             True.
@@ -556,12 +555,12 @@ class Producer(ConfluentProducer, ClosedOnExit):
         return True
 
     def _nothing_left_to_tell(self) -> contextlib.AbstractContextManager[None]:
-        """Drops the error of an arena that cannot be used any more, which led to the fallback."""
+        """Drops the error of an unusable arena if it led to the fallback."""
         has_target = self._fallback is not None and self._fallback.target is not None
         return contextlib.suppress(*UNUSABLE) if has_target else contextlib.nullcontext()
 
     def _tell_the_rest(self) -> None:
-        """Calls the callbacks that are due where one of them has ended the flush. Their exceptions are logged."""
+        """Calls the callbacks that are due after one of them has ended the flush. Their exceptions are logged."""
         while self._told.due_count:
             try:
                 self._told.call()
@@ -578,11 +577,11 @@ class Producer(ConfluentProducer, ClosedOnExit):
     # --- the cluster
 
     def list_topics(self, topic: str | None = None, timeout: float = FOREVER) -> Any:
-        """A ClusterMetadata with brokers and topics, asked by confluent-kafka's own AdminClient with these options.
+        """Returns a ClusterMetadata with brokers and topics, from confluent-kafka's own AdminClient with these options.
 
         Args:
-            topic: tells of this topic alone.
-            timeout: seconds; -1: as long as it takes.
+            topic: the only topic to return.
+            timeout: seconds, or -1 for no limit.
 
         Raises:
             KafkaException: the cluster did not answer in time.
@@ -593,27 +592,27 @@ class Producer(ConfluentProducer, ClosedOnExit):
         return AdminClient(config).list_topics(topic, timeout)
 
     def cluster_id(self, timeout: float = FOREVER) -> str | None:
-        """The id of the cluster; asked as `list_topics`."""
+        """Returns the id of the cluster, requested as by `list_topics`."""
         found: str | None = self.list_topics(timeout=timeout).cluster_id
         return found
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Refused: the sender has the credentials.
+        """Not supported, because the sender has the credentials.
 
         Raises:
             KafkaException: always, with the code _NOT_IMPLEMENTED.
         """
         self._open()
-        raise _refusal("the sender logs in: give sasl.password as file:PATH, which the sender reads at each login")
+        raise _refusal("the sender logs in: set sasl.password to file:PATH, which the sender reads at each login")
 
     # --- transactions
 
     def init_transactions(self, timeout: float = FOREVER) -> None:
-        """Takes the ``transactional.id`` back, where another producer has it. It comes before the first transaction.
+        """Takes the ``transactional.id`` back if another producer has it. Call it before the first transaction.
 
         Args:
-            timeout: of no use here: the call waits for the end of the last transaction alone, where another producer
-                has the ``transactional.id``, and for ``transaction.timeout.ms`` at most.
+            timeout: ignored. The call waits only for the end of the last transaction, if another producer has the
+                ``transactional.id``, and for at most ``transaction.timeout.ms``.
 
         Raises:
             KafkaException: with _NOT_CONFIGURED when the options have no ``transactional.id``; with _CONFLICT, which is
@@ -625,7 +624,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._is_initialized = True
 
     def begin_transaction(self) -> None:
-        """Begins a transaction of all processes that have these settings. It waits until the last one is over.
+        """Begins a transaction of all processes with these settings. It waits until the previous one is over.
 
         Raises:
             KafkaException: with _STATE before `init_transactions`; with _CONFLICT, which is retriable, when another
@@ -639,23 +638,23 @@ class Producer(ConfluentProducer, ClosedOnExit):
         """Commits, and waits for the outcome.
 
         Args:
-            timeout: seconds; -1: ``transaction.timeout.ms``.
+            timeout: seconds, or -1 for ``transaction.timeout.ms``.
 
         Raises:
             KafkaException: with ``txn_requires_abort()`` when a record could not be delivered, or the transaction was
-                open for too long. With _TIMED_OUT, which is retriable, when the outcome is not known in time: the same
-                call made again tells it. With _FENCED, which is fatal, when another producer has the
-                ``transactional.id``. With _STATE when this producer has begun no transaction.
+                open for too long. With _TIMED_OUT, which is retriable, when the outcome is not known in time: call this
+                method again for it. With _FENCED, which is fatal, when another producer has the ``transactional.id``.
+                With _STATE when this producer has begun no transaction.
         """
         with translating(translated_in_transactions):
             producer = self._initialized()
             producer.commit_transaction(producer.transaction_timeout_s if timeout < 0 else timeout)
 
     def abort_transaction(self, timeout: float = FOREVER) -> None:
-        """Aborts, and throws the records of all processes away.
+        """Aborts, and discards the records of all processes.
 
         Args:
-            timeout: of no use here, because an abort is certain at once.
+            timeout: ignored, because an abort takes effect at once.
 
         Raises:
             KafkaException: with _STATE when this producer has begun no transaction, or its commit has begun.
@@ -666,16 +665,16 @@ class Producer(ConfluentProducer, ClosedOnExit):
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = FOREVER) -> None:
         """Commits offsets of a consumer group with the transaction.
 
-        They lie in the arena when this comes back. Where the group does not take them, `commit_transaction` raises.
+        When this method returns, they are in the arena. If the group does not accept them, `commit_transaction` raises.
 
         Args:
-            positions: a list of TopicPartition, each with its next offset; one without an offset is left out.
+            positions: a list of TopicPartition, each with its next offset. One without an offset is skipped.
             group_metadata: ``consumer_group_metadata()`` of a Consumer.
-            timeout: seconds to wait for room in the arena; -1: ``transaction.timeout.ms``.
+            timeout: seconds to wait for a buffer, or -1 for ``transaction.timeout.ms``.
 
         Raises:
             KafkaException: with _STATE when no transaction is open, or before `init_transactions`; with _INVALID_ARG
-                when an offset or the group is wrong; with _TIMED_OUT, which is retriable, when the arena stayed full;
+                when an offset or the group is invalid; with _TIMED_OUT, which is retriable, when the arena stayed full;
                 with _FENCED when another producer has the ``transactional.id``.
         """
         with translating(translated_in_transactions):
@@ -694,7 +693,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
 
 
 def _fallback_of(producer: _ConfluentProducer, on_unusable: Callable[[], Any] | None) -> Fallback | None:
-    """What the producer produces through when its arena cannot be used. A function that is refused closes it."""
+    """Makes the fallback of a producer. Closes the producer if the function is rejected."""
     try:
         return None if on_unusable is None else Fallback(on_unusable, ("produce", "poll", "flush"), producer.arena)
     except BaseException:

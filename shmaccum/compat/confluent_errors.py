@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors in librdkafka's words: each of ours has a code, and says what a program is to do."""
+"""Errors as librdkafka's: each error of shmaccum has a code, and flags for the reaction of a program."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ FLAGS: Mapping[type[ShmaccumError], Mapping[str, bool]] = {
     TransactionOutcomeUnknownError: {"retriable": True},
     ProducerFencedError: {"fatal": True},
 }
-"""Our error of a transaction -> what librdkafka tells a program to do."""
+"""Maps an error of a transaction to librdkafka's flags for the reaction of a program."""
 
 
 def kafka_error(error: ShmaccumError, code: int | None = None) -> KafkaError:
-    """The error in librdkafka's shape: its own words for the code, and ours."""
+    """Returns the error as a KafkaError, with librdkafka's text for the code and the message of the error."""
     if code is None and isinstance(error, DeliveryFailedError) and error.error_code > 0:
         code = error.error_code
     if code is None:
@@ -45,7 +45,7 @@ def kafka_error(error: ShmaccumError, code: int | None = None) -> KafkaError:
 
 
 def translated(error: ShmaccumError) -> ShmaccumError:
-    """The error, which is one of confluent-kafka's, too."""
+    """Returns the error as one that is also an error of confluent-kafka."""
     if isinstance(error, BufferExhaustedError):
         return join(error, BufferError, f"Local: Queue full: {error}")
     if isinstance(error, ProducerClosedError):
@@ -54,10 +54,10 @@ def translated(error: ShmaccumError) -> ShmaccumError:
 
 
 def translated_in_transactions(error: ShmaccumError) -> ShmaccumError:
-    """The error of a call of transactions."""
+    """Translates the error of a transaction call."""
     return join(error, KafkaException, kafka_error(error, nearest(error, CODES_IN_TRANSACTIONS)))
 
 
 def translated_of_offsets(error: ShmaccumError) -> ShmaccumError:
-    """The error of offsets for a transaction."""
+    """Translates the error of offsets for a transaction."""
     return join(error, KafkaException, kafka_error(error, nearest(error, CODES_OF_OFFSETS)))

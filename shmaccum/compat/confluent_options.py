@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of librdkafka's producer, each with its owner here or with a reason (librdkafka's CONFIGURATION.md)."""
+"""The options of librdkafka's producer, each with its owner or with a reason (librdkafka's CONFIGURATION.md)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shmaccum.config import INT_MAX, LONG_MAX
 from shmaccum.exceptions import InvalidArgumentError
 
 IN_FLIGHT_MAX = 5
-"""More have no place beside idempotence, which is on here."""
+"""The maximum with idempotence, which is on here."""
 
 
 def _crc32(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
-    """librdkafka's own partitioner: CRC-32 of the key. A record without a key goes to the first free partition."""
+    """librdkafka's own partitioner: CRC-32 of the key. A record without a key goes to the first available partition."""
     return (available or partitions)[0] if key is None else zlib.crc32(key) % len(partitions)
 
 
@@ -27,7 +27,7 @@ PARTITIONERS: dict[str, Any] = {
     "consistent": _crc32,
     "consistent_random": _crc32,
 }
-"""librdkafka's name of a partitioner -> ours, or a function."""
+"""Maps librdkafka's name of a partitioner to a built-in name, or to a function."""
 
 
 def _partitioner(given: Any) -> Any:
@@ -44,12 +44,12 @@ def _milliseconds(given: Any) -> int:
 
 
 def _timeout_ms(given: Any) -> int:
-    """librdkafka writes 0 for a timeout that never ends."""
+    """In librdkafka, 0 means a timeout that never ends."""
     return _milliseconds(given) or LONG_MAX
 
 
 def _refresh_ms(given: Any) -> int:
-    """librdkafka writes -1 for metadata that is asked for when it is needed alone."""
+    """In librdkafka, -1 means that metadata is requested only when needed."""
     wanted_ms = _milliseconds(given)
     return LONG_MAX if wanted_ms < 0 else max(wanted_ms, 1)
 
@@ -57,8 +57,8 @@ def _refresh_ms(given: Any) -> int:
 def _verification(given: Any) -> None:
     if str(given).lower() in {"false", "0"}:
         raise InvalidArgumentError(
-            "enable.ssl.certificate.verification=false is refused: the sender verifies brokers. Name their authority "
-            "by ssl.ca.location"
+            "enable.ssl.certificate.verification=false is refused: the sender verifies brokers. Set ssl.ca.location to "
+            "their authority"
         )
 
 
@@ -67,13 +67,13 @@ def _all(row: OptionRow, *names: str) -> dict[str, OptionRow]:
 
 
 HERE = met()
-BUSY_CONNECTIONS = without_use(f"{NO_CONNECTIONS}, and the sender's are those of a busy client")
-NO_QUEUE = without_use("the arena bounds the memory of all processes, and reserves it: shmaccum.buffer_memory")
-NO_METADATA = without_use("the sender asks for metadata, and again when a leader changes")
-NO_LOG = without_use("the sender has a log of its own")
+BUSY_CONNECTIONS = without_use(f"{NO_CONNECTIONS}, and the sender's are always in use")
+NO_QUEUE = without_use("the arena limits the memory of all processes, and reserves it: shmaccum.buffer_memory")
+NO_METADATA = without_use("the sender requests metadata, and again when a leader changes")
+NO_LOG = without_use("the sender has its own log")
 NO_CALLBACK = refused(NO_CONNECTIONS)
 NO_PEM = refused("certificates are PEM files: ssl.ca.location, ssl.certificate.location, ssl.key.location")
-NO_OIDC = refused("the sender asks a token provider of Python: run a shmaccum.Sender that has one")
+NO_OIDC = refused("the sender needs a token provider in Python: run a shmaccum.Sender that has one")
 
 OWN: Rows = {
     "message.max.bytes": to("max_request_size"),
@@ -104,16 +104,16 @@ OWN: Rows = {
     ),
     **_all(HERE, "on_delivery", "error_cb", "stats_cb", "logger", "statistics.interval.ms"),
     "topic.metadata.propagation.max.ms": HERE,
-    "throttle_cb": without_use("the sender waits out what a broker throttles, and tells of it in its metrics"),
-    "delivery.report.only.error": refused("give no callback, and ask error_cb"),
+    "throttle_cb": without_use("the sender obeys the throttling of a broker, and reports it in its metrics"),
+    "delivery.report.only.error": refused("give no callback, and use error_cb"),
     **_all(
         NO_QUEUE, "queue.buffering.max.messages", "queue.buffering.max.kbytes", "queue.buffering.backpressure.threshold"
     ),
-    **_all(without_use("every batch is one of the arena"), "batch.num.messages", "message.copy.max.bytes"),
-    "sticky.partitioning.linger.ms": without_use("the sticky partition moves on with each batch of the host"),
-    "queuing.strategy": without_use("batches are sent in their order"),
-    "compression.level": refused("shmaccum.compression_zstd_level and its like name the codec, too"),
-    "enable.gapless.guarantee": refused("a record that is refused leaves a gap, as in Kafka's own producer"),
+    **_all(without_use("every batch is a batch of the arena"), "batch.num.messages", "message.copy.max.bytes"),
+    "sticky.partitioning.linger.ms": without_use("the sticky partition changes with each batch of the host"),
+    "queuing.strategy": without_use("batches are sent in order"),
+    "compression.level": refused("use the level of the codec, such as shmaccum.compression_zstd_level"),
+    "enable.gapless.guarantee": refused("a rejected record leaves a gap, as in Kafka's own producer"),
     "transactional.id": to("transactional_id"),
     **_all(
         NO_METADATA,
@@ -171,7 +171,7 @@ OWN: Rows = {
         read=_verification, why="the sender verifies the brokers of a TLS listener"
     ),
     **_all(
-        refused("the sender offers those of the system's OpenSSL"),
+        refused("the sender offers the defaults of the system's OpenSSL"),
         "ssl.cipher.suites",
         "ssl.curves.list",
         "ssl.sigalgs.list",
@@ -235,9 +235,9 @@ DEFAULTS: Mapping[str, str] = {
     "delivery.timeout.ms": "300000",
     "compression.level": "-1",
 }
-"""librdkafka's own values of options that an owner gets or that are refused.
+"""librdkafka's defaults of options that have an owner or that are refused.
 
-``partitioner`` is not among them: without it, keys go where Kafka's Java producer sends them.
+``partitioner`` is not included: without it, keys go to the same partitions as with Kafka's Java producer.
 """
 
 ALIASES: Mapping[str, str] = {
@@ -249,8 +249,8 @@ ALIASES: Mapping[str, str] = {
     "request.required.acks": "acks",
     "sasl.mechanisms": "sasl.mechanism",
 }
-"""Another name of an option -> its name."""
+"""Maps another name of an option to its name."""
 
 _ROWS = rows_of(OWN, DEFAULTS, ".")
 ROWS: Rows = {**_ROWS, **{alias: _ROWS[name] for alias, name in ALIASES.items()}}
-"""The options of librdkafka's producer, each with its owner here or with a reason."""
+"""The options of librdkafka's producer, each with its owner or with a reason."""

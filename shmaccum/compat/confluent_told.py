@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records whose callbacks are to be told of their result.
+"""Records whose callbacks wait for a result.
 
 ::
 
     produce ──> chain of the native producer ──> batches ──> due ──> callback
                 (confluent_type.c)               look()      call()
 
-Nothing is looked up for a record while its batch has no result. `ToldRecords.look` walks the results that came since
-the last look. New records stay in the chain until a result has come. `ToldRecords.call` makes the messages of a batch's
-records one by one. So few objects are alive at a time, and an exception of a callback leaves the others to the next
-call.
+No result is looked up for a record while its batch has none. `ToldRecords.look` reads the results that came since the
+last look. New records stay in the chain until a result has come. `ToldRecords.call` creates the messages of a batch's
+records one by one. So few objects are alive at a time, and if a callback raises, the next call continues with the
+other records.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Due(NamedTuple):
     """Records of a batch with the same result.
 
     Attributes:
-        records: those whose callbacks were not called yet.
+        records: the records whose callbacks were not called yet.
         completion: as `DeliveryFuture.completion`.
     """
 
@@ -60,14 +60,13 @@ class _Due(NamedTuple):
 
 @final
 class ToldRecords:
-    """The records of this process that have a callback, until it was called.
+    """The records of this process that have a callback, until it is called.
 
     One thread at a time looks. It removes records from one place and adds them to the next one without a call between,
     so an exception of a signal handler neither loses nor repeats a record.
 
     Args:
         source: has the chain of new records.
-        tracker: looks results up.
     """
 
     def __init__(self, source: ConfluentProducer, tracker: DeliveryTracker) -> None:
@@ -78,7 +77,7 @@ class ToldRecords:
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Forgets all records. A child of a fork begins with this."""
+        """Discards all records. A forked child calls it first."""
         self._source._take_told([])
         self._new: list[Record] = []
         self._batches: dict[Batch, list[Record]] = {}
@@ -98,23 +97,23 @@ class ToldRecords:
 
     @property
     def due_count(self) -> int:
-        """The number of callbacks to be called."""
+        """The number of callbacks that are due."""
         return len(self._refused) + sum(length_hint(due.records) for due in listed(self._due))
 
     def join(self, record: Record) -> None:
-        """Adds a record that Python sent. The next look asks for the result of one that names no batch."""
+        """Adds a record that Python sent. If it names no batch, the next look queries its result."""
         self._new.append(record)
         if record[BATCH] is None:
             self._has_late = True
 
     def refuse(self, record: Record, partition: int, error: KafkaError, timestamp_ms: int) -> None:
-        """Adds a record that did not go into the arena."""
+        """Adds a record that was not appended to the arena."""
         self._refused.append((record, partition, error, timestamp_ms))
 
     # --- look
 
     def look(self) -> bool:
-        """Finds the records whose results came since the last look; True if a callback is due."""
+        """Finds the records whose results came since the last look. Returns True if a callback is due."""
         try:
             tail = self._tracker.result_count
             is_quiet = self._is_whole and tail == self._tail and not (self._has_late or self._source._has_late)
@@ -129,7 +128,7 @@ class ToldRecords:
 
     def _look(self) -> None:
         tail, was_whole = self._tracker.result_count, self._is_whole
-        self._is_whole = False  # an exception in the middle: the next look asks for each result
+        self._is_whole = False  # after an exception here, the next look queries each result
         self.look_count += 1
         self._source._take_told(self._new)
         self._has_late = False
@@ -139,7 +138,7 @@ class ToldRecords:
         self._tail, self._is_whole = tail, True
 
     def _add_new(self) -> list[Batch]:
-        """Moves new records to their batches; the batches of those whose result may be older than the last look."""
+        """Moves new records to their batches. Returns batches whose results may be older than the last look."""
         late: list[Batch] = []
         for batch, records in groupby(self._new.copy(), itemgetter(BATCH)):
             if batch is not None:
@@ -157,8 +156,8 @@ class ToldRecords:
         found.extend(records)
 
     def _walk(self, tail: int) -> bool:
-        """Walks the results since the last look. False: it is less work to ask for each, some are overwritten, or the
-        memory of the arena is lost (`tail` is negative), and each record has that for its result.
+        """Reads the results since the last look. Returns False if each record must be queried: that is less work, some
+        results are overwritten, or the memory of the arena is lost (`tail` is negative), which is a result, too.
         """
         if tail < 0 or tail - self._tail > self.pending_count:
             return False
@@ -199,7 +198,7 @@ class ToldRecords:
     # --- call
 
     def call(self) -> int:
-        """Calls the callbacks that are due; their number."""
+        """Calls the callbacks that are due, and returns their number."""
         count = 0
         while self._refused:
             with contextlib.suppress(IndexError):
@@ -234,7 +233,7 @@ class ToldRecords:
 
 
 def _message_of(record: Record, partition: int, error: KafkaError, timestamp_ms: int) -> Message:
-    """The message of a record that was not delivered."""
+    """Makes the message of a record that was not delivered."""
     return Message(
         topic=record[TOPIC],
         partition=partition,

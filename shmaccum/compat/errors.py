@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions that are ours and a library's at once, so each ``except`` clause of a program goes on to work.
+"""Exceptions that derive from both a shmaccum error and a library's, so existing ``except`` clauses work.
 
-`ERRORS` has the names that the libraries give to each error of ours.
+`ERRORS` has the libraries' names for each error of shmaccum.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Ours = TypeVar("Ours", bound=ShmaccumError)
 
 
 class Names(NamedTuple):
-    """The libraries' names for an error of ours. An error without a name has that of its nearest base.
+    """The libraries' names for an error of shmaccum. An error without a name has the name of its nearest base.
 
     Attributes:
         kafka_python: a class of `kafka.errors`.
@@ -76,20 +76,20 @@ IN_TRANSACTIONS: ErrorNames = {
     InvalidArgumentError: Names("IllegalStateError", "IllegalOperation", "_NOT_CONFIGURED"),
     ArenaBusyError: Names("ConcurrentTransactionsError", "ConcurrentTransactions", "_CONFLICT"),
 }
-"""The errors that the calls of transactions name otherwise."""
+"""The errors that have other names in the calls of transactions."""
 OF_OFFSETS: ErrorNames = {
     InvalidArgumentError: Names("IllegalArgumentError", "IllegalOperation", "_INVALID_ARG"),
     BufferExhaustedError: Names("KafkaTimeoutError", "KafkaTimeoutError", "_TIMED_OUT"),
 }
-"""The errors that offsets for a transaction name otherwise."""
+"""The errors that have other names for offsets of a transaction."""
 
 
 def classes_of(library: str, place: object, changes: ErrorNames | None = None) -> Mapping[type[ShmaccumError], Any]:
-    """The library's classes, or codes, for the errors of ours.
+    """Returns the library's classes, or codes, for the errors of shmaccum.
 
     Args:
         library: the column of the table.
-        place: has them as attributes.
+        place: the object that has them as attributes.
         changes: rows that replace those of the table.
     """
     names = {kind: getattr(row, library) for kind, row in {**ERRORS, **(changes or {})}.items()}
@@ -97,7 +97,7 @@ def classes_of(library: str, place: object, changes: ErrorNames | None = None) -
 
 
 class JoinedError(Exception):
-    """Base of the joined classes. Pickle finds such a class by the two that it joins."""
+    """The base of the joined classes. Pickle identifies such a class by the two classes that it joins."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         theirs, ours = type(self).__bases__[1:]
@@ -109,10 +109,10 @@ class JoinedError(Exception):
 
 @functools.cache
 def joined_class(theirs: Any, ours: Any) -> type[JoinedError]:
-    """The class with the library's name that derives from both.
+    """Returns a class with the library's name that derives from both.
 
     Args:
-        theirs, ours: an exception class of the library, and one of ours.
+        theirs, ours: an exception class of the library, and one of shmaccum.
     """
     return type(
         theirs.__name__, (JoinedError, theirs, ours), {"__doc__": ours.__doc__, "__module__": theirs.__module__}
@@ -126,15 +126,15 @@ def _joined(theirs: Any, ours: Any, args: tuple[Any, ...], facts: Mapping[str, A
 
 
 def nearest(error: ShmaccumError, table: Mapping[type[ShmaccumError], T]) -> T:
-    """The entry of an error of ours, or that of its nearest base."""
+    """Returns the entry of an error's class, or of its nearest base."""
     return next(table[kind] for kind in type(error).__mro__ if kind in table)
 
 
 def join(error: Ours, theirs: type[Exception], *args: Any) -> Ours:
-    """The same error, which is one of the library's, too. One that is joined already stays as it is.
+    """Returns the error as one that is also an error of the library. An error that is already joined is unchanged.
 
     Args:
-        args: those of the library's class; none: those of the error.
+        args: the arguments of the library's class. The default is those of the error.
     """
     if issubclass(type(error), JoinedError):
         return error
@@ -145,7 +145,7 @@ def join(error: Ours, theirs: type[Exception], *args: Any) -> Ours:
 def join_of_code(
     error: Ours, for_code: Callable[[int], type[Exception]], table: Mapping[type[ShmaccumError], type[Exception]]
 ) -> Ours:
-    """The same error, with the library's class for the broker's code; without a code, with that of the table."""
+    """Returns the error with the library's class for the broker's code, or for its own class without a code."""
     if isinstance(error, DeliveryFailedError) and error.error_code > 0:
         return join(error, for_code(error.error_code))
     return join(error, nearest(error, table))
@@ -153,7 +153,7 @@ def join_of_code(
 
 @contextlib.contextmanager
 def translating(translated: Callable[[ShmaccumError], Exception]) -> Iterator[None]:
-    """The block's errors of ours leave it as `translated` gives them."""
+    """Replaces the errors of shmaccum that leave the block by the result of `translated`."""
     try:
         yield
     except ShmaccumError as error:
@@ -162,7 +162,7 @@ def translating(translated: Callable[[ShmaccumError], Exception]) -> Iterator[No
 
 @contextlib.contextmanager
 def aborting() -> Iterator[None]:
-    """The block aborts. An abort behind the beginning of a commit is a call out of order, as in each library."""
+    """Translates an abort. After the beginning of a commit, it is a call in the wrong state, as in each library."""
     try:
         yield
     except TransactionEndedError as error:

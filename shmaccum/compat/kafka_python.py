@@ -56,7 +56,7 @@ THEIRS_OF_OFFSETS = classes_of("kafka_python", theirs, OF_OFFSETS)
 
 
 def _serializer(given: Any) -> Any:
-    """A function is called for None, too, as kafka-python does."""
+    """Passes None to a function, too, as kafka-python does."""
     return given if hasattr(given, "serialize") else SerializeWrapper(given)
 
 
@@ -79,42 +79,42 @@ OWN: Rows = {
     "value_serializer": to("value_serializer", _serializer),
     "retries": to("retries", lambda given: int(min(given, INT_MAX))),
     "partitioner": to_partitioner(DefaultPartitioner, StickyPartitioner),
-    "receive_message_max_bytes": without_use("answers to Produce requests are small"),
+    "receive_message_max_bytes": without_use("responses to Produce requests are small"),
     "socket_options": without_use("the sender sets TCP_NODELAY, as kafka-python does by default"),
-    "ssl_context": refused(f"{OBJECT}: name files by ssl_cafile, ..."),
+    "ssl_context": refused(f"{OBJECT}: set ssl_cafile, ..."),
     "ssl_ciphers": refused("the sender offers the ciphers of the system's OpenSSL"),
-    "bootstrap_timeout_ms": without_use("a producer begins without a broker: records wait in the arena"),
-    "metric_reporters": refused("metrics() and `shmaccum metrics` tell the numbers"),
+    "bootstrap_timeout_ms": without_use("a producer starts without a broker, and records wait in the arena"),
+    "metric_reporters": refused("use metrics() or `shmaccum metrics`"),
     "metrics_enabled": without_use("metrics() costs nothing until it is called"),
-    **dict.fromkeys(("metrics_num_samples", "metrics_sample_window_ms"), without_use("metrics() tells totals")),
+    **dict.fromkeys(("metrics_num_samples", "metrics_sample_window_ms"), without_use("metrics() returns totals")),
     "selector": without_use(NO_CONNECTIONS),
     **dict.fromkeys(("proxy_url", "socks5_proxy"), refused("the sender connects to brokers directly")),
     "kafka_client": refused(NO_CONNECTIONS),
 }
-"""The options that kafka-python alone has, or that are met by its own classes."""
+"""The options that only kafka-python has, or that its own classes implement."""
 
 ROWS = rows_of(OWN, kafka.KafkaProducer.DEFAULT_CONFIG)
-"""The options of kafka-python, each with its owner here or with a reason."""
+"""The options of kafka-python, each with its owner or with a reason."""
 
 
 def translated(error: Ours) -> Ours:
-    """The error, which is one of kafka-python's, too."""
+    """Returns the error as one that is also an error of kafka-python."""
     return join_of_code(error, theirs.for_code, THEIRS)
 
 
 def _translated_in_transactions(error: Ours) -> Ours:
-    """The error of a call of transactions."""
+    """Translates the error of a transaction call."""
     return join(error, nearest(error, THEIRS_IN_TRANSACTIONS))
 
 
 def _translated_of_offsets(error: Ours) -> Ours:
-    """The error of offsets for a transaction."""
+    """Translates the error of offsets for a transaction."""
     return join(error, nearest(error, THEIRS_OF_OFFSETS))
 
 
 @final
 class _Tracker(DeliveryTracker):
-    """Results in kafka-python's shapes."""
+    """Makes results in kafka-python's types."""
 
     def metadata_of(self, future: DeliveryFuture) -> Any:
         return RecordMetadata(*super().metadata_of(future))
@@ -131,7 +131,7 @@ class _KafkaPythonProducer(kept_producer.Producer):
 
 
 def _conflicts(given: Mapping[str, Any]) -> list[str]:
-    """The options that rule idempotence out, as they were given."""
+    """Returns the options that exclude idempotence, as they were given."""
     wrong = {
         "acks": acks(given.get("acks", "all")) != "all",
         "retries": given.get("retries", 1) == 0,
@@ -142,7 +142,7 @@ def _conflicts(given: Mapping[str, Any]) -> list[str]:
 
 
 def _refuse_conflicts(given: Mapping[str, Any]) -> None:
-    """Refuses options that rule idempotence out, where the program asked for it or for transactions, which need it.
+    """Rejects options that exclude idempotence, if the program requests it, or requests transactions, which need it.
 
     Raises:
         InvalidArgumentError: there are such options.
@@ -150,7 +150,7 @@ def _refuse_conflicts(given: Mapping[str, Any]) -> None:
     conflicts = _conflicts(given)
     if conflicts and (given.get("enable_idempotence") or given.get("transactional_id")):
         raise InvalidArgumentError(
-            f"enable_idempotence=True is incompatible with {', '.join(conflicts)}: leave those out, or leave it out"
+            f"enable_idempotence=True is incompatible with {', '.join(conflicts)}: omit those, or omit it"
         )
 
 
@@ -169,23 +169,22 @@ def _is_header(item: Any) -> bool:
 
 
 class KafkaProducer(ClosedOnExit):
-    """Sends records through the arena that belongs to these settings, in kafka-python's words.
+    """Sends records through the arena for these settings, with kafka-python's API.
 
     ::
 
         producer = KafkaProducer(bootstrap_servers="kafka1:9092", acks="all", value_serializer=str.encode)
         producer.send("flights", "...", key=b"AA11").add_callback(print)
 
-    Usable by all threads; a child of a fork goes on using the same object. A record outlives this process from the
-    moment when `send` comes back.
+    All threads can use it, and so can a forked child. When `send` returns, the record outlives this process.
 
     Args:
-        configs: kafka-python's options. `ROWS` tells what becomes of each. An option that is not given has our default.
-            Options of ours begin with ``shmaccum_``, as in ``shmaccum_buffer_memory="256MiB"``.
+        configs: kafka-python's options. `ROWS` describes the effect of each. An omitted option has shmaccum's default.
+            Options of shmaccum begin with ``shmaccum_``, as in ``shmaccum_buffer_memory="256MiB"``.
 
     Raises:
-        KafkaConfigurationError: an option is unknown, refused or wrong; it is a ValueError, too.
-        KafkaConnectionError: no sender could be started; the message has the reason.
+        KafkaConfigurationError: an option is unknown, refused or invalid. It is also a ValueError.
+        KafkaConnectionError: no sender could be started. The message has the reason.
     """
 
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = kafka.KafkaProducer.DEFAULT_CONFIG
@@ -218,16 +217,16 @@ class KafkaProducer(ClosedOnExit):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> DeliveryFuture:
-        """Puts a record into the arena; a sender delivers it.
+        """Puts a record into the arena. A sender delivers it.
 
         Returns:
             A future with the methods of kafka-python's ``FutureRecordMetadata``, without ``retriable``.
 
         Raises:
-            KafkaTimeoutError: there was no room, or the topic stayed unknown, for ``max_block_ms``.
+            KafkaTimeoutError: no buffer became free, or the topic stayed unknown, for ``max_block_ms``.
             MessageSizeTooLargeError: the record is larger than ``max_request_size``.
             IllegalStateError: the producer is closed.
-            TypeError, ValueError: the record is none, as for kafka-python.
+            TypeError, ValueError: the record is invalid, as for kafka-python.
         """
         if value is None or headers is not None:
             _check_record(value, key, headers)
@@ -240,7 +239,7 @@ class KafkaProducer(ClosedOnExit):
         """Waits until every record that was sent so far is delivered or has failed.
 
         Args:
-            timeout: seconds; None: two minutes, the time in which kafka-python gives records up.
+            timeout: seconds. The default is two minutes, after which kafka-python gives records up.
 
         Raises:
             KafkaTimeoutError: the other records stay in the arena and will be sent.
@@ -249,28 +248,28 @@ class KafkaProducer(ClosedOnExit):
             self._producer.flush(FLUSH_TIMEOUT_S if timeout is None else timeout)
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
-        """Waits as `flush`, and takes no more records. Closing again does nothing.
+        """Waits as `flush`, and rejects further records. Closing again does nothing.
 
-        A record that is not delivered in time stays in the arena and will be sent; a warning tells of it.
+        A record that is not delivered in time stays in the arena and will be sent, and a warning is logged.
 
         Args:
-            timeout: seconds; None: two minutes.
-            null_logger: of no use here.
+            timeout: seconds, two minutes by default.
+            null_logger: ignored.
         """
         with translating(translated):
             self._producer.close(FLUSH_TIMEOUT_S if timeout is None else timeout)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic; waits for a sender to tell them.
+        """Returns the partitions of a topic. It waits for a sender to report them.
 
         Raises:
-            KafkaTimeoutError: no sender told within ``max_block_ms``.
+            KafkaTimeoutError: no sender reported them within ``max_block_ms``.
         """
         with translating(translated):
             return self._producer.partitions_for(topic)
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
-        """Group -> name -> value, of what this process knows; None with ``metrics_enabled=False``."""
+        """Returns the metrics of this process as group -> name -> value, or None with ``metrics_enabled=False``."""
         return self._producer.metrics() if self.config["metrics_enabled"] else None
 
     def bootstrap_connected(self) -> bool:
@@ -285,7 +284,7 @@ class KafkaProducer(ClosedOnExit):
     # --- transactions
 
     def init_transactions(self) -> None:
-        """Takes the ``transactional_id`` back, where another producer has it. It comes before the first transaction.
+        """Takes the ``transactional_id`` back if another producer has it. Call it before the first transaction.
 
         Raises:
             ConcurrentTransactionsError: the last transaction is not over.
@@ -296,10 +295,10 @@ class KafkaProducer(ClosedOnExit):
         self._is_initialized = True
 
     def begin_transaction(self) -> None:
-        """Begins a transaction of all processes that have these settings. It waits until the last one is over.
+        """Begins a transaction of all processes with these settings. It waits until the previous one is over.
 
         Raises:
-            IllegalStateError: `init_transactions` comes first.
+            IllegalStateError: `init_transactions` must be called first.
             ConcurrentTransactionsError: another process has begun one, or the last one did not end in ``max_block_ms``.
             ProducerFencedError: another producer has the ``transactional_id``; `init_transactions` takes it back.
         """
@@ -312,14 +311,14 @@ class KafkaProducer(ClosedOnExit):
         Raises:
             TransactionAbortableError: a record could not be delivered, or the transaction was open for too long: abort.
             ProducerFencedError: another producer has the ``transactional_id``: abort.
-            KafkaTimeoutError: the outcome was not known within two minutes; the same call made again tells it.
+            KafkaTimeoutError: the outcome was not known within two minutes. Call this method again for it.
             IllegalStateError: this producer has begun no transaction.
         """
         with translating(_translated_in_transactions):
             self._initialized().commit_transaction()
 
     def abort_transaction(self) -> None:
-        """Aborts, and throws the records of all processes away.
+        """Aborts, and discards the records of all processes.
 
         Raises:
             IllegalStateError: this producer has begun no transaction, or its commit has begun.
@@ -330,16 +329,16 @@ class KafkaProducer(ClosedOnExit):
     def send_offsets_to_transaction(self, offsets: Any, group_metadata: Any) -> None:
         """Commits offsets of a consumer group with the transaction.
 
-        They lie in the arena when this comes back. Where the group does not take them, `commit_transaction` raises.
+        When this method returns, they are in the arena. If the group does not accept them, `commit_transaction` raises.
 
         Args:
             offsets: the next offset of each TopicPartition, as OffsetAndMetadata.
-            group_metadata: of a KafkaConsumer, or a group id.
+            group_metadata: the metadata of a KafkaConsumer, or a group id.
 
         Raises:
-            IllegalStateError: no transaction is open, or `init_transactions` comes first.
-            IllegalArgumentError: an offset or the group is wrong.
-            KafkaTimeoutError: there was no room for ``max_block_ms``.
+            IllegalStateError: no transaction is open, or `init_transactions` must be called first.
+            IllegalArgumentError: an offset or the group is invalid.
+            KafkaTimeoutError: no buffer became free for ``max_block_ms``.
             ProducerFencedError: another producer has the ``transactional_id``.
         """
         with translating(_translated_in_transactions):

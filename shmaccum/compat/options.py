@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of options of other libraries' producers, with our option for each, or a reason.
+"""The options of other libraries' producers, each with an option of shmaccum or with a reason.
 
-`SHARED` has the options that more than one library has, under Kafka's own names, which are our names, too. The module
-of each library adds the options that it alone has, and those whose values it writes differently (`rows_of`).
+`SHARED` has the options that more than one library has, under Kafka's names, which are also shmaccum's. The module of
+each library adds its other options, and options whose values it spells differently (`rows_of`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def _is_spelled(default: str, given: Any) -> bool:
 
 @dataclass(frozen=True)
 class OptionRow:
-    """The way of one option.
+    """The handling of one option.
 
     Attributes:
-        owners: the owners that get it: "arena", "sender", "sink", "producer"; none: it has no use here, or is refused.
-        name: our name of it.
-        read: makes our value of theirs; None: both are the same.
+        owners: the owners that get it: "arena", "sender", "sink", "producer". Empty if it has no use, or is refused.
+        name: shmaccum's name of it.
+        read: converts the library's value, or None if both values are the same.
         why: the reason of an option that no owner gets.
-        is_refused: a value other than none makes an error.
-        is_met: the library's module meets it by itself.
-        default: the library's own value; as text, it stands for every form of it.
+        is_refused: any value but an empty one is an error.
+        is_met: the library's module implements it.
+        default: the library's default. A text stands for every spelling of it.
     """
 
     owners: tuple[str, ...] = ()
@@ -51,14 +51,14 @@ class OptionRow:
     default: Any = NO_DEFAULT
 
     def has_default(self, given: Any) -> bool:
-        """True for the library's own value, which counts as not given. True is not 1."""
+        """True for the library's default, which counts as not given. True is not 1."""
         if given is self.default or (type(given) is type(self.default) and bool(given == self.default)):
             return True
         return isinstance(self.default, str) and _is_spelled(self.default, given)
 
     @property
     def sentence(self) -> str:
-        """The words of the reference."""
+        """The text of the reference page."""
         if self.owners:
             return f"``{self.name}`` of the {' and the '.join(self.owners)}"
         if self.is_met:
@@ -70,53 +70,53 @@ Rows = Mapping[str, OptionRow]
 
 
 def owners_of(name: str) -> tuple[str, ...]:
-    """The owners whose tables have an option of ours. The sink has each option that no other table has."""
+    """Returns the owners whose tables have an option. The sink has each option that no other table has."""
     return tuple(owner for owner, table in TABLES.items() if name in table.table()) or ("sink",)
 
 
 def to(name: str, read: Callable[[Any], Any] | None = None, *, owner: str = "") -> OptionRow:
-    """An option that becomes one of ours.
+    """Makes the row of an option that becomes one of shmaccum's.
 
     Args:
-        name: our name.
-        read: makes our value of theirs.
-        owner: the only owner that gets it; without one, each whose table has it.
+        name: shmaccum's name.
+        read: converts the library's value.
+        owner: the only owner that gets it. The default is every owner whose table has it.
     """
     return OptionRow((owner,) if owner else owners_of(name), name, read)
 
 
 def same(*names: str) -> Rows:
-    """Options that have our names, and our values."""
+    """Makes the rows of options with the same names and values as in shmaccum."""
     return {name: to(name) for name in names}
 
 
 def to_partitioner(*builtin: type) -> OptionRow:
-    """The option of a partitioner. The builtin one does the work of the library's own classes."""
+    """Makes the row of a partitioner. The built-in one does the work of the library's own classes."""
     return to("partitioner", lambda given: "builtin" if isinstance(given, builtin) else given)
 
 
 def without_use(why: str) -> OptionRow:
-    """An option that is taken and changes nothing."""
+    """Makes the row of an option that is accepted and changes nothing."""
     return OptionRow(why=why)
 
 
 def met() -> OptionRow:
-    """An option that the library's module meets by itself."""
+    """Makes the row of an option that the library's module implements."""
     return OptionRow(is_met=True)
 
 
 def refused(why: str) -> OptionRow:
-    """An option that cannot be met."""
+    """Makes the row of an option that cannot be supported."""
     return OptionRow(why=why, is_refused=True)
 
 
 def acks(given: Any) -> str:
-    """The acknowledgements that a batch needs; -1 is another spelling of all."""
+    """Returns the acknowledgements that a batch needs. -1 is another spelling of all."""
     return "all" if str(given) in {"-1", "all"} else str(given)
 
 
 def batch_size(given: Any) -> int:
-    """The size of a batch: an arena reserves whole pages, so a smaller one, and 0 for no batching, becomes a page."""
+    """Returns the size of a batch. An arena reserves whole pages, so a smaller size, and 0 for none, becomes a page."""
     return max(int(given), PAGE_SIZE)
 
 
@@ -149,18 +149,18 @@ SHARED: Rows = {
     "acks": to("acks", acks),
     "batch_size": to("batch_size", batch_size),
     "linger_ms": to("linger_ms", owner="producer"),
-    "api_version": without_use("the sender asks the brokers for their versions"),
+    "api_version": without_use("the sender requests the versions of the brokers"),
     "sasl_oauth_token_provider": refused(f"{OBJECT}: run a shmaccum.Sender that has it"),
 }
 """The options that more than one library has, under Kafka's names."""
 
 
 def rows_of(own: Rows, defaults: Mapping[str, Any], separator: str = "_") -> Rows:
-    """The table of a library: the shared rows of options that it has, and its own rows, which come before those.
+    """Returns the table of a library: the shared rows of its options, overridden by its own rows.
 
     Args:
-        defaults: the library's own values.
-        separator: stands between the words of a name in the library.
+        defaults: the library's defaults.
+        separator: separates the words of a name in the library.
     """
     rows = {**{name.replace("_", separator): row for name, row in SHARED.items()}, **own}
     names = dict.fromkeys([*defaults, *own])

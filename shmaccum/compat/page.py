@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m shmaccum.compat.page FOLDER`` writes a table of options for each library, which the docs show."""
+"""``python -m shmaccum.compat.page FOLDER`` writes a table of options for each library, for the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARIES = ("kafka_python", "confluent", "aiokafka")
 
 
 def table_of(library: str) -> str:
-    """The options of a library and what becomes of each, as CSV."""
+    """Returns the options of a library and the effect of each, as CSV."""
     rows = importlib.import_module(f"shmaccum.compat.{library}").ROWS
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows((f"``{name}``", row.sentence) for name, row in rows.items())
@@ -22,7 +22,7 @@ def table_of(library: str) -> str:
 
 
 def file_name(library: str) -> str:
-    """The file of a library's table."""
+    """Returns the name of the file with a library's table."""
     return f"compat-{library.replace('_', '-')}.csv"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a library's producer, told apart into those of an arena, its sender, its sink and a producer.
+"""Splits the options of a library's producer into those of an arena, its sender, its sink and a producer.
 
 ::
 
@@ -7,18 +7,18 @@
     batch_size           the arena's         ┐
     acks                 the sender's        ├ the name of the arena is made of these and of the user
     ssl_cafile           the sink's          ┘
-    api_version          without use here: taken, and logged at level INFO
+    api_version          without use here: accepted, and logged at level INFO
     ssl_context          refused, with the reason
 
 A library's table has a row for each option (`shmaccum.compat.options`). An option whose name begins with ``shmaccum_``
-(``shmaccum.``) is one of ours: ``shmaccum_arena`` names the arena, ``shmaccum_sink`` names another sink than the
-cluster, ``shmaccum_on_unusable`` names another way for records when the arena cannot be used, and every other goes
-where `shmaccum.config` has it. A password that stands in the program stays in the memory of this process, and goes to
-the sender's process by a pipe: users of the host can read command lines, and children inherit an environment.
+(``shmaccum.``) is an option of shmaccum: ``shmaccum_arena`` names the arena, ``shmaccum_sink`` a sink other than the
+cluster, and ``shmaccum_on_unusable`` a fallback for an unusable arena. Every other one goes to the table of
+`shmaccum.config` that has it. A password in the program stays in the memory of this process, and is passed to the
+sender's process by a pipe, because users of the host can read command lines, and children inherit an environment.
 
-**An option that has the library's own default counts as not given**, because wrappers pass on all defaults. Every other
-value that the library documents is met, refused with a reason, or without use. Where a given option rules out the
-default of another one, the other one follows it (`OwnerOptions.complete`).
+**An option with the library's default counts as not given**, because wrappers pass on all defaults. Every other value
+that the library documents is implemented, refused with a reason, or without use. If a given option excludes the default
+of another one, the other one is adjusted (`OwnerOptions.complete`).
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "shmaccum_"
 LIBRARY = "library"
-"""As ``shmaccum_on_unusable``: records go to the library's own producer when the arena cannot be used."""
+"""A value of ``shmaccum_on_unusable``: if the arena is unusable, records go to the library's own producer."""
 DEFAULT_PORT = 9092
 NAME_HOST_MAX = 40
 REQUEST_TIMEOUT_DEFAULT_MS = 30_000
 LINGER_DEFAULT_MS = 5
 BATCHES_MIN = 8
-"""So many batches have room in the memory of an arena, at least."""
+"""The minimum number of batches that fit into the memory of an arena."""
 
 
 @dataclass
 class OwnerOptions:
-    """The options of each owner, by our names, and the place to deliver to.
+    """The options of each owner, by shmaccum's names, and the sink.
 
     Attributes:
-        secrets: passwords of the sink that stand in the program.
-        own: our names of the options that the program gave by our names. Nothing changes those.
-        on_unusable: as it was given: a function, or LIBRARY.
+        secrets: passwords of the sink that the program contains.
+        own: the options that the program gave by shmaccum's names, which are never adjusted.
+        on_unusable: as given: a function, or LIBRARY.
     """
 
     sink: str = ""
@@ -85,7 +85,7 @@ class OwnerOptions:
         servers: str | Iterable[str],
         defaults: Mapping[str, Any] | None = None,
     ) -> OwnerOptions:
-        """Tells the options of a library apart.
+        """Splits the options of a library.
 
         Args:
             given: as the program gave them.
@@ -93,7 +93,7 @@ class OwnerOptions:
             servers: ``HOST:PORT`` of brokers, as a list or with commas between them.
 
         Raises:
-            InvalidArgumentError: some are unknown or refused; the message names all of them.
+            InvalidArgumentError: some are unknown or refused. The message names all of them.
         """
         settings = cls(sink=sink_of(servers))
         theirs = {name: value for name, value in given.items() if not _is_ours(name)}
@@ -113,7 +113,7 @@ class OwnerOptions:
         except InvalidArgumentError:
             raise
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgumentError(f"{name}: {value!r} is no value of this option ({error})") from None
+            raise InvalidArgumentError(f"{name}: {value!r} is not a value of this option ({error})") from None
         if isinstance(read, float) and (math.isinf(read) or read.is_integer()):
             read = LONG_MAX if read > LONG_MAX else int(read)
         if row.why:
@@ -141,10 +141,10 @@ class OwnerOptions:
     # --- consequences
 
     def complete(self) -> None:
-        """Adds what follows from the other options. The arena has a name then.
+        """Adds what follows from the other options, and the name of the arena.
 
         Raises:
-            InvalidArgumentError: an option has a wrong value, or two contradict each other.
+            InvalidArgumentError: an option has an invalid value, or two contradict each other.
         """
         self._keep_those_of_the_sink()
         self._give_way()
@@ -154,12 +154,12 @@ class OwnerOptions:
         self._bound_records()
         self.sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
         first_server = self.sink.partition(":")[2].split(",")[0]
-        host = re.sub(r"[^A-Za-z0-9.]+", "-", first_server).strip("-.")[:NAME_HOST_MAX]  # tells people which cluster
+        host = re.sub(r"[^A-Za-z0-9.]+", "-", first_server).strip("-.")[:NAME_HOST_MAX]  # shows people which cluster
         self.arena_name = self.arena_name or f"compat-{host}-{os.getuid()}-{self._digest()}"
         self._hide_secrets()
 
     def _keep_those_of_the_sink(self) -> None:
-        """Another sink than the cluster needs nothing that says how to reach a broker."""
+        """Removes the options of brokers if the sink is not the cluster."""
         kind = split_url(self.sink)[0]
         if kind != "kafka":
             table = sink_options_type(kind)
@@ -167,7 +167,7 @@ class OwnerOptions:
             self.sink_options = {name: value for name, value in self.sink_options.items() if name in known}
 
     def _give_way(self) -> None:
-        """Idempotence that nobody asked for gives way to options that rule it out (KIP-679)."""
+        """Turns default idempotence off if other options exclude it (KIP-679)."""
         conflicts = (
             str(self.sender.get("acks", "all")) not in {"all", "-1"},
             str(self.sender.get("retries", 1)) == "0",
@@ -177,7 +177,7 @@ class OwnerOptions:
             self.sender.setdefault("enable_idempotence", False)
 
     def _check_transactions(self) -> None:
-        """Transactions need idempotence."""
+        """Checks that transactions have idempotence."""
         has_transactions = self.arena.get("transactional_id") is not None
         if has_transactions and not SenderOptions.parse(self.sender).enable_idempotence:
             raise InvalidArgumentError(
@@ -186,7 +186,7 @@ class OwnerOptions:
             )
 
     def _bound_records(self) -> None:
-        """Fits the batch into the largest record, which is not measured within one batch, and into the memory."""
+        """Limits the batch to the memory, and to the largest record, which is not measured within one batch."""
         size, largest, memory = (
             _value(ArenaOptions, self.arena, name) for name in ("batch_size", "max_request_size", "buffer_memory")
         )
@@ -197,7 +197,7 @@ class OwnerOptions:
                 self.arena["batch_size"] = bound
 
     def _fit_backoffs(self) -> None:
-        """The shorter and the longer pause: one that the program names is met, and the other one follows it."""
+        """Adjusts the shorter or the longer pause to the one that the program gives."""
         pairs: list[tuple[type[Options] | None, dict[str, Any], str]] = [
             (SenderOptions, self.sender, "retry_backoff"),
             (sink_options_type(split_url(self.sink)[0]), self.sink_options, "reconnect_backoff"),
@@ -215,27 +215,27 @@ class OwnerOptions:
                 given[first] = longer
 
     def _fit_timeouts(self) -> None:
-        """A delivery timeout that the program names counts all time, as it does in the library."""
+        """Makes a given delivery timeout count all time, as it does in the library."""
         if self.sender.get("delivery_timeout_ms") is None:
             self._fit_delivery_timeout()
             return
         timeout_ms = _value(SenderOptions, self.sender, "delivery_timeout_ms")
         if timeout_ms is None:
-            return  # a wrong value is told by the table
+            return  # the table rejects an invalid value
         self.sender.setdefault("delivery_timeout_counts", "always")
         self.sender.setdefault("linger_ms", min(LINGER_DEFAULT_MS, timeout_ms // 2))
         linger_ms = _value(SenderOptions, self.sender, "linger_ms") or 0
         self.sender.setdefault("request_timeout_ms", max(min(REQUEST_TIMEOUT_DEFAULT_MS, timeout_ms - linger_ms), 1))
 
     def _fit_delivery_timeout(self) -> None:
-        """A request timeout that the program names fits into the delivery timeout that it does not name."""
+        """Raises a default delivery timeout so that a given request timeout fits into it."""
         names = ("delivery_timeout_ms", "linger_ms", "request_timeout_ms")
         timeout_ms, linger_ms, request_ms = (_value(SenderOptions, self.sender, name) for name in names)
         if None not in (timeout_ms, linger_ms, request_ms) and timeout_ms < linger_ms + request_ms:
             self.sender["delivery_timeout_ms"] = linger_ms + request_ms
 
     def _digest(self) -> str:
-        """Ten digits that differ where the options of arena, sender or sink do; a password is no part of them."""
+        """Returns ten digits that depend on the options of arena, sender and sink, but not on a password."""
         table = sink_options_type(split_url(self.sink)[0])
         facts = (
             self.sink,
@@ -256,13 +256,13 @@ class OwnerOptions:
     # --- the producer
 
     def way_out(self, library: Callable[[], Any]) -> Callable[[], Any] | None:
-        """The function of ``shmaccum_on_unusable``; None: it was not given.
+        """Returns the function of ``shmaccum_on_unusable``, or None if it was not given.
 
         Args:
             library: makes the library's own producer with the program's own options.
 
         Raises:
-            InvalidArgumentError: it was given, and is no function.
+            InvalidArgumentError: it is not a function.
         """
         given = library if self.on_unusable == LIBRARY else self.on_unusable
         if given is not None and not callable(given):
@@ -273,19 +273,19 @@ class OwnerOptions:
 
     @property
     def recipe(self) -> Recipe:
-        """The sender that the producer keeps."""
+        """The sender that the producer supervises."""
         return Recipe(self.sink, self.sender, self.sink_options, secrets=self.secrets)
 
     def make(self) -> dict[str, Any]:
-        """Makes the arena where there is none.
+        """Creates the arena if it does not exist.
 
         Returns:
-            The arguments of a producer that keeps the arena's sender.
+            The arguments of a producer that supervises the arena's sender.
 
         Raises:
             Exception: as `Arena.attach_or_create`.
         """
-        ProducerOptions.parse(self.producer)  # a wrong one is refused before there is an arena
+        ProducerOptions.parse(self.producer)  # an invalid one is rejected before there is an arena
         with Arena.attach_or_create(self.arena_name, **self.arena):
             mode = ArenaOptions.parse(self.arena).mode
         given_mode = None if mode == DEFAULT_MODE else mode
@@ -293,7 +293,7 @@ class OwnerOptions:
 
 
 def _value(table: type[Options], given: Mapping[str, Any], name: str) -> Any:
-    """The value that an option will have; None for a wrong one, which its table refuses."""
+    """Returns the value that an option will have, or None for an invalid one, which its table rejects."""
     option = table.table()[name]
     value = given.get(name)
     if value is None:
@@ -305,7 +305,7 @@ def _value(table: type[Options], given: Mapping[str, Any], name: str) -> Any:
 
 
 def of_library(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are no ones of ours, for the library's own producer."""
+    """Returns the options for the library's own producer, without those of shmaccum."""
     return {name: value for name, value in given.items() if not _is_ours(name)}
 
 
@@ -314,16 +314,16 @@ def _is_ours(name: str) -> bool:
 
 
 def _faults(given: Mapping[str, Any], rows: Rows) -> Iterator[str]:
-    """A sentence for each option that no row takes."""
+    """Yields a sentence for each option that no row accepts."""
     for name, value in given.items():
         if name not in rows:
-            yield f"{name} is no option of this producer"
+            yield f"{name} is not an option of this producer"
         elif rows[name].is_refused and value:
             yield f"{name} is refused: {rows[name].why}"
 
 
 def sink_of(servers: str | Iterable[str]) -> str:
-    """The sink for brokers; the same for each order of them.
+    """Returns the sink for brokers, regardless of their order.
 
     Args:
         servers: with or without a port, and with or without a listener's name, as in ``PLAINTEXT://HOST:PORT``.

@@ -263,9 +263,9 @@ class KafkaSinkOptionsDict(TypedDict, total=False):
     socket_connection_setup_timeout_max_ms: int | str
     """The longest time that connecting may take after failures."""
     send_buffer_bytes: int | str
-    """Send buffer of a socket (SO_SNDBUF). -1: the kernel chooses its size and lets it grow (Kafka: 128KiB)."""
+    """Send buffer of a socket (SO_SNDBUF). With -1, the kernel chooses its size and lets it grow (Kafka: 128KiB)."""
     receive_buffer_bytes: int | str
-    """Receive buffer of a socket (SO_RCVBUF). -1: the kernel chooses its size."""
+    """Receive buffer of a socket (SO_RCVBUF). With -1, the kernel chooses its size."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     """The protocol of the broker's listener."""
     ssl_cafile: str | None

@@ -56,11 +56,11 @@ class KafkaSinkOptions(CompressionOptions):
     )
     send_buffer_bytes: int = size(
         -1,
-        "Send buffer of a socket (SO_SNDBUF). -1: the kernel chooses its size and lets it grow (Kafka: 128KiB).",
+        "Send buffer of a socket (SO_SNDBUF). With -1, the kernel chooses its size and lets it grow (Kafka: 128KiB).",
         minimum=-1,
     )
     receive_buffer_bytes: int = size(
-        -1, "Receive buffer of a socket (SO_RCVBUF). -1: the kernel chooses its size.", minimum=-1
+        -1, "Receive buffer of a socket (SO_RCVBUF). With -1, the kernel chooses its size.", minimum=-1
     )
     security_protocol: str = choice(
         "PLAINTEXT", ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "The protocol of the broker's listener."

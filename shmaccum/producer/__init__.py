@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer: it serializes a record, chooses its partition, appends it, and tells what became of it.
+"""The producer serializes a record, chooses its partition, appends it to the arena, and reports its result.
 
 ::
 
     producer        send, send_many, flush, close; a plain record goes from `send` to C at once
-    pipeline        serializers, interceptors and partitioners of one's own   ─ serializers, partitioners
+    pipeline        user-defined serializers, interceptors and partitioners   ─ serializers, partitioners
     appender        appends and flushes                                       ─ buffer_wait   rare parts of a wait
     delivery        looks results up for futures, and calls callbacks         ─ future        its methods
     deliveries      the results of many records of one call

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The appender: a producer appends and flushes with it (the producer's side of Kafka's RecordAccumulator).
+"""The appender, with which a producer appends and flushes (the producer's side of Kafka's RecordAccumulator).
 
-The sender's side is `shmaccum._native.SenderHalf`. The two meet in the arena alone.
+The sender's side is `shmaccum._native.SenderHalf`. The two sides share only the arena.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shmaccum.producer.buffer_wait import BufferWaiter
 
 DEFAULT_MAX_BLOCK_MS = 60_000
 FLUSH_SLICE_NS = 5_000_000
-"""A batch counts as flushed shortly after its result was recorded, so the last wake-up may come just too early."""
+"""A batch counts as flushed shortly after its result is recorded, so the last wake-up may come slightly too early."""
 
 
 FLUSH_FEW = 4
@@ -28,11 +28,11 @@ FLUSH_REST_MAX_S = 0.02
 
 
 def flush_rest(elapsed: float, completed: int, left: int) -> float:
-    """Seconds in which a flush need not look: a quarter of what is left of it at its pace; 0 when it is nearly over.
+    """Returns how long a flush may pause, in seconds: a quarter of its estimated remaining time, 0 near its end.
 
-    Each result wakes everybody who waits for one. With many batches to go, most of that would be for nothing, and at
-    the cost of the sender. At the beginning the pace says little: many batches may have been on their way together. So
-    it is a quarter of what has passed at most, and no flush takes much longer than it must.
+    Each result wakes every waiting process. With many batches left, most wake-ups would be useless and would slow the
+    sender down. At the start the estimate is unreliable, because many batches may have been in flight together. So the
+    pause is at most a quarter of the elapsed time, and no flush takes much longer than necessary.
     """
     if left <= FLUSH_FEW or completed == 0:
         return 0.0
@@ -41,17 +41,17 @@ def flush_rest(elapsed: float, completed: int, left: int) -> float:
 
 @final
 class Appender:
-    """Holds the native appender of an arena, and its waiting for buffers.
+    """The native appender of an arena, and its waiter for buffers.
 
     Args:
-        arena: attached; stays open until the appender is closed.
-        doorbell: wakes the sender; stays the caller's to close.
-        max_block_ms: how long an append waits for a buffer (Kafka's max.block.ms).
-        stuck_block_ms: how long it waits for a buffer of a stuck partition; None: as long as for any other.
-        linger_ms: how long the batches it opens wait for more records (Kafka's linger.ms); None: the sender's linger.
-        ring: called when there is something to send, and the sender sleeps or shows no life; None: rings the doorbell.
-        on_wait: called again and again while an append waits for a buffer.
-        waiter_type: how an append waits for a buffer.
+        arena: attached. It stays open until the appender is closed.
+        doorbell: wakes the sender. The caller closes it.
+        max_block_ms: the longest time that an append waits for a buffer (Kafka's max.block.ms).
+        stuck_block_ms: the longest wait for a buffer of a stuck partition, or None for the limit of any other.
+        linger_ms: the time that new batches wait for more records (Kafka's linger.ms), or None for the sender's linger.
+        ring: called if there is something to send, and the sender sleeps or shows no sign of life. Wakes it by default.
+        on_wait: called repeatedly while an append waits for a buffer.
+        waiter_type: the class that waits for a buffer.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class Appender:
         self.flush_begin = self.native.flush_begin
 
     def begin_flush(self) -> _native.FlushTicket:
-        """Seals what this process appended to, and wakes the sender. The ticket counts the batches that are left."""
+        """Seals the batches of this process, and wakes the sender. The ticket counts the batches that are left."""
         ticket = self.flush_begin()
         self._doorbell.ring_if_asleep()
         return ticket
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Seals what this process appended to and waits until all of it is complete. False when the time is over.
+        """Seals the batches of this process, and waits until all of them are complete. Returns False at the timeout.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: seconds, or None for no limit.
 
         Raises:
             ArenaRemovedError: the arena was removed, and no sender is left that could deliver the rest.
@@ -123,7 +123,7 @@ class Appender:
         return self.native.closed
 
     def close(self) -> None:
-        """No more appends. Appended records stay in the arena and will be sent.
+        """Rejects further appends. Appended records stay in the arena and will be sent.
 
         Raises:
             ArenaInUseError: another thread is in a call.

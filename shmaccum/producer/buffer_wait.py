@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rare parts of a wait for a buffer (native/python/producer/append.c has an ordinary wait).
 
-An append that finds no buffer joins the queue in C, rings for a sender that sleeps, and sleeps for the first slice. A
-buffer that comes meanwhile ends the wait there. `BufferWaiter.wait` goes on where none came, where a signal came, where
-the waiter's semaphore has to be made, and where the queue cannot be joined.
+An append that finds no buffer joins the queue in C, wakes a sleeping sender, and sleeps for the first slice. A buffer
+that becomes free in this slice ends the wait in C. `BufferWaiter.wait` continues if no buffer became free, if a signal
+arrived, if the waiter's semaphore must be created, or if the queue cannot be joined.
 
-A process that holds its share of the arena (max_process_share) waits for a result, which is what gives it a buffer
-back, before it joins the queue: in the queue it would only stand in the way.
+A process that holds its share of the arena (max_process_share) waits for a result before it joins the queue, because
+only a result frees one of its buffers. In the queue it would only block others.
 
-A waiter sleeps on a POSIX semaphore of its waiter entry. The semaphore is a hint, the waiter word in the arena is the
-truth: every sleep ends after a slice (`_native.WAITER_SLICE_NS`), looks at the word, and helps the pool, which repairs
-whatever the dead left. So a semaphore that is missing, was posted too often, or whose poster was killed costs at most
-one slice. A parked waiter sleeps longer (`_native.PARKED_SLEEP_NS`) and is woken by the others
+A waiter sleeps on the POSIX semaphore of its waiter entry. The semaphore is a hint, and the waiter word in the arena is
+the truth. Every sleep ends after a slice (`_native.WAITER_SLICE_NS`). The waiter then checks the word, and helps the
+pool, which repairs what dead processes left. So a semaphore that is missing, was posted too often, or whose poster was
+killed costs at most one slice. A parked waiter sleeps longer (`_native.PARKED_SLEEP_NS`) and is woken by other waiters
 (native/arena/parked_waiters.h).
 """
 
@@ -41,14 +41,14 @@ from shmaccum.exceptions import (
 )
 
 SHARE_SLICE_NS = 5_000_000
-"""A buffer is free shortly after its result was recorded, so the wake-up may come just too early."""
+"""A buffer becomes free shortly after its result is recorded, so the wake-up may come slightly too early."""
 
 
 def limit_sentence(arena: Arena, limit: Mapping[str, Any]) -> str:
-    """The limit that keeps a partition from more buffers.
+    """Describes the limit that prevents a partition from getting more buffers.
 
     Args:
-        arena: of the partition.
+        arena: the arena of the partition.
         limit: as `_native.Arena.partition_limit` returns it.
     """
     slot_count = arena.geometry["slot_count"]
@@ -57,12 +57,12 @@ def limit_sentence(arena: Arena, limit: Mapping[str, Any]) -> str:
         _, why = stuck_reason(limit["stuck_reason"], limit["stuck_error"])
         age = format_duration_ns(stuck_age_ns(arena.native.now_ns(), limit["stuck_since_ms"]))
         if limit["is_oversized_admitted"]:
-            rule = f"a buffer while more than {slot_count // 2} of {slot_count} are free"
+            rule = f"a buffer only while more than {slot_count // 2} of {slot_count} are free"
         else:
-            rule = "the buffers of a large record while half of oversized_max_bytes stays free"
+            rule = "the buffers of a large record only while half of oversized_max_bytes stays free"
         return (
             f"partition {limit['partition']} of topic {limit['topic']!r} has been stuck for {age}: {why}. It gets "
-            f"{rule}, so that it does not take the memory of others; {holder}. See the brokers, or spill to an "
+            f"{rule}, so that it does not take the memory of others; {holder}. Check the brokers, or spill to an "
             "overflow."
         )
     if not limit["is_oversized_admitted"]:
@@ -79,17 +79,17 @@ def limit_sentence(arena: Arena, limit: Mapping[str, Any]) -> str:
 
 
 class BufferWaiter:
-    """The waiting side of an arena's pool; a native Appender calls its `wait` for what is rare.
+    """Waits for buffers of an arena's pool. A native Appender calls its `wait` in rare cases.
 
     Args:
-        arena: whose buffers are waited for; it stays its owner's.
-        doorbell: of its sender; it stays the caller's.
-        on_wait: called again and again while an append waits.
-        stuck_block_ms: how long one for a stuck partition waits; None: as long as any other.
+        arena: the arena, which the caller owns.
+        doorbell: wakes the sender. The caller owns it.
+        on_wait: called repeatedly while an append waits.
+        stuck_block_ms: the longest wait for a stuck partition, or None for the limit of any other partition.
     """
 
     sleeps_in_append = True
-    """An append itself sleeps for the first slice of a wait."""
+    """True if a native append sleeps for the first slice of a wait."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ class BufferWaiter:
 
     @contextlib.contextmanager
     def waiting_here(self) -> Iterator[None]:
-        """This thread waits within a call in the block. A signal handler that closes the producer there cannot wait for
-        the end of the call."""
+        """Marks this thread as waiting in a call. A signal handler in this thread that closes the producer must not
+        wait for the end of the call."""
         thread = threading.get_ident()
         self._waiting_threads.append(thread)
         try:
@@ -126,23 +126,23 @@ class BufferWaiter:
     def wait(
         self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None, partition_index: int
     ) -> _native.BufferWait:
-        """Waits, first come first served, until `need` slots belong to this process.
+        """Waits in first-come, first-served order until `need` slots belong to this process.
 
         Args:
-            need: how many slots; more than one for an oversized record.
+            need: the number of slots; more than one for an oversized record.
             max_block_ms: for the message.
             deadline_ns: on the clock of time.monotonic_ns().
-            place: in the queue, where the sleep of a first slice ended without a grant; None: nothing is joined yet.
-            partition_index: where the slots are for.
+            place: the place in the queue, if the first slice ended without a grant. None before joining the queue.
+            partition_index: the partition that needs the slots.
 
         Raises:
-            BufferExhaustedError: the deadline passed; ProcessShareUsedError: with this process holding its share.
-            RecordTooLargeError: that many can never be had.
-            TableFullError: too many wait already.
+            BufferExhaustedError: the deadline passed. ProcessShareUsedError, if this process holds its share.
+            RecordTooLargeError: the arena can never provide so many slots.
+            TableFullError: too many threads are waiting.
             ProducerClosedError: `refuse` was called.
             ArenaRemovedError: the arena was removed.
 
-        Any other exception (Ctrl-C) leaves the queue, too; nothing is lost.
+        On any other exception (Ctrl-C), the thread also leaves the queue. Nothing is lost.
         """
         with self.waiting_here():
             return self._wait(need, max_block_ms, deadline_ns, place, partition_index)
@@ -168,13 +168,13 @@ class BufferWaiter:
         raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
 
     def _deadline_of(self, place: _native.BufferWait, deadline_ns: int) -> int:
-        """When a wait ends: earlier than at its deadline while its partition is stuck."""
+        """Returns the end of a wait. It is earlier than the deadline while the partition is stuck."""
         if self._stuck_block_ms is None or not place.is_stuck():
             return deadline_ns
         return min(deadline_ns, place.joined_ns + self._stuck_block_ms * NS_PER_MS)
 
     def _join(self, need: int, deadline_ns: int, started_ns: int, partition_index: int) -> _native.BufferWait:
-        """A place in the queue, as soon as the share of this process has room for it. Rings: nothing lingers now."""
+        """Joins the queue as soon as the share of this process allows it. Wakes the sender, so no batch lingers."""
         native = self._arena.native
         tail = native.completion_tail
         while True:
@@ -197,10 +197,10 @@ class BufferWaiter:
             tail = cooperative.wait_completion(native, tail, min(left_ns, SHARE_SLICE_NS))
 
     def _sleep(self, place: _native.BufferWait, deadline_ns: int) -> bool:
-        """True when granted. At the deadline memory is looked at once more: the grant may have come meanwhile."""
+        """Returns True if granted. At the deadline it checks once more, because the grant may have just arrived."""
         if not place.poll() and not place.open_semaphore():
             make_semaphore(self._arena, place.waiter_index)
-            place.open_semaphore()  # from here on it is removed at the end, whatever becomes of the arena
+            place.open_semaphore()  # now it is removed at the end, whatever happens to the arena
         while not place.poll():
             self.check_not_refused()
             check_takes_records(self._arena)
@@ -212,10 +212,10 @@ class BufferWaiter:
         return True
 
     def _sleep_once(self, place: _native.BufferWait, left_ns: int) -> None:
-        """A parked waiter looks by itself in a longer sleep, at its turns (native/arena/parked_waiters.h).
+        """Sleeps once. A parked waiter sleeps longer, and looks in C at its turns (native/arena/parked_waiters.h).
 
-        It does not see there that its partition has become stuck: with stuck_block_ms it sleeps for one slice until it
-        is.
+        C does not check whether the partition has become stuck. So with stuck_block_ms it sleeps for one slice until
+        the partition is stuck.
         """
         slice_ns = _native.PARKED_SLICE_NS if place.is_parked() else _native.WAITER_SLICE_NS
         if cooperative.patched_by() is not None:
@@ -226,9 +226,9 @@ class BufferWaiter:
             place.sleep(min(left_ns, slice_ns))
 
     def refuse(self) -> None:
-        """Ends waits of all threads (Kafka's BufferPool.close).
+        """Ends the waits of all threads (Kafka's BufferPool.close).
 
-        A thread looks at the flag after it has added its place, so it either sees the flag or is interrupted.
+        A thread checks the flag after it has added its place, so it either sees the flag or is interrupted.
         """
         self._is_refused = True
         for place in listed(self._places):
@@ -236,10 +236,10 @@ class BufferWaiter:
 
     def check_not_refused(self) -> None:
         if self._is_refused:
-            raise ProducerClosedError("the producer was closed while this waited for memory: nothing was appended")
+            raise ProducerClosedError("the producer was closed while this call waited for memory: nothing was appended")
 
     def _exhausted(self, need: int, max_block_ms: int, partition_index: int) -> str:
-        """The error with Kafka's facts (BufferPool.allocate) and advice, or with the limit that was reached."""
+        """Returns the message: Kafka's figures (BufferPool.allocate) with a remedy, or the limit that was reached."""
         geometry = self._arena.geometry
         failed = f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
         limit = self._arena.native.partition_limit(partition_index, need)
@@ -260,7 +260,7 @@ class BufferWaiter:
         )
 
     def _oversized(self, need: int) -> str:
-        """What the records larger than a buffer hold together, where one of them did not get its buffers."""
+        """Describes the memory of records larger than a buffer, if such a record did not get its buffers."""
         if need == 1:
             return ""
         used, limit = self._arena.native.oversized_bytes, self._arena.geometry["oversized_bytes_max"]
@@ -271,9 +271,9 @@ class BufferWaiter:
         return (
             f"this process holds its share (max_process_share) of the arena: {geometry['process_slot_count_max']} of "
             f"the {geometry['slot_count']} buffers. {sender_state(self._arena)} If the share is too small, create the "
-            "arena with a larger one; other processes go on meanwhile."
+            "arena with a larger one. Other processes can still append."
         )
 
     def close(self) -> None:
-        """Removes semaphores that no other process would."""
+        """Removes semaphores that no other process would remove."""
         remove_orphans(self._arena)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of many records sent in one call, without an object for each record.
 
-Kafka has nothing like it: there a call per record gives a future per record. Here `Producer.send_many` and
-`Producer.append_arrow` give a `Deliveries`, which counts, waits for, and sums up all records of the call, and makes a
-future of its own for a record only when somebody asks for that one.
+Kafka's producer has one call and one future per record. Here, `Producer.send_many` and `Producer.append_arrow` return
+a `Deliveries`, which counts, awaits and summarizes all records of the call. It creates the future of a record on
+access.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from shmaccum.producer.delivery import DeliveryTracker
 
 
 class OffsetRange(NamedTuple):
-    """The offsets that delivered records of one partition were given.
+    """The offsets of the delivered records of one partition.
 
-    They are in the order of sending, but records of other producers may lie between them: the range is dense only if
+    They are in the order of sending. Offsets of other producers may be in between: the range is dense only if
     `record_count == last - first + 1`.
     """
 
     record_count: int
     first: int
-    """The smallest offset; -1 where the sink told none (acks=0)."""
+    """The smallest offset, or -1 if the sink reported none (acks=0)."""
     last: int
 
 
 class DeliveryCounts(NamedTuple):
-    """The numbers of a call's records in each state. Together they are `len(deliveries)`."""
+    """The number of a call's records in each state. The sum is `len(deliveries)`."""
 
     pending: int
     succeeded: int
     failed: int
-    """Refused by the sink, expired, aborted or found corrupt: `Deliveries.exception` tells which was first."""
+    """Rejected by the sink, expired, aborted or corrupt. `Deliveries.exception` is the error of the first of them."""
     lost: int
-    """Records whose results were overwritten in the completion ring before they were read. Their results are lost."""
+    """Records whose results were overwritten in the completion ring before they were read."""
 
 
 @final
 class Deliveries(Sequence[DeliveryFuture]):
-    """The records of one call, in the order they were given; of a call that failed midway, those that were appended.
+    """The appended records of one call, in the given order.
 
-    As a sequence it has a future for each record, made when asked for. All of `wait`, `get`, `counts` and `offsets`
-    cost a look per run of records that went into one batch together, and nothing per record.
+    It is a sequence of futures, one for each record, created on access. `wait`, `get`, `counts` and `offsets` take time
+    per run of records that went into one batch, and not per record.
 
-    A record's future does not know the sizes of its key, value and headers: they were not kept.
+    These futures do not know the sizes of key, value and headers.
 
     Args:
-        receipt: the answer of the native call.
+        receipt: the result of the native call.
         tracker: knows the arena and the names of its partitions.
     """
 
@@ -87,10 +87,10 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def rows(self) -> Sequence[int]:
-        """Which of the records given these are: all of them, unless the call failed.
+        """The indexes of these records among the given records: all of them, unless the call failed.
 
-        Of the last few hundred that a failed call began with, those of one partition may be there and those of another
-        not; before them, all are.
+        After a failure, the last few hundred records may be incomplete: some partitions have theirs, and others do not.
+        All records before them are present.
         """
         count = len(self)
         if count == 0 or self._receipt.row(count - 1) == count - 1:
@@ -98,29 +98,29 @@ class Deliveries(Sequence[DeliveryFuture]):
         return tuple(self._receipt.row(i) for i in range(count))
 
     def read(self) -> None:
-        """Copies the results that are known now, which need the arena no more."""
+        """Copies the results that are known now, so they no longer need the arena."""
         self._receipt.totals()
 
     # --- waiting
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until every record has its result, whatever it is. False when the time is over.
+        """Waits until every record has a result. Returns False if the timeout expires.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: seconds, or None for no limit.
         """
         return self._receipt.resolve() or self._tracker.wait_until(self._receipt.resolve, timeout)
 
     def get(self, timeout: float | None = None) -> dict[TopicPartition, OffsetRange]:
-        """Waits for all records and answers where they are.
+        """Waits for all records and returns their offsets.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: seconds, or None for no limit.
 
         Raises:
-            DeliveryError: one of its subclasses, for the first record that was not delivered; the attribute
-                `record_index` is its place among those that were given.
-            ResultPendingError: a TimeoutError; some have no result yet, and may be asked for again.
+            DeliveryError: the error of the first record that was not delivered. Its attribute `record_index` is the
+                index of the record among the given records.
+            ResultPendingError, a TimeoutError: some records have no result yet. Call this method again.
         """
         if not self.wait(timeout):
             raise ResultPendingError(
@@ -140,7 +140,7 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def counts(self) -> DeliveryCounts:
-        """How many records are in which state at this moment."""
+        """The current number of records in each state."""
         pending = succeeded = failed = lost = 0
         for _, result, _, count, _, _ in self._receipt.totals():
             if result is None:
@@ -155,7 +155,7 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def offsets(self) -> dict[TopicPartition, OffsetRange]:
-        """Of the records delivered so far: how many per topic-partition, and the offsets they were given."""
+        """The number and the offsets of the records delivered so far, for each topic-partition."""
         return {
             self._tracker.topic_partition(partition_index): OffsetRange(count, first, last)
             for partition_index, result, _, count, first, last in self._receipt.totals()
@@ -164,11 +164,11 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def exception(self) -> DeliveryError | None:
-        """The error of the first record, in the order given, that is known not to have been delivered; None.
+        """The error of the first record, in the given order, that was not delivered, or None.
 
-        Its attribute `record_index` is the record's place among those that were given.
+        Its attribute `record_index` is the index of the record among the given records.
         """
-        self._receipt.totals()  # looks at every run
+        self._receipt.totals()  # updates every run
         index = self._receipt.first_failed()
         if index is None:
             return None

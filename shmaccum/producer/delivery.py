@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of records: the tracker that looks them up for futures, and tells of them.
+"""The results of records: a tracker looks them up for futures, and calls observers when they are known.
 
-A result stands in the arena's completion ring, where every process can read it. So a future can be asked in the process
-that sent, in a child that it forked, or, pickled, anywhere on the host. Nothing runs for a future that nobody asked.
-Callbacks need a thread that waits meanwhile: that is one per `DeliveryTracker`, started by the first of them and ended
-when there is nothing to wait for. For ``await`` the event loop waits itself (`shmaccum.producer.loop_results`). Either
-walks the ring once, however many futures there are.
+Results are in the arena's completion ring, which every process can read. So a future can be queried in the process
+that sent the record, in a forked child, or, pickled, in any process of the host. A future that is never queried costs
+nothing. Callbacks need a waiting thread. Each `DeliveryTracker` has one, which starts with the first callback and ends
+when there is nothing to wait for. For ``await``, the event loop itself waits (`shmaccum.producer.loop_results`). Both
+read the ring once for all futures.
 
-Adding a callback takes no lock, so a signal handler, a finalizer and a callback may add one at any moment. An observer
-belongs to a `Waiter`, and the thread that takes it out of there calls it, so it is called once.
+Adding a callback takes no lock, so a signal handler, a finalizer or a callback may add one at any time. Each observer
+belongs to a `Waiter`. Only the thread that takes it from the waiter calls it, so it is called once.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ TRACKER_IDLE_S = 2.0
 FIRST_SLICE_NS = 10**7
 GET_SLICE_NS = 10**9
 RESULT_LOST = (0, 0, -1, -1, 0, 0)
-"""A completion whose result is none: it was overwritten before it was read."""
+"""The completion of a record whose result was overwritten before it was read."""
 RESULT_ABANDONED = (-1, 0, -1, -1, 0, 0)
 """The completion of a record in an arena that was removed and has no sender."""
 RESULT_UNREADABLE = (-2, 0, -1, -1, 0, 0)
 """The completion of a record in an arena whose memory is lost to this process."""
 STOP_PATIENCE_S = 0.2
-"""The least time for a thread that calls no callback to see that it is to end."""
+"""The minimum time for a thread that calls no callback to notice that it must end."""
 LOOK_S = 0.01
-"""Between two looks into an arena to which this process is not attached."""
+"""The polling interval of an arena to which this process is not attached."""
 REASONS_MAX = 256
 
 Observer: TypeAlias = Callable[[DeliveryFuture], object]
@@ -87,13 +87,13 @@ _PLACE = operator.attrgetter("key", "future.record_index")
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went (kafka-python's fields and order).
+    """The place of a delivered record (kafka-python's fields and order).
 
     Attributes:
-        offset: its place in the partition; -1 where the sink has none or did not tell.
-        timestamp: milliseconds since 1970: the record's own, or the log's where it appends its own time.
-        checksum: always None; Kafka dropped it with its second message format.
-        serialized_key_size, serialized_value_size, serialized_header_size: bytes; -1 for null, or no headers.
+        offset: the offset in the partition, or -1 if the sink has none or did not report it.
+        timestamp: milliseconds since 1970: the record's own, or the log's if it sets the append time.
+        checksum: always None, because Kafka dropped it with its second message format.
+        serialized_key_size, serialized_value_size, serialized_header_size: bytes, or -1 for null or no headers.
     """
 
     topic: str
@@ -108,7 +108,7 @@ class RecordMetadata(NamedTuple):
 
 
 class Waiter:
-    """A future that has no result yet, and the observer that is to be told of it, once.
+    """A future without a result, and the observer to call once when the result is known.
 
     Attributes:
         key: the batch of the record.
@@ -123,19 +123,19 @@ class Waiter:
 
     @property
     def observer(self) -> Observer | None:
-        """The observer; None when it was taken."""
+        """The observer, or None if a thread has taken it."""
         found = self._observers[:1]  # another thread may take it
         return found[0] if found else None
 
     def take(self) -> Observer | None:
-        """The observer, for the one thread that gets it; None for every other one."""
+        """Returns the observer to one thread, and None to every other thread."""
         try:
             return self._observers.pop()
         except IndexError:
             return None
 
     def tell(self) -> None:
-        """Calls the observer, unless it was taken. Its exception is logged, but for those that end a thread."""
+        """Calls the observer, unless a thread has taken it. Logs its exception, unless the exception ends a thread."""
         observer = self.take()
         if observer is not None:
             try:
@@ -149,7 +149,7 @@ class Waiters:
 
     Args:
         tracker: looks results up.
-        tell: calls the observer of a waiter whose future has its result. False: it is to look no further.
+        tell: calls the observer of a waiter whose future has its result. Returns False to stop the walk.
     """
 
     def __init__(self, tracker: DeliveryTracker, tell: Callable[[Waiter], bool]) -> None:
@@ -158,24 +158,24 @@ class Waiters:
         self._by_batch: dict[tuple[int, int], dict[Waiter, None]] = {}  # a batch may have thousands
         self._is_whole = True
         self.tail = 0
-        """The number of results that were walked."""
+        """The number of results read so far."""
 
     def __bool__(self) -> bool:
         return bool(self._by_batch)
 
     def __iter__(self) -> Iterator[Waiter]:
-        """All of them, also while the owner changes them."""
+        """Iterates over a copy, so the owner may change the waiters meanwhile."""
         return (waiter for waiters in list(self._by_batch.values()) for waiter in list(waiters))
 
     def add(self, waiters: Iterable[Waiter]) -> None:
-        """Results recorded until now are not walked: look at the new ones alone then."""
+        """Adds waiters. Earlier results may not be walked, so the caller must check the new waiters itself."""
         if not self._by_batch:
             self.tail = self._tracker.result_count
         for waiter in waiters:
             self._by_batch.setdefault(waiter.key, {})[waiter] = None
 
     def discard(self, waiter: Waiter) -> None:
-        """A waiter that is told or needs no result any more."""
+        """Removes a waiter that was called, or that needs no result any more."""
         waiters = self._by_batch.get(waiter.key)
         if waiters is not None:
             waiters.pop(waiter, None)
@@ -183,17 +183,17 @@ class Waiters:
                 del self._by_batch[waiter.key]
 
     def walk(self) -> None:
-        """Tells of the results that came since the last walk."""
+        """Calls the observers of the results that came since the last walk."""
         last = self._tracker.result_count
         if not self._is_whole or last < self.tail:  # fewer than before: the memory of the arena is lost
             self.look_at(list(self))
         elif last != self.tail:
-            self._is_whole = False  # an exception in the middle: the next walk looks at all
+            self._is_whole = False  # after an exception here, the next walk checks all waiters
             self._resolve(self.tail, last)
         self.tail, self._is_whole = last, True
 
     def _resolve(self, first: int, last: int) -> None:
-        """Tells those that wait for results [first, last); the ring may have overwritten some of them."""
+        """Calls the observers of the results [first, last). The ring may have overwritten some of them."""
         rows = self._tracker.results(first, last)
         for _, partition_index, seq, *completion in rows:
             waiters = self._by_batch.get((partition_index, seq))
@@ -208,20 +208,20 @@ class Waiters:
             self.look_at(list(self))
 
     def look_at(self, waiters: Iterable[Waiter]) -> None:
-        """Tells those of them whose results are known."""
+        """Calls the observers whose results are known."""
         self._end(
             [waiter for waiter in waiters if waiter.observer is not None and self._tracker.is_known(waiter.future)]
         )
 
     def _end(self, ended: list[Waiter]) -> None:
-        """In the order of the records of a partition."""
+        """Calls observers in the order of the records of a partition."""
         for waiter in sorted(ended, key=_PLACE):
             if not self._tell(waiter):
                 return
             self.discard(waiter)
 
     def give_up_all(self) -> None:
-        """No sender is left, so each future that is waited for gets the result that says so."""
+        """Gives each waiting future the result that no sender is left."""
         left = list(self)
         for waiter in left:
             if not self._tracker.is_known(waiter.future):
@@ -230,14 +230,14 @@ class Waiters:
 
 
 class DeliveryTracker:
-    """Looks up the results of futures, and waits for those that somebody wants to be told of.
+    """Looks up the results of futures, and calls observers when the results are known.
 
-    Usable by all threads. A forked child starts with nothing to tell: callbacks belong to the process that asked.
+    All threads can use it. A forked child starts without observers, which belong to the process that added them.
 
     Args:
-        arena: in which the results are; stays open as long as the tracker is used.
-        hurry: called before every wait for a result: where records do not linger it wakes a napping sender
-            (docs/decisions/0020).
+        arena: contains the results. It must stay open as long as the tracker is used.
+        hurry: called before every wait for a result. If records do not linger, it wakes a sender from a short timed
+            wait (docs/decisions/0020).
     """
 
     def __init__(self, arena: Arena, hurry: Callable[[], object] | None = None) -> None:
@@ -253,10 +253,10 @@ class DeliveryTracker:
         _by_arena.setdefault(arena.uuid, self)
 
     def start_anew(self) -> None:
-        """Forgets all callbacks and waiters. A child of a fork begins with this."""
+        """Discards all callbacks and waiters. A forked child calls it first."""
         self._added: SimpleQueue[Waiter | None] = SimpleQueue()
         self._waiters = Waiters(self, self._tell)
-        self._seat = threading.Lock()  # of the one thread that looks; never waited for
+        self._seat = threading.Lock()  # held by the one thread that looks; never waited for
         self._thread: threading.Thread | None = None
         self._owner: threading.Thread | None = None
         self._is_stopped = False
@@ -267,15 +267,15 @@ class DeliveryTracker:
 
     @property
     def is_unreadable(self) -> bool:
-        """True when the memory of the arena is lost to this process: no result comes any more."""
+        """True if this process has lost the memory of the arena, so no more results arrive."""
         return (self._late or self.arena).native.is_lost
 
     def is_known(self, future: DeliveryFuture) -> bool:
-        """True when the future has its result, or finds it now."""
+        """True if the future has its result, or finds it now."""
         return future.completion is not None or self.look_up(future)
 
     def look_up(self, future: DeliveryFuture) -> bool:
-        """Notes the future's result if it is known; True when it is."""
+        """Stores the result in the future if it is known. Returns True if it is."""
         try:
             completion = self._native().find(future)
         except ResultExpiredError:
@@ -289,7 +289,7 @@ class DeliveryTracker:
         return completion is not None
 
     def wait_for(self, future: DeliveryFuture, timeout: float | None) -> bool:
-        """Waits for the result of a future; False when the time, in seconds, is over."""
+        """Waits for the result of a future. Returns False if the timeout, in seconds, expires."""
         try:
             return future.completion is not None or self.wait_until(lambda: self.look_up(future), timeout, future)
         except _AbandonedError:
@@ -299,10 +299,10 @@ class DeliveryTracker:
     def wait_until(
         self, is_known: Callable[[], bool], timeout: float | None, future: DeliveryFuture | None = None
     ) -> bool:
-        """Waits for results until what one waits for is known; False when the time, in seconds, is over.
+        """Waits for results until `is_known` returns True. Returns False if the timeout, in seconds, expires.
 
         Args:
-            future: as `hurry` takes it.
+            future: as for `hurry`.
         """
         timeout_s = parse_timeout_s(timeout)
         tail = self.result_count
@@ -327,17 +327,17 @@ class DeliveryTracker:
         return False
 
     def let_go(self) -> None:
-        """The process leaves the arena: from now on each result is looked for in a mapping that is only read."""
+        """Prepares to detach from the arena. From now on, results are looked up in a read-only mapping."""
         with contextlib.suppress(InvalidArgumentError):
-            self.topic_partition(0)  # reads the names of all
+            self.topic_partition(0)  # reads all names
         self._is_let_go = True
 
     def _native(self) -> _native.Arena:
-        """The handle to look for results with.
+        """Returns the handle for looking up results.
 
         Raises:
-            ArenaRemovedError: the process has left the arena, and its name leads there no more.
-            ArenaClosedError: by the first use of the handle of an arena that its owner closed.
+            ArenaRemovedError: the process has detached, and the arena's name no longer leads to the arena.
+            ArenaClosedError: the first use of the handle raises it, if the owner closed the arena.
         """
         if not (self._is_let_go and self.arena.closed):
             return self.arena.native
@@ -353,52 +353,52 @@ class DeliveryTracker:
         if found is not None and found.uuid == self._uuid:
             return found
         raise ArenaRemovedError(
-            f"the producer that sent the record was closed, and its arena {self.arena.name} was removed since then: "
-            "its result cannot be known here any more. Ask futures before close()"
+            f"the producer that sent the record was closed, and its arena {self.arena.name} was removed after that: "
+            "the result is not available here any more. Query futures before close()"
         )
 
     def hurry(self, future: DeliveryFuture | None = None) -> None:
-        """Wakes a napping sender, where records do not linger.
+        """Wakes a sender from a short timed wait, if records do not linger.
 
         Args:
-            future: of the only record that is waited for. A sender that has taken it out already waits for the answer
-                of its sink, and a ring would wake it for nothing.
+            future: the only awaited record, if there is only one. A sender that has drained it already waits for its
+                sink, so it is not woken.
         """
         if self._hurry is not None and (future is None or not self._native().is_under_way(future)):
             self._hurry()
 
     @property
     def address(self) -> tuple[str, int, bytes]:
-        """Where the arena is: its name, its mode, and its UUID."""
+        """The name, the mode and the UUID of the arena."""
         return self.arena.name, self._mode, self._uuid
 
     def what_is_left(self, future: DeliveryFuture) -> str:
-        """How long the record may still be delivered, and why it was not, in words; empty when that is not known."""
+        """Describes the time left for the delivery, and why the record is not delivered. Empty if that is unknown."""
         native = self._native()
         left = record_left(native, future.slot_index, future.seq)
         return "; ".join(filter(None, (left, stuck_clause(native, future.partition_index))))
 
     def topic_partition(self, partition_index: int) -> TopicPartition:
-        """The name of a row in the arena's table of partitions, which only grows.
+        """Returns the name of a row in the arena's table of partitions.
 
         Raises:
-            InvalidArgumentError: there is no such row.
+            InvalidArgumentError: the table has no such row.
         """
         try:
             return self._places[partition_index]
         except CorruptArenaError:
             raise InvalidArgumentError(
-                f"the future is of another arena: {self.arena.name} has no partition with the index {partition_index}"
+                f"the future belongs to another arena: {self.arena.name} has no partition with index {partition_index}"
             ) from None
 
     def offset_of(self, future: DeliveryFuture) -> int:
-        """The offset of a record whose result is known; -1 where the sink has none or did not tell."""
+        """Returns the offset of a record with a known result, or -1 if the sink has none or did not report it."""
         assert future.completion is not None
         _, _, base_offset, _, first_record, _ = future.completion
         return -1 if base_offset < 0 else base_offset + future.record_index - first_record
 
     def metadata_of(self, future: DeliveryFuture) -> RecordMetadata:
-        """The place of a record whose result is known."""
+        """Returns the metadata of a record with a known result."""
         assert future.completion is not None
         log_append_time_ms = future.completion[3]
         topic_partition = self.topic_partition(future.partition_index)
@@ -415,7 +415,7 @@ class DeliveryTracker:
         )
 
     def exception_of(self, future: DeliveryFuture) -> DeliveryError | None:
-        """Why a record was not delivered whose result is known; None when it was."""
+        """Returns the error of a record with a known result, or None if it was delivered."""
         error = self._failure_of(future)
         return None if error is None else self.told(error)
 
@@ -426,8 +426,8 @@ class DeliveryTracker:
             return None
         if future.completion == RESULT_UNREADABLE:
             return ResultExpiredError(
-                "it is not known whether the record was delivered: the memory of its arena was lost to this process, "
-                "because somebody cut the arena's file or the file system could not give a page"
+                "it is unknown whether the record was delivered: this process lost the memory of the arena, because "
+                "the arena's file was truncated or the file system could not provide a page"
             )
         where = "{}-{}".format(*self.topic_partition(future.partition_index))
         if result == _native.RESULT_EXPIRED:
@@ -439,7 +439,7 @@ class DeliveryTracker:
             return DeliveryAbortedError(*self._explain(future, lambda reports: _abortion(reports, where)))
         if future.completion == RESULT_ABANDONED:
             return DeliveryAbortedError(
-                f"the record for {where} is in an arena that was removed, and no sender is left that could deliver it"
+                f"the record for {where} is in an arena that was removed, and no sender is left to deliver it"
             )
         if result == _native.RESULT_CORRUPT:
             return DeliveryFailedError(f"the batch of the record for {where} was damaged in memory and was not sent")
@@ -447,18 +447,18 @@ class DeliveryTracker:
         if given_up:
             return DeliveryFailedError(given_up)
         return ResultExpiredError(
-            f"the result of the record for {where} was overwritten before it was read: ask sooner, or create the arena "
-            "with a larger completion_count"
+            f"the result of the record for {where} was overwritten before it was read: read it sooner, or create the "
+            "arena with a larger completion_count"
         )
 
     def told(self, error: DeliveryError) -> DeliveryError:
-        """The error as the user is told of it: the same here."""
+        """Returns the error as users get it. Here, it is unchanged."""
         return error
 
     def _explain(self, future: DeliveryFuture, find: Callable[[list[Report]], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """The arguments of an exception that rests on the arena's error log.
+        """Returns the arguments of an exception that depends on the arena's error log.
 
-        The log changes. The arguments for a batch are kept, so that a callback and a later `get` say the same.
+        The log changes, so the arguments are cached per batch. A callback and a later `get` raise the same error.
         """
         assert future.completion is not None
         result, error_code = future.completion[:2]
@@ -475,16 +475,16 @@ class DeliveryTracker:
 
     @property
     def result_count(self) -> int:
-        """The number of results ever recorded in the arena; -1 when its memory is lost."""
+        """The number of results ever recorded in the arena, or -1 if its memory is lost."""
         native = self._native()
         return -1 if native.is_lost else native.completion_tail
 
     def results(self, first: int, last: int) -> Sequence[tuple[int, ...]]:
-        """The results [first, last), without those that were overwritten."""
+        """Returns the results [first, last) without overwritten results."""
         return self._native().completions(first, last)
 
     def observe(self, future: DeliveryFuture, observer: Observer) -> None:
-        """Calls the observer with the future when its result is known: from the tracker's thread, or at once."""
+        """Calls the observer with the future when its result is known: at once, or in the tracker's thread."""
         waiter = Waiter(future, observer)
         if self.is_known(future):
             waiter.tell()
@@ -494,19 +494,19 @@ class DeliveryTracker:
         self.ensure_thread()
 
     def ensure_thread(self) -> None:
-        """Starts the thread, if there is work for it and none does it. A start that fails is tried by the next call."""
+        """Starts the thread if there is work and no thread. The next call retries a start that fails."""
         if not self._has_thread() and (self._waiters or not self._added.empty()):
             self._thread = started_thread(self._run, "shmaccum-delivery", logger)
 
     def _has_thread(self) -> bool:
-        """True when a thread has the seat, or is about to take it."""
+        """True if a thread has the seat, or is about to take it."""
         owner, thread = self._owner, self._thread
         if self._seat.locked() and owner is not None and not owner.is_alive():
             self._seat = threading.Lock()  # something ended the thread from outside
         return self._seat.locked() or (thread is not None and thread.is_alive())
 
     def _run(self) -> None:
-        """One thread at a time has the seat. A waiter that is added while it leaves is seen by the last look."""
+        """Runs while this thread has the seat. It checks last for waiters that were added while it left."""
         seat = self._seat
         while seat.acquire(blocking=False):
             self._owner = self._thread = threading.current_thread()
@@ -520,7 +520,7 @@ class DeliveryTracker:
                 return
 
     def _look_until_idle(self) -> bool:
-        """True when the arena is closed: nothing will be known any more."""
+        """Returns True if the arena is closed, so no more results become known."""
         watch: RemovalWatch | None = None
         while True:
             try:
@@ -529,14 +529,14 @@ class DeliveryTracker:
                     self._look_last()
                     return False
                 self._look(watch)
-            except (ArenaClosedError, ArenaRemovedError):  # noqa: PERF203 - nothing will be known any more
+            except (ArenaClosedError, ArenaRemovedError):  # noqa: PERF203 - no more results become known
                 return True
-            except BaseException:  # noqa: BLE001 - the thread goes on whatever it was
-                log_exception(logger, "the callbacks of %s wait for %g s", self.arena.name, RETRY_S)
+            except BaseException:  # noqa: BLE001 - the thread survives every exception
+                log_exception(logger, "the callbacks of %s pause for %g s", self.arena.name, RETRY_S)
                 time.sleep(RETRY_S)
 
     def _wait_for_work(self) -> bool:
-        """False when nothing came for a while."""
+        """Returns False if no work arrived within `TRACKER_IDLE_S`."""
         if self._waiters:
             return True
         deadline_s = clock.monotonic() + TRACKER_IDLE_S
@@ -562,12 +562,12 @@ class DeliveryTracker:
             self._waiters.give_up_all()
 
     def _look_last(self) -> None:
-        """Tells of all that is known, when the producer is closed."""
+        """Calls the observers of all known results after the producer was closed."""
         self._take_added()
         self._waiters.look_at(list(self._waiters))
 
     def _take_added(self) -> list[Waiter]:
-        """The waiters that were added since the last time, among the others now."""
+        """Moves newly added waiters to the others, and returns them."""
         added: list[Waiter] = []
         with contextlib.suppress(Empty):
             for _ in range(self._added.qsize()):
@@ -578,7 +578,7 @@ class DeliveryTracker:
         return added
 
     def _tell(self, waiter: Waiter) -> bool:
-        """In the tracker's thread, which every exception of a callback leaves alive."""
+        """Calls an observer in the tracker's thread, which survives every exception of a callback."""
         if self._is_abandoned:
             return False
         try:
@@ -588,10 +588,10 @@ class DeliveryTracker:
         return True
 
     def stop(self, timeout_s: float) -> int:
-        """Ends the thread when it has told of every result that is known.
+        """Ends the thread after it has called the observers of all known results.
 
-        A callback that runs longer is left to the thread, which calls no other one. The futures can be asked on, and
-        nobody is hurried for them.
+        A callback that runs longer continues in the thread, which calls no other callback. Futures can still be
+        queried, and no sender is woken for them.
 
         Args:
             timeout_s: the time for callbacks.
@@ -624,16 +624,16 @@ class DeliveryTracker:
             self._look_at_the_rest()
 
     def _look_at_the_rest(self) -> None:
-        """In the thread that closes, which is the tracker's own, or there is none."""
-        with contextlib.suppress(ArenaError):  # closed: there is nothing to be known any more
+        """Runs in the closing thread, if it is the tracker's own thread, or if the tracker has no thread."""
+        with contextlib.suppress(ArenaError):  # closed: no more results become known
             self._look_last()
 
 
 class TaskWaiter:
-    """Wakes the task of an event loop that awaits one result; from any thread.
+    """Wakes an event loop's task that awaits one result. Any thread may call it.
 
     Args:
-        loop: that runs in the thread that makes this.
+        loop: the loop that runs in the current thread.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -645,7 +645,7 @@ class TaskWaiter:
         if threading.get_ident() == self._thread:
             self._wake()
             return
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed: no task waits any more
             self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -654,13 +654,12 @@ class TaskWaiter:
 
 
 class _AbandonedError(ArenaRemovedError):
-    """No result comes any more: the arena was removed, and has no sender."""
+    """No more results arrive, because the arena was removed and has no sender."""
 
 
 def wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
-    """Waits until `tail` is not the number of results any more, and answers that number; only looks where this process
-    is not attached."""
-    with contextlib.suppress(CorruptArenaError):  # its memory is lost: the next look tells of it
+    """Waits until the number of results is not `tail`, and returns it. Polls if this process is not attached."""
+    with contextlib.suppress(CorruptArenaError):  # its memory is lost, which the next look-up reports
         if not native.is_read_only:
             return cooperative.wait_completion(native, tail, timeout_ns)
     if native.is_lost:
@@ -672,12 +671,12 @@ def wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
 def _expiry(
     reports: Iterable[Report], where: str, native: _native.Arena, partition_index: int
 ) -> tuple[str, int | None, bool]:
-    """Sentence, timeout and rule of a record that expired, with the reason that the arena still has."""
+    """Returns sentence, timeout and rule for an expired record, with the reason if the error log still has it."""
     reason = "; ".join(filter(None, (stuck_clause(native, partition_index), reason_of_expiry(reports, where))))
     clock = DeliveryClockReading.of(native)
     span = ""
     if clock.timeout_ns is not None:
-        rule = "of all time" if clock.counts_always else "of time in which somebody could deliver"
+        rule = "of all time" if clock.counts_always else "of time in which delivery was possible"
         span = f" ({format_duration_ns(clock.timeout_ns)} {rule})"
     sentence = f"the record for {where} was not delivered within delivery_timeout_ms{span}"
     timeout_ms = None if clock.timeout_ns is None else clock.timeout_ns // NS_PER_MS
@@ -685,14 +684,14 @@ def _expiry(
 
 
 def _failure(reports: Iterable[Report], where: str, error_code: int) -> tuple[str, int]:
-    """Sentence and code of a record that the sink refused, with the reason that the arena's error log still has."""
-    return f"the sink did not take the record: {reason_of_refusal(reports, where, error_code)}", error_code
+    """Returns sentence and code for a record that the sink rejected, with the reason if the error log still has it."""
+    return f"the sink rejected the record: {reason_of_refusal(reports, where, error_code)}", error_code
 
 
 def _abortion(reports: Iterable[Report], where: str) -> tuple[str]:
-    """The sentence of a record that a sender gave up."""
+    """Returns the sentence for a record that a sender gave up."""
     reason = reason_of_abortion(reports)
-    sentence = f"the sender gave the record for {where} up before it was sent"
+    sentence = f"the sender gave up the record for {where} before it was sent"
     return (f"{sentence}: {reason}" if reason else sentence,)
 
 
@@ -711,7 +710,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def tracker_of(name: str, mode: int, uuid: bytes) -> DeliveryTracker:
-    """One of this process's trackers of an arena; attaches where there is none.
+    """Returns a tracker of this process for an arena. Attaches to the arena if there is none.
 
     Raises:
         ArenaNotFoundError: that arena was removed.
@@ -722,6 +721,6 @@ def tracker_of(name: str, mode: int, uuid: bytes) -> DeliveryTracker:
         arena = Arena.attach(name, mode=mode)
         if arena.uuid != uuid:
             arena.close()
-            raise ArenaNotFoundError(f"the arena {name!r} of this future was removed; another one has its name now")
+            raise ArenaNotFoundError(f"the arena {name!r} of this future was removed, and another arena has its name")
         tracker = _by_arena[uuid] = DeliveryTracker(arena)
     return tracker

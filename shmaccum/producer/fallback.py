@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fallback: a process sends through another object when its arena cannot be used any more (``on_unusable``).
+"""The fallback: if its arena becomes unusable, a process sends through another object (``on_unusable``).
 
 ::
 
     send ── the arena is poisoned, removed, or its memory is lost ──> on_unusable() ──> an object ──> its send
                                                                       once per process
 
-The function is called outside every lock of the arena and of the producer. Of several threads that fail together one
-calls it, and the others wait for its answer. A record that fails in a call of the function itself raises as it would
-without the option. A forked child calls the function anew, because the connections of its parent are not its own.
+The function is called outside every lock of the arena and of the producer. If several threads fail at the same time,
+one of them calls it, and the others wait for its result. A record that fails inside a call of the function raises as
+without the option. A forked child calls the function again, because it must not use the connections of its parent.
 
-The switch is final: a process that has its arena back attaches to it by a new producer.
+The switch is permanent. If the arena becomes usable again, attach to it with a new producer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shmaccum.exceptions import (
 logger = logging.getLogger(__name__)
 
 UNUSABLE = (ArenaPoisonedError, ArenaRemovedError, CorruptArenaError)
-"""The exceptions of an arena that takes no more records of this process."""
+"""The exceptions of an arena that accepts no more records of this process."""
 
 OnUnusable: TypeAlias = Callable[[], Any]
 Answer = TypeVar("Answer")
@@ -44,27 +44,27 @@ Answer = TypeVar("Answer")
 
 @final
 class Fallback:
-    """Calls the function once, and keeps what it returned.
+    """Calls the function once, and stores its result.
 
     Args:
         make: the function.
-        methods: those that its object must have.
-        arena: whose entry of this process shows that records go elsewhere.
+        methods: the methods that its object must have.
+        arena: the arena. The entry of this process in it shows that records go elsewhere.
 
     Raises:
-        InvalidArgumentError: the function cannot be called, or the arena has transactions, which live in one place.
+        InvalidArgumentError: the function is not callable, or the arena has transactions.
     """
 
     def __init__(self, make: OnUnusable, methods: tuple[str, ...], arena: Arena) -> None:
         if not callable(make):
             raise InvalidArgumentError(
-                f"on_unusable is a function without arguments that returns an object with {_listed(methods)}, or None; "
-                f"not {make!r}"
+                f"on_unusable must be a function without arguments that returns an object with {_listed(methods)}, or "
+                f"None; not {make!r}"
             )
         if arena.transactional_id is not None:
             raise InvalidArgumentError(
-                f"on_unusable is not available for transactions: those of {arena.name} end with the arena. Leave it "
-                "out, and abort the transaction where the arena cannot be used"
+                f"on_unusable cannot be used with transactions, because those of {arena.name} end with the arena. Omit "
+                "it, and abort the transaction if the arena becomes unusable"
             )
         self._make = make
         self._methods = methods
@@ -73,23 +73,22 @@ class Fallback:
         _fallbacks.add(self)
 
     def start_anew(self) -> None:
-        """Nothing was called yet. A child of a fork begins with this."""
+        """Resets the state. A forked child calls it first."""
         self._lock = threading.RLock()  # a signal handler may send
         self._is_called = self._is_over = False
         self._reason = ""
         self._cause: BaseException | None = None
         self.record_count = 0
-        """The records that went through the object."""
+        """The number of records that went through the object."""
         self.target: Any = None
-        """The object; None before the function was called, and where there is none."""
+        """The object, or None if the function was not called or returned None."""
 
     def send(self, error: Exception, call: Callable[[Any], Answer], record_count: int = 1) -> Answer:
-        """Passes records on to the object, and answers what it answered.
+        """Passes records to the object, and returns its result.
 
         Raises:
-            Exception: `error`, where it has another cause, there is no object, or this is a call of the function
-                itself. An error of the same type names the cause, where the function has failed. The object may raise,
-                too.
+            Exception: `error`, if it has another cause, if there is no object, or inside a call of the function. If the
+                function failed, an error of the same type names the cause. The object may raise, too.
         """
         if not isinstance(error, UNUSABLE):
             raise error
@@ -127,11 +126,11 @@ class Fallback:
         where = "raise this error" if self.target is None else f"go to {self.target!r}"
         logger.error("%s: %s. Further records of this process %s%s", self._arena.name, error, where, reason)
         if self.target is not None:
-            with contextlib.suppress(ShmaccumError):  # nobody can see it in an arena that cannot be read
+            with contextlib.suppress(ShmaccumError):  # an unreadable arena cannot show it
                 self._arena.native.show_fallback()
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls a method of the object, such as ``flush``, where there is an object and it has the method."""
+        """Calls a method of the object, such as ``flush``, if there is an object and it has the method."""
         method = getattr(self.target, name, None)
         return method(*arguments) if callable(method) else None
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of a `DeliveryFuture`: the native type calls the function of that name, with the future first.
+"""The methods of a `DeliveryFuture`. The native type calls the function of the same name, and passes the future.
 
-A future is a handful of numbers that name the record, and the tracker to ask (`shmaccum.producer.delivery`). These
-functions ask it once and call one another, so no answer goes through the native type twice. The docstrings that users
-see are those of the native type.
+A future consists of the numbers that identify the record, and of its tracker (`shmaccum.producer.delivery`). These
+functions query the tracker once and call one another, so no result passes through the native type twice. Users see the
+docstrings of the native type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shmaccum._native import DeliveryFuture
 from shmaccum.exceptions import DeliveryError, ResultPendingError
 from shmaccum.producer.delivery import RecordMetadata, tracker_of
 
-# --- is there a result
+# --- results
 
 
 def done(future: DeliveryFuture) -> bool:
@@ -30,25 +30,25 @@ def succeeded(future: DeliveryFuture) -> bool:
 
 
 def failed(future: DeliveryFuture) -> bool:
-    """True when it is known that the record was not delivered, or that its result is lost."""
+    """True if the record was not delivered, or its result is lost."""
     return exception(future) is not None
 
 
 def exception(future: DeliveryFuture) -> DeliveryError | None:
-    """Why the record was not delivered; None when it was, or while the result is not known."""
+    """Returns the error of the record, or None if it was delivered or its result is not known."""
     return future.tracker.exception_of(future) if done(future) else None
 
 
 def value(future: DeliveryFuture) -> RecordMetadata | None:
-    """Where the record went; None when it did not, or while the result is not known."""
+    """Returns the metadata of the record, or None if it was not delivered or its result is not known."""
     return future.tracker.metadata_of(future) if succeeded(future) else None
 
 
-# --- wait for it
+# --- waiting
 
 
 def get(future: DeliveryFuture, timeout: float | None = None) -> RecordMetadata:
-    """Waits for the result; seconds, None as long as it takes."""
+    """Waits for the result. The timeout is in seconds, and None means no limit."""
     if not future.tracker.wait_for(future, timeout):
         left = future.tracker.what_is_left(future)
         why = f" ({left})" if left else ""
@@ -60,7 +60,7 @@ def get(future: DeliveryFuture, timeout: float | None = None) -> RecordMetadata:
 
 
 def wait(future: DeliveryFuture) -> Generator[Any, None, RecordMetadata]:
-    """``await future``: the metadata, or the exception, without a thread."""
+    """``await future``: returns the metadata or raises the exception, without a thread."""
     if not done(future):
         from shmaccum.producer.loop_results import wait_in_loop
 
@@ -75,16 +75,16 @@ def _outcome(future: DeliveryFuture) -> RecordMetadata:
     return future.tracker.metadata_of(future)
 
 
-# --- be told of it
+# --- callbacks
 
 
 def add_callback(
     future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
 ) -> DeliveryFuture:
-    """Calls ``function(*args, metadata, **kwargs)`` when the record was delivered; at once if it is already.
+    """Calls ``function(*args, metadata, **kwargs)`` when the record is delivered, or at once if it is already.
 
-    Callbacks run in this process, in the tracker's thread, those of a partition in the order of its records. An
-    exception of a callback is logged. Callbacks should be short.
+    Callbacks run in this process, in the tracker's thread. The callbacks of a partition run in the order of its
+    records. Exceptions of callbacks are logged. Callbacks should be short.
     """
     call = functools.partial(function, *args, **kwargs)
     future.tracker.observe(future, lambda ended: _call_if(call, value(ended)))
@@ -94,7 +94,7 @@ def add_callback(
 def add_errback(
     future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
 ) -> DeliveryFuture:
-    """Calls ``function(*args, exception, **kwargs)`` when the record was not delivered."""
+    """Calls ``function(*args, exception, **kwargs)`` if the record is not delivered."""
     call = functools.partial(function, *args, **kwargs)
     future.tracker.observe(future, lambda ended: _call_if(call, exception(ended)))
     return future
@@ -110,11 +110,11 @@ def _call_if(call: Callable[[Any], object], result: object) -> None:
         call(result)
 
 
-# --- for people, and for pickle
+# --- repr and pickle
 
 
 def describe(future: DeliveryFuture) -> str:
-    """The text for people."""
+    """Returns the repr."""
     place = "{}-{}".format(*future.tracker.topic_partition(future.partition_index))
     if done(future):
         return f"<DeliveryFuture of {place}, {'failed' if failed(future) else 'delivered'}>"
@@ -123,7 +123,7 @@ def describe(future: DeliveryFuture) -> str:
 
 
 def reduce(future: DeliveryFuture) -> tuple[Any, ...]:
-    """The numbers that name the record, and where its arena is."""
+    """Pickles the numbers that identify the record, and the address of its arena."""
     numbers = (
         future.partition_index,
         future.slot_index,
@@ -140,7 +140,7 @@ def reduce(future: DeliveryFuture) -> tuple[Any, ...]:
 def _future_from(
     name: str, mode: int, uuid: bytes, numbers: tuple[Any, ...], completion: tuple[int, ...] | None
 ) -> DeliveryFuture:
-    """The future of a pickled one."""
+    """Unpickles a future."""
     future = DeliveryFuture(tracker_of(name, mode, uuid), *numbers)
     if completion is not None:
         future.completion = completion

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offsets of a consumer group as programs hand them over, in the types of Kafka's clients for Python."""
+"""Offsets of a consumer group, as programs pass them in the types of Kafka's Python clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
 
 LIBRDKAFKA_MAGIC = b"CGMDv2:"
-"""The beginning of group metadata as librdkafka writes them (rd_kafka_consumer_group_metadata_write)."""
+"""The prefix of group metadata that librdkafka writes (rd_kafka_consumer_group_metadata_write)."""
 NAMES = ("group_id", "member_id", "generation_id", "group_instance_id")
 """The attributes of a consumer's group metadata, in the order of `GroupMember`."""
 
@@ -29,7 +29,7 @@ NO_POSITION = -1001
 
 
 class PartitionLike(Protocol):
-    """A partition, as kafka-python and `shmaccum` name it."""
+    """A partition, as in kafka-python and `shmaccum`."""
 
     @property
     def topic(self) -> str: ...
@@ -39,7 +39,7 @@ class PartitionLike(Protocol):
 
 
 class PlaceWithOffset(PartitionLike, Protocol):
-    """A partition and its offset in one, as confluent-kafka has it."""
+    """A partition with its offset, as in confluent-kafka."""
 
     @property
     def offset(self) -> int: ...
@@ -50,7 +50,7 @@ GroupOffsets: TypeAlias = "Mapping[Any, Any] | Iterable[PlaceWithOffset]"
 
 
 def parse_group(group: object) -> GroupMember:
-    """The member of a group: a group id, or the group metadata of a consumer of kafka-python or confluent-kafka.
+    """Makes the member of a group from a group id, or from group metadata of kafka-python or confluent-kafka.
 
     Raises:
         InvalidArgumentError: it is neither.
@@ -78,7 +78,7 @@ def _member(group: object) -> GroupMember:
 
 
 def _member_of_librdkafka(metadata: bytes) -> GroupMember:
-    """The magic, the generation in this machine's order, and strings that end with a 0; a 1 says "no instance id"."""
+    """Parses the magic, the generation in native byte order, and NUL-terminated strings. A 1 means no instance id."""
     if not metadata.startswith(LIBRDKAFKA_MAGIC):
         raise ValueError("these bytes are not the group metadata of librdkafka")
     generation, rest = metadata[len(LIBRDKAFKA_MAGIC) :][:4], metadata[len(LIBRDKAFKA_MAGIC) + 4 :]
@@ -91,10 +91,10 @@ def _member_of_librdkafka(metadata: bytes) -> GroupMember:
 
 
 def parse_offsets(offsets: GroupOffsets) -> dict[TopicPartition, OffsetToCommit]:
-    """The offsets by partition. A partition of confluent's list that has no offset yet is left out, as librdkafka does.
+    """Returns the offsets by partition. Like librdkafka, it omits listed partitions that have no offset yet.
 
     Raises:
-        InvalidArgumentError: an offset is negative or no number, or the type is unknown.
+        InvalidArgumentError: an offset is negative or not a number, or the type is unknown.
     """
     try:
         if isinstance(offsets, Mapping):
@@ -102,7 +102,7 @@ def parse_offsets(offsets: GroupOffsets) -> dict[TopicPartition, OffsetToCommit]
         return dict(_parsed(place, place) for place in offsets if place.offset != NO_POSITION)
     except (AttributeError, TypeError) as error:
         raise InvalidArgumentError(
-            f"{offsets!r} are no offsets: give {{TopicPartition: offset}}, or a list of partitions with their offsets "
+            f"{offsets!r} are not offsets: give {{TopicPartition: offset}}, or a list of partitions with their offsets "
             f"({error})"
         ) from None
 
@@ -117,5 +117,5 @@ def _parsed(place: PartitionLike, given: Any) -> tuple[TopicPartition, OffsetToC
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"{place.topic}-{partition} has no offset {offset} to commit: it must be 0 or more, topic and metadata "
-            f"must be text, and the rest as Kafka has it ({error})"
+            f"must be text, and the other fields valid in Kafka ({error})"
         ) from None

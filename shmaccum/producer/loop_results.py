@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for results in an event loop of asyncio: tasks sleep, and the loop never does.
+"""Waits for results in an asyncio event loop: tasks wait, and the loop is never blocked.
 
-A loop listens to the results bell of an arena (`shmaccum.arena.results_bell`) while one of its tasks waits, and looks
-after each ring. Once a second it looks all the same: the arena may have been removed, and a ring dies with its sender.
+While one of its tasks waits, a loop watches the results FIFO of an arena (`shmaccum.arena.results_bell`), and checks
+the results after each wake-up. It also checks once a second, because the arena may have been removed, or the sender
+may have died before the wake-up.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from shmaccum.producer.delivery import DeliveryTracker, Observer, TaskWaiter, Wa
 
 TICK_S = 1.0
 DEAF_TICK_S = 0.01
-"""Between two looks of a loop that cannot listen: the process left the arena, or may not make the bell."""
+"""The polling interval of a loop without a FIFO, because the process is detached or may not create one."""
 
 
 @final
 class LoopResults:
-    """The rings of one arena's results bell, as one event loop hears them. Used in the thread of the loop alone."""
+    """The wake-ups of one event loop by the results of one arena. Used only in the thread of the loop."""
 
     def __init__(self, tracker: DeliveryTracker, loop: asyncio.AbstractEventLoop) -> None:
         self._tracker = tracker
-        self._loop = weakref.ref(loop)  # the tracker keeps this by its loop
+        self._loop = weakref.ref(loop)  # the tracker stores this by its loop
         self._looks: Counter[Callable[[], object]] = Counter()
         self._listener: ResultsListener | None = None
         self._tick: asyncio.TimerHandle | None = None
@@ -39,7 +40,7 @@ class LoopResults:
 
     @classmethod
     def of(cls, tracker: DeliveryTracker) -> LoopResults:
-        """The one of this tracker in the running loop.
+        """Returns the instance of this tracker in the running loop.
 
         Raises:
             RuntimeError: no event loop of asyncio runs in this thread.
@@ -52,9 +53,9 @@ class LoopResults:
 
     @contextlib.contextmanager
     def listening(self, look: Callable[[], object]) -> Iterator[None]:
-        """Calls `look` after each ring and each tick, until the end of the block.
+        """Calls `look` after each wake-up and each tick, until the end of the block.
 
-        A result that is recorded after the beginning of the block leads to a call; earlier ones the caller looks for.
+        A result that is recorded after the start of the block causes a call. The caller checks for earlier results.
         """
         if not self._looks:
             self._begin()
@@ -63,25 +64,25 @@ class LoopResults:
             yield
         finally:
             self._looks[look] -= 1
-            self._looks += Counter()  # drops those that nobody waits with
+            self._looks += Counter()  # drops functions that no block uses
             if not self._looks:
                 self._end()
 
     # --- futures
 
     def watch(self, future: DeliveryFuture, observer: Observer) -> Waiter:
-        """Calls the observer when the result of a future is known. The caller listens with `tell`."""
+        """Calls the observer when the result of a future is known. The caller is listening with `tell`."""
         waiter = Waiter(future, observer)
         self._waiters.add([waiter])
         self._waiters.look_at([waiter])
         return waiter
 
     def forget(self, waiter: Waiter) -> None:
-        """Takes a waiter away that nobody waits for any more."""
+        """Removes a waiter that is not needed any more."""
         self._waiters.discard(waiter)
 
     def tell(self) -> None:
-        """Tells of the results that came since the last time."""
+        """Calls the observers of the results that came since the last call."""
         if self._waiters:
             self._waiters.walk()
 
@@ -91,20 +92,20 @@ class LoopResults:
         return True
 
     def give_up(self) -> None:
-        """Tells each task that the producer is closed, from any thread: none is left waiting."""
+        """Wakes each waiting task, because the producer is closed. Any thread may call it."""
         for waiter in self._waiters:
             if isinstance(waiter.observer, TaskWaiter):
                 with contextlib.suppress(ShmaccumError):
                     self._tracker.is_known(waiter.future)
                 waiter.tell()
 
-    # --- rings
+    # --- wake-ups
 
     def _begin(self) -> None:
         arena = self._tracker.arena
         self._watch = RemovalWatch(arena)
         if self._listener is None and not arena.closed:
-            with contextlib.suppress(OSError, ShmaccumError):  # the tick is there
+            with contextlib.suppress(OSError, ShmaccumError):  # the tick still checks
                 self._listener = ResultsListener(arena)
         if self._listener is not None:
             asyncio.get_running_loop().add_reader(self._listener.fileno(), self._hear)
@@ -134,9 +135,9 @@ class LoopResults:
         return self._listener is None or self._tracker.arena.closed
 
     def _expect(self) -> None:
-        """Says that somebody waits, before the look: a later result rings."""
+        """Announces that a task waits, before the check, so a later result wakes the loop."""
         if not self._is_deaf:
-            with contextlib.suppress(ShmaccumError):  # the tick finds what is wrong
+            with contextlib.suppress(ShmaccumError):  # the tick detects the problem
                 self._tracker.arena.native.expect_completion()
 
     def _look(self) -> None:
@@ -155,7 +156,7 @@ class LoopResults:
 
 @final
 class Rings:
-    """The rings that a task waits for, one after another.
+    """The wake-ups that a task waits for, one after another.
 
     ::
 
@@ -173,7 +174,7 @@ class Rings:
         self._event.set()
 
     async def next(self, timeout_s: float) -> None:
-        """Comes back after a ring that came since the last call, at a tick, or when the time, in seconds, is over."""
+        """Returns after a wake-up since the last call, at a tick, or when the timeout, in seconds, expires."""
         timer = self._loop.call_later(timeout_s, self._event.set)
         try:
             await self._event.wait()
@@ -182,7 +183,7 @@ class Rings:
         self._event.clear()
 
     def end_soon(self) -> None:
-        """Ends the present call of `next`, or the following one. Any thread may call it."""
+        """Ends the current or the next call of `next`. Any thread may call it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -195,7 +196,7 @@ class Rings:
 
 
 def wait_in_loop(future: DeliveryFuture) -> Generator[Any, None, None]:
-    """Waits as a task until the result of a future is known. A task that is cancelled leaves nothing behind.
+    """Waits in a task until the result of a future is known. A cancelled task leaves no state.
 
     Raises:
         ResultPendingError: the producer was closed meanwhile.

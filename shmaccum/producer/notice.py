@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One warning when no sender delivers what a producer sends, and one line when there is a sender again."""
+"""Logs a warning if a producer has no sender, and a message when it has a sender again."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LOOK_INTERVAL_S = 1.0
 
 @final
 class SenderNotice:
-    """Looks for a sender where a producer does something rare: it rings, waits, or flushes. Never raises.
+    """Checks for a sender when a producer wakes the sender, waits, or flushes. Never raises.
 
-    A producer rings when it opens a batch and the sender sleeps, or has shown no sign of life for three seconds.
+    A producer wakes the sender when it opens a batch and the sender sleeps, or shows no sign of life for three seconds.
 
     Args:
-        arena: of the producer.
-        is_kept: somebody in this process keeps a sender, and tells what becomes of it: nothing is looked for here.
+        arena: the arena of the producer.
+        is_kept: this process supervises a sender and reports its state, so nothing is checked here.
     """
 
     def __init__(self, arena: Arena, *, is_kept: bool) -> None:
@@ -33,7 +33,7 @@ class SenderNotice:
         self._look_at_s = 0.0
 
     def look(self) -> None:
-        """Looks, once a second at most."""
+        """Checks, at most once a second."""
         now_s = clock.monotonic()
         if self._is_kept or now_s < self._look_at_s:
             return
@@ -41,7 +41,7 @@ class SenderNotice:
         try:
             self._tell(not self._arena.native.sender_is_alive)
         except (ShmaccumError, OSError) as error:
-            logger.debug("no look for a sender of %s: %s", self._arena.name, error)
+            logger.debug("the check for a sender of %s failed: %s", self._arena.name, error)
 
     def _tell(self, is_absent: bool) -> None:
         was_absent, self._is_absent = self._is_absent, is_absent
@@ -49,7 +49,7 @@ class SenderNotice:
         if is_absent and not was_absent:
             logger.warning(
                 "no sender of the arena %s runs: records stay in the arena until one is started (shmaccum sender "
-                "%s --sink ..., or Producer(%r, sink=...), which keeps one)",
+                "%s --sink ..., or Producer(%r, sink=...), which supervises one)",
                 name,
                 name,
                 name,

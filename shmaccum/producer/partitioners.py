@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partitioners of one's own, and round robin. The built-in one is native (native/producer/partitioner.h).
+"""User-defined partitioners, and round robin. The built-in partitioner is native (native/producer/partitioner.h).
 
-A partitioner is asked for records that name no partition. It is a callable ``(key, all_partitions, available)`` with
-the serialized key, or an object with kafka-python's method ``partition(topic, key, serialized_key, value,
-serialized_value, cluster)``. `resolve` makes a `ChoosePartition` of either; None stands for the built-in one.
+A partitioner chooses the partition of records that name none. It is a callable ``(key, all_partitions, available)``
+with the serialized key, or an object with kafka-python's method ``partition(topic, key, serialized_key, value,
+serialized_value, cluster)``. `resolve` converts both to a `ChoosePartition`. None means the built-in partitioner.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Choice:
     """A record that needs a partition.
 
     Attributes:
-        key, value: as they were sent; `serialized_key` and `serialized_value` are their bytes.
-        partitions: of the topic, all of them, in order.
-        available: those that can be delivered to now.
+        key, value: the objects that were sent; `serialized_key` and `serialized_value` are their bytes.
+        partitions: all partitions of the topic, in order.
+        available: the partitions that can currently be delivered to.
     """
 
     topic: str
@@ -37,14 +37,14 @@ class Choice:
 
 
 class ChoosePartition(Protocol):
-    """A partitioner as `resolve` answers it."""
+    """A partitioner as returned by `resolve`."""
 
     def __call__(self, choice: Choice, /) -> int: ...
 
 
 @dataclass(frozen=True)
 class TopicView:
-    """The cluster that kafka-python's partitioners ask about the topic at hand."""
+    """The cluster argument of kafka-python's partitioners, limited to one topic."""
 
     choice: Choice
 
@@ -53,19 +53,19 @@ class TopicView:
         return {self.choice.topic}
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """All partitions; None for another topic."""
+        """Returns all partitions, or None for another topic."""
         return set(self.choice.partitions) if topic == self.choice.topic else None
 
     def available_partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Those that can be delivered to now; None for another topic."""
+        """Returns the partitions that can currently be delivered to, or None for another topic."""
         return set(self.choice.available) if topic == self.choice.topic else None
 
 
 class RoundRobinPartitioner:
-    """Available partitions in turn, whatever the key (Kafka's RoundRobinPartitioner).
+    """Chooses available partitions in turn, regardless of the key (Kafka's RoundRobinPartitioner).
 
-    Each producer counts by itself, and each topic from the beginning. Batches fill slowly this way: with many
-    partitions the built-in partitioner does more for the throughput.
+    Each producer counts separately for each topic. Batches fill slowly this way: with many partitions, the built-in
+    partitioner has a higher throughput.
     """
 
     def __init__(self) -> None:
@@ -84,10 +84,10 @@ def _of_object(partition: Callable[..., int]) -> ChoosePartition:
 
 
 def resolve(partitioner: Any) -> ChoosePartition | None:
-    """The function to call with a `Choice`; None for the built-in partitioner.
+    """Returns the function to call with a `Choice`, or None for the built-in partitioner.
 
     Raises:
-        InvalidArgumentError: it is no partitioner.
+        InvalidArgumentError: the object is not a partitioner.
     """
     if partitioner is None or partitioner == "builtin":
         return None
@@ -98,16 +98,16 @@ def resolve(partitioner: Any) -> ChoosePartition | None:
     if callable(partitioner):
         return lambda choice: partitioner(choice.serialized_key, choice.partitions, choice.available)
     raise InvalidArgumentError(
-        f"{partitioner!r} is no partitioner: give a function (key, all_partitions, available), an object with "
+        f"{partitioner!r} is not a partitioner: give a function (key, all_partitions, available), an object with "
         "kafka-python's partition(), or one of builtin, round_robin"
     )
 
 
 def checked(partition: Any, choice: Choice) -> int:
-    """The answer of somebody's partitioner.
+    """Checks the partition that a user's partitioner chose, and returns it.
 
     Raises:
-        UnknownPartitionError: it is none of the topic's partitions.
+        UnknownPartitionError: the topic has no such partition.
     """
     if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < len(choice.partitions):
         raise UnknownPartitionError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline of a producer with serializers, interceptors or a partitioner: each record passes it before its append.
+"""The pipeline of a producer: serializers, interceptors and a partitioner, applied to each record before its append.
 
 ::
 
@@ -7,10 +7,10 @@
     append    native
     conclude  on_acknowledgement of each interceptor, when the result is known
 
-An interceptor is an object with any of ``on_send(record)``, which answers the record or another one,
+An interceptor is an object with any of ``on_send(record)``, which returns the record or a replacement,
 ``on_acknowledgement(metadata, exception)``, one of which is None, and ``close()`` (KIP-42). An exception of an
-interceptor is logged, and the record goes on as it was. Serializers and partitioners that raise make `Producer.send`
-raise; the arena is untouched then.
+interceptor is logged, and the record is sent unchanged. `Producer.send` raises the exceptions of serializers and
+partitioners, and the arena is unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerRecord(NamedTuple):
-    """A record as an interceptor sees it: not serialized yet; `_replace` makes another one."""
+    """A record as an interceptor gets it, before serialization. `_replace` makes a changed record."""
 
     topic: str
     value: Any = None
@@ -43,7 +43,7 @@ class ProducerRecord(NamedTuple):
 
 
 class TopicRecords(NamedTuple):
-    """Many records for one topic, part by part: sequences as long as `values`, or None; one partition, or many."""
+    """Many records for one topic, by column: None, or as long as `values`. `partition` may be one number for all."""
 
     values: Iterable[Any]
     keys: Iterable[Any] | None = None
@@ -52,7 +52,7 @@ class TopicRecords(NamedTuple):
     partition: int | Iterable[int | None] | None = None
 
     def records(self, topic: str) -> Iterator[ProducerRecord]:
-        """Record by record.
+        """Iterates over the records.
 
         Raises:
             ValueError: a column is not as long as the values.
@@ -63,7 +63,7 @@ class TopicRecords(NamedTuple):
         return map(ProducerRecord, *cells)
 
     def listed(self) -> TopicRecords:
-        """The same with lists, which can be read more than once.
+        """Returns the same records in lists, which can be read more than once.
 
         Raises:
             ValueError: a column is not as long as the values.
@@ -73,12 +73,12 @@ class TopicRecords(NamedTuple):
         return TopicRecords(values, *(_listed(name, column, len(values)) for name, column in columns))
 
     def pick(self, rows: Sequence[int]) -> TopicRecords:
-        """Those rows of listed columns."""
+        """Returns the given rows. The columns must be listed."""
         return TopicRecords(*(_picked(column, rows) for column in self))
 
 
 def _listed(name: str, column: Any, count: int) -> Any:
-    """A column as a list; None and one partition for all stay as they are."""
+    """Returns a column as a list. None, and one partition for all records, are returned unchanged."""
     if column is None or isinstance(column, int):
         return column
     cells = list(column)
@@ -94,10 +94,10 @@ def _picked(column: Any, rows: Sequence[int]) -> Any:
 
 
 class PartitionChoices(Protocol):
-    """The producer, as a partitioner of the user's own asks it."""
+    """The producer, as a user-defined partitioner needs it."""
 
     def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
-        """All partitions of a topic, and those that can be delivered to now."""
+        """Returns all partitions of a topic, and the partitions that can currently be delivered to."""
 
 
 class Pipeline:
@@ -118,10 +118,10 @@ class Pipeline:
 
     @classmethod
     def of(cls, options: ProducerOptions) -> Pipeline | None:
-        """None when there is nothing a record has to go through.
+        """Returns the pipeline for these options, or None if they need none.
 
         Raises:
-            InvalidArgumentError: a serializer or partitioner cannot be one.
+            InvalidArgumentError: a serializer or partitioner is invalid.
         """
         pipeline = cls(options)
         parts = (pipeline._serialize_key, pipeline._serialize_value, pipeline._choose)
@@ -137,16 +137,16 @@ class Pipeline:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> tuple[Any, ...]:
-        """The record with these arguments of `Producer.send`, as it is appended."""
+        """Returns the arguments of `Producer.send` as they are appended."""
         record = self._intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:
             return self._serialized(topics, record)
-        except Exception as error:  # interceptors are told of every error
+        except Exception as error:  # interceptors get every error
             self._acknowledge(None, error)
             raise
 
     def conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
-        """Has interceptors told of the result of an appended record, or of the error of its append."""
+        """Passes the result of an appended record, or the error of its append, to the interceptors."""
         if future is not None and self.hears_of_results:
             self._observe(future)
         elif isinstance(error, Exception):
@@ -154,16 +154,16 @@ class Pipeline:
 
     @property
     def hears_of_results(self) -> bool:
-        """True when an interceptor wants to be told of results."""
+        """True if an interceptor gets results."""
         return bool(self._on_acknowledgement)
 
     @property
     def sees_records(self) -> bool:
-        """True when somebody of the user's wants to see each record: an interceptor, a partitioner."""
+        """True if an interceptor or a user-defined partitioner gets each record."""
         return bool(self._interceptors) or self._choose is not None
 
     def prepare_many(self, topics: PartitionChoices, topic: str, columns: TopicRecords) -> TopicRecords:
-        """The records as they are appended, before any of them is.
+        """Returns the records as they are appended. None of them is appended yet.
 
         Raises:
             InvalidArgumentError: an interceptor gave a record another topic.
@@ -171,7 +171,7 @@ class Pipeline:
         """
         try:
             return self._prepared(topics, topic, columns.records(topic))
-        except Exception as error:  # interceptors are told of every error
+        except Exception as error:  # interceptors get every error
             self._acknowledge(None, error)
             raise
 
@@ -180,12 +180,12 @@ class Pipeline:
         names, values, keys, headers, partitions, timestamps_ms = zip(*prepared, strict=True) if prepared else [()] * 6
         if any(name != topic for name in names):
             raise InvalidArgumentError(
-                f"an interceptor gave a record of {topic!r} another topic: only send() does that"
+                f"an interceptor gave a record of {topic!r} another topic: only send() supports that"
             )
         return TopicRecords(values, keys, headers, timestamps_ms, partitions)
 
     def observe_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
-        """Has interceptors told what becomes of records that were appended, and of the error that ended their call."""
+        """Passes the results of appended records, and the error that ended their call, to the interceptors."""
         if error is not None:
             self._acknowledge(None, error)
         for future in futures if self.hears_of_results else ():
@@ -197,7 +197,7 @@ class Pipeline:
 
     def _intercepted(self, record: ProducerRecord) -> ProducerRecord:
         for on_send in self._on_send:
-            record = _guarded("on_send; the record goes on as it was", on_send, record) or record
+            record = _guarded("on_send; the record is sent unchanged", on_send, record) or record
         return record
 
     def _serialized(self, topics: PartitionChoices, record: ProducerRecord) -> tuple[Any, ...]:
@@ -226,7 +226,7 @@ def _methods(objects: Sequence[Any], name: str) -> list[Callable[..., Any]]:
 
 
 def _guarded(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer of the user's function. When it raises, the exception is logged and the answer is None."""
+    """Returns the result of a user's function. If it raises, logs the exception and returns None."""
     try:
         return function(*arguments)
     except Exception:  # user code may raise anything

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer, with which users send records (org.apache.kafka.clients.producer.KafkaProducer, kafka-python's shapes).
+"""The producer, which sends records (org.apache.kafka.clients.producer.KafkaProducer, with kafka-python's API).
 
-`send` itself is native (native/python/producer/producer_type.c) and runs once per record. This module runs once per
-producer or per batch. Serializers, interceptors and a partitioner of the user's own make a pipeline, which `send` calls
-before its append and behind it (`shmaccum.producer.pipeline`); a producer without them has none.
+`send` is native (native/python/producer/producer_type.c) and runs once per record. The code in this module runs once
+per producer or per batch. User-defined serializers, interceptors and partitioners form a pipeline, which `send` calls
+before and after its append (`shmaccum.producer.pipeline`). A producer without them has no pipeline.
 """
 
 from __future__ import annotations
@@ -68,48 +68,48 @@ PARTITIONS_SLICE_S = 0.002
 CLOSE_SLICE_S = 0.001
 CLOSE_SLICE_MAX_S = 0.25
 CALLS_END_S = 1.0
-"""The longest time that close waits for calls of other threads, which were told to end, whatever its timeout is."""
+"""The longest time that close waits for interrupted calls of other threads, regardless of its timeout."""
 VIEWS_END_S = 600.0
-"""So long a thread looks whether the views and calls have ended that keep a closed producer attached."""
+"""The longest time that a thread waits for views and calls that keep a closed producer attached."""
 FLUSH_TIMEOUT_S = 120.0
-"""How long flush and close wait by default. Without a sender, or while its sink does not work, nothing ends them."""
+"""The default timeout of flush and close. Without a sender, or while its sink does not work, nothing else ends them."""
 EXIT_TIMEOUT_S = 10.0
-"""How long the end of a process waits by default."""
+"""The default time that the end of a process waits."""
 TRANSACTION_STEPS = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 """The steps whose times Kafka's producer measures, in the order in which the core counts them."""
 
 
 def _attached(arena: str | os.PathLike[str] | Arena, mode: int | None) -> Arena:
-    """The arena of a name; an Arena stays as it is."""
+    """Attaches to an arena by name. An Arena is returned unchanged."""
     if not isinstance(arena, Arena):
         return Arena.attach(arena, mode=DEFAULT_MODE if mode is None else mode)
     if mode is not None:
         raise InvalidArgumentError(
-            f"{arena.name} is attached already, with mode {arena.mode:#o}: give mode= to Arena.attach, or give the "
-            "producer the arena's name"
+            f"{arena.name} is already attached, with mode {arena.mode:#o}: pass mode= to Arena.attach, or pass the "
+            "arena's name to the producer"
         )
     return arena
 
 
 class Producer(_native.NativeProducer):
-    """Sends records through an arena: any number of them, in any number of processes.
+    """Sends records through an arena. Any number of producers in any number of processes can use one arena.
 
-    Users have `shmaccum.Producer`, which is this one and may keep a sender.
+    Users use `shmaccum.Producer`, a subclass that can also start and supervise a sender.
 
-    `send` puts the record into the arena and comes back. From that moment on it outlives this process; a sender
-    (``shmaccum sender``) delivers it. Usable by all threads; a child of a fork goes on using the same object; pickled,
-    it attaches again by the arena's name.
+    `send` puts the record into the arena and returns. From then on, the record outlives this process. A sender
+    (``shmaccum sender``) delivers it. All threads can use a producer, and so can a forked child. A pickled producer
+    attaches again by the arena's name.
 
     Args:
-        arena: the name or path of an arena, which this producer then attaches to, or an Arena, which stays its owner's.
-        mode: for a name, the widest permissions of the arena to put up with, as `Arena.attach` takes it: an arena that
-            is shared with other users needs the mode it was created with (``mode=0o660``). Default 0600.
-        is_kept: somebody in this process keeps a sender: without one, this producer warns nobody and waits for it.
+        arena: the name or path of an arena, to which the producer attaches, or an Arena, which the caller owns.
+        mode: with a name, the widest permissions of the arena to accept, as in `Arena.attach`. An arena that is shared
+            with other users requires the mode it was created with (``mode=0o660``). The default is 0600.
+        is_kept: this process supervises a sender. Without a running sender, the producer waits and does not warn.
         on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
-            memory is lost. `send` and `send_many` pass their arguments on to the ``send`` of the object that it
-            returns, as they were given, from the record on that failed, and `append_arrow` passes on its rows. None:
-            they raise as without the option. Not for an arena with transactions; a pickled producer leaves it behind.
-        options: those of `shmaccum.config.ProducerOptions`, in either spelling.
+            memory is lost. It returns an object with a method ``send``. `send` and `send_many` pass the arguments of
+            the failed record and of all later records to it, and `append_arrow` passes its rows. If it returns None,
+            they raise as without the option. Not for an arena with transactions. A pickled producer does not have it.
+        options: the options of `shmaccum.config.ProducerOptions`, in either spelling.
 
     Raises:
         ArenaError: see `Arena.attach`.
@@ -138,11 +138,11 @@ class Producer(_native.NativeProducer):
     )
 
     _waiter_type: ClassVar[type[BufferWaiter]] = BufferWaiter
-    """How a `send` waits for a buffer."""
+    """The class that waits for a buffer."""
     _callbacks_patience_s: ClassVar[float] = float("inf")
-    """The longest time that `close` gives to callbacks, of its own timeout."""
+    """The longest part of its timeout that `close` waits for callbacks."""
     _tracker_type: ClassVar[type[DeliveryTracker]] = DeliveryTracker
-    """The shape of results, and the exceptions of records that were not delivered."""
+    """The class that makes results, and the exceptions of records that were not delivered."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class Producer(_native.NativeProducer):
         self._notice.look()
 
     def _new_fallback(self, on_unusable: OnUnusable | None) -> Fallback | None:
-        """Leaves the arena again, where the function is refused."""
+        """Makes the fallback. Detaches from the arena if the function is rejected."""
         try:
             return None if on_unusable is None else Fallback(on_unusable, ("send",), self.arena)
         except BaseException:
@@ -202,12 +202,12 @@ class Producer(_native.NativeProducer):
             raise
 
     def _ring(self) -> None:
-        """Wakes the sender when it has something to send: once per batch at most."""
+        """Wakes the sender when there is something to send, at most once per batch."""
         self._doorbell.ring()
         self._look()
 
     def _look(self) -> None:
-        """Does what a signal handler or a failed start of a thread left to the next call."""
+        """Does the work that a signal handler, or a failed start of a thread, deferred to the next call."""
         self._notice.look()
         self._tracker.ensure_thread()
         self.arena.ensure_threads()
@@ -215,7 +215,7 @@ class Producer(_native.NativeProducer):
     # --- send
 
     def _native_hooks(self) -> tuple[Callable[..., tuple[Any, ...]] | None, Callable[..., None] | None]:
-        """The two functions that a native `send` calls, before its append and behind it; None: nothing."""
+        """Returns the functions that a native `send` calls before and after its append. None means no call."""
         conclude = self._conclude if self._is_synchronous else None
         if self._pipeline is None:
             return None, conclude
@@ -223,20 +223,20 @@ class Producer(_native.NativeProducer):
         return prepare, self._conclude if self._pipeline.hears_of_results else conclude
 
     def _conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
-        """Ends a `send` behind its append, which answered a future or raised: tells the pipeline, and syncs."""
+        """Ends a `send` whose append returned a future or raised: informs the pipeline, and syncs."""
         if self._pipeline is not None:
             self._pipeline.conclude(future, error)
         if future is not None:
             self._sync()
 
     def _sync(self) -> None:
-        """With durability=sync nothing comes back that is not on disk, but within `synced_together`."""
+        """With durability=sync, waits until the appended records are on disk, except within `synced_together`."""
         if self._is_synchronous and self not in _synced_together.get():
             self.arena.sync()
 
     @contextlib.contextmanager
     def synced_together(self) -> Iterator[None]:
-        """With durability=sync: sends within the block come back at once, and its end waits until all are on disk.
+        """With durability=sync, sends in the block return at once, and its end waits until all of them are on disk.
 
         ::
 
@@ -245,12 +245,12 @@ class Producer(_native.NativeProducer):
                     producer.send("orders", order)
             # all of them survive a power cut from here on
 
-        One wait for the disk instead of one for each record; other threads and processes share it. It holds for this
-        thread (this task of asyncio) alone. With another durability it changes nothing. Blocks within blocks wait once,
-        at the end of the outermost. Leaving by an exception waits, too: records sent before it are acknowledged.
+        The records share one wait for the disk, also with other threads and processes. The block affects only this
+        thread (or asyncio task). With another durability it has no effect. Nested blocks wait once, at the end of the
+        outermost. A block that raises an exception waits, too, so the records sent before it are acknowledged.
 
         Raises:
-            FlushTimeoutError, ArenaPoisonedError: it was sent, but is not known to be on disk.
+            FlushTimeoutError, ArenaPoisonedError: the records were sent, but may not be on disk.
         """
         token = _synced_together.set((*_synced_together.get(), self))
         try:
@@ -260,7 +260,7 @@ class Producer(_native.NativeProducer):
             self._sync()
 
     def _rescue(self, error: Exception, /, *arguments: Any, **named: Any) -> Any:
-        """Sends a record whose send raised through the object of `on_unusable`."""
+        """Sends a record that could not be appended through the object of `on_unusable`."""
         assert self._fallback is not None
         return self._fallback.send(error, lambda target: target.send(*arguments, **named))
 
@@ -278,30 +278,30 @@ class Producer(_native.NativeProducer):
             partition: int | None = None,
             timestamp_ms: int | None = None,
         ) -> DeliveryFuture:
-            """Puts a record into the arena and comes back; a sender delivers it, also when this process dies.
+            """Puts a record into the arena and returns. A sender delivers it, even if this process dies.
 
             Args:
-                topic: a str of 1 to 249 of the characters a-z A-Z 0-9 . _ -.
-                value, key: bytes-like, or None for null; with serializers whatever these take.
+                topic: 1 to 249 of the characters a-z A-Z 0-9 . _ -.
+                value, key: bytes-like, or None for null. With serializers, any object that they accept.
                 headers: a list of (str, bytes or None).
-                partition: its number, from 0; None: by the key's hash as in Kafka, without a key the one that all
-                    processes of the host are filling.
-                timestamp_ms: milliseconds since 1970; None: now.
+                partition: its number, from 0. If it is None, a record with a key goes by the hash of the key, as in
+                    Kafka, and a record without a key to the partition that all processes of the host currently fill.
+                timestamp_ms: milliseconds since 1970, or None for the current time.
 
             Returns:
-                A DeliveryFuture: wait with get(timeout), await it, or give it callbacks; or forget it.
+                A DeliveryFuture. Call get(timeout), await it, add callbacks, or ignore it.
 
-            Other than Java's, it raises what is wrong, instead of answering a future that failed. The arena is
-            untouched then, but for the last line.
+            Unlike Java's producer, it raises an error instead of returning a failed future. After an error the arena
+            is unchanged, except for the errors in the last line.
 
             Raises:
-                BufferExhaustedError: no memory came free within max_block_ms.
-                PartitionCountUnknownError: no sender told the topic's partition count within max_block_ms.
+                BufferExhaustedError: no memory became free within max_block_ms.
+                PartitionCountUnknownError: no sender reported the topic's partition count within max_block_ms.
                 UnknownPartitionError: the topic has no such partition.
                 RecordTooLargeError: the record is larger than the arena takes.
-                InvalidArgumentError, TypeError: the topic's name, the timestamp, the type of key, value or headers.
+                InvalidArgumentError, TypeError: the topic name, the timestamp, or a type is invalid.
                 ProducerClosedError: after close.
-                FlushTimeoutError, ArenaPoisonedError: with durability=sync; it was appended, but may not be on disk.
+                FlushTimeoutError, ArenaPoisonedError: with durability=sync, appended, but may not be on disk.
             """
 
     def send_many(
@@ -314,23 +314,23 @@ class Producer(_native.NativeProducer):
         timestamps_ms: Iterable[int | None] | None = None,
         partition: int | Iterable[int | None] | None = None,
     ) -> Deliveries:
-        """Sends many records to one topic in one call, some ten times as fast as a call for each.
+        """Sends many records to one topic in one call, about ten times as fast as one call per record.
 
-        Each record goes where `send` would put it, those of a partition in the order given. Without a timestamp of its
-        own a record has the time of the call.
+        Each record goes to the partition that `send` would choose. The records of a partition stay in the given order.
+        A record without a timestamp gets the time of the call.
 
         Args:
-            values: each as for `send`, and so are the items of the other columns, which are as long as this one.
-            partition: one for all, or one (or None) for each.
+            values: the values, each as for `send`. The other columns have as many items, each as for `send`.
+            partition: one for all records, or one (or None) for each record.
 
         Returns:
-            The records and their results: a sequence of futures, each made when it is asked for.
+            The records and their results, as a sequence of futures, each created on access.
 
         Raises:
-            ValueError: the columns are not of equal length.
-            Exception: as `send`. One that is raised midway has the attribute `appended`, a Deliveries with the
-                records that were appended, nothing of which is lost; and, if a record was wrong, `record_index`: then
-                those before it were appended, and no others.
+            ValueError: the columns have different lengths.
+            Exception: as `send`. If some records were appended, the exception has the attribute `appended`, a
+                Deliveries of these records, none of which is lost. If a record was invalid, the exception also has
+                `record_index`, and exactly the records before it were appended.
         """
         columns = TopicRecords(values, keys, headers, timestamps_ms, partition)
         if self._fallback is not None:
@@ -343,10 +343,10 @@ class Producer(_native.NativeProducer):
         return self._deliveries(lambda: self.append_columns(topic, *columns))
 
     def _send_many_or_rescue(self, fallback: Fallback, topic: str, columns: TopicRecords) -> Deliveries:
-        """Sends all of them through the object of `on_unusable` where some could not be appended; which, is not known.
+        """Sends all records through the object of `on_unusable` if some, unknown which, could not be appended.
 
         Returns:
-            There: a list of what the object answered to each record.
+            In that case, a list of what the object returned for each record.
         """
         try:
             return self._append_many(topic, columns)
@@ -356,30 +356,30 @@ class Producer(_native.NativeProducer):
             return answers  # type: ignore[no-any-return]
 
     def append_arrow(self, batch: object, *, topic: str | None = None) -> Deliveries:
-        """Sends the rows of Arrow data, read where they lie: nothing is copied but into the arena.
+        """Sends the rows of Arrow data. They are read in place, and copied only into the arena.
 
-        The columns are those of Spark's Kafka connector, in any order: ``value`` (required; binary or string in any of
-        their forms, a null is a tombstone), and, if they are there, ``key`` (the same), ``topic`` (string),
-        ``partition`` (int32, int64), ``timestamp`` (of any unit, or int64 in milliseconds) and ``headers`` (a list of
-        structs of ``key`` and ``value``). A null is as good as no column.
+        The columns are the columns of Spark's Kafka connector, in any order: ``value`` (required; any binary or string
+        type, a null is a tombstone), and optionally ``key`` (the same types), ``topic`` (string), ``partition`` (int32,
+        int64), ``timestamp`` (any unit, or int64 in milliseconds) and ``headers`` (a list of structs of ``key`` and
+        ``value``). A null is equivalent to a missing column.
 
-        Serializers are not applied: these are bytes already.
+        Serializers are not applied, because the data are already bytes.
 
         Args:
-            batch: a record batch, a table, a struct array, a reader: anything with the Arrow PyCapsule interface
-                (``__arrow_c_array__`` or ``__arrow_c_stream__``), of pyarrow or any other library.
-            topic: of all rows, whatever the column says.
+            batch: a record batch, table, struct array or reader, or any other object with the Arrow PyCapsule interface
+                (``__arrow_c_array__`` or ``__arrow_c_stream__``), from pyarrow or another library.
+            topic: the topic of all rows, instead of the column.
 
         Raises:
-            InvalidArgumentError: a column is missing, unknown or of a wrong type, a row contradicts itself or has no
-                topic; or the producer has interceptors or a partitioner of the user's, which cannot see rows.
-            TypeError: that is no Arrow data.
+            InvalidArgumentError: a column is missing, unknown or of a wrong type; a row contradicts itself or has no
+                topic; or the producer has interceptors or a user-defined partitioner, which cannot see rows.
+            TypeError: `batch` is not Arrow data.
             OSError: the stream failed.
             Exception: as `send_many`, with `appended` and `record_index`.
         """
         if self._pipeline is not None and self._pipeline.sees_records:
             raise InvalidArgumentError(
-                "append_arrow() reads rows in place, which interceptors and a partitioner of your own cannot see: use "
+                "append_arrow() reads rows in place, which interceptors and user-defined partitioners cannot see: use "
                 "send_many(), or another producer"
             )
         if self._fallback is not None:
@@ -387,10 +387,10 @@ class Producer(_native.NativeProducer):
         return self._deliveries(lambda: self.append_rows(batch, topic))
 
     def _append_arrow_or_rescue(self, fallback: Fallback, batch: object, topic: str | None) -> Deliveries:
-        """Sends the rows that could not be appended, and all that follow, through the object of `on_unusable`.
+        """Sends the first row that cannot be appended, and all later rows, through the object of `on_unusable`.
 
         Returns:
-            There: a list of what the object answered to each of these rows.
+            In that case, a list of what the object returned for each of these rows.
         """
         try:
             return self._deliveries(lambda: self.append_rows(batch, topic))
@@ -402,7 +402,7 @@ class Producer(_native.NativeProducer):
             return answers  # type: ignore[no-any-return]
 
     def _deliveries(self, append: Callable[[], Receipt]) -> Deliveries:
-        """The deliveries of a native call of many appends, also where it raises."""
+        """Makes the deliveries of a native call that appends many records, even if it raises."""
         try:
             deliveries = Deliveries(append(), self._tracker)
         except Exception as error:
@@ -417,7 +417,7 @@ class Producer(_native.NativeProducer):
         return deliveries
 
     def _appended(self, error: BaseException) -> Sequence[DeliveryFuture]:
-        """The records that are there all the same; the error tells of them from now on."""
+        """Returns the records that were appended despite the error, and attaches them to the error."""
         receipt = getattr(error, "appended", None)
         if not isinstance(receipt, Receipt):
             return ()
@@ -431,13 +431,13 @@ class Producer(_native.NativeProducer):
             self._pipeline.observe_many(futures, error)
 
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
-        """The partition count of a topic, as soon as a sender tells one that is large enough.
+        """Waits until a sender reports a partition count that is large enough, and returns it.
 
         Args:
             topic: its name.
             max_block_ms: for the message.
             deadline_ns: on the clock of time.monotonic_ns().
-            least: the partitions that the topic must have. More than one: the sink may have to be asked again.
+            least: the minimum count. If it is more than one, the sink may have to be asked again.
         """
         native = self.arena.native
         started_ns = clock.monotonic_ns()
@@ -452,55 +452,55 @@ class Producer(_native.NativeProducer):
         return count
 
     def _ask_for_partitions(self, topic: str, least: int) -> None:
-        """Has the sender look at a topic that is new, or find out whether one has more partitions by now."""
+        """Asks the sender to look up a new topic, or to check whether a topic has more partitions."""
         if least > 1:
             self.arena.native.want_partitions(topic, min(least, PARTITION_COUNT_MAX))
         self._doorbell.ring_if_asleep()
 
     def _check_may_wait(self, topic: str, max_block_ms: int, deadline_ns: int, least: int) -> None:
-        """Ends a wait for partitions with an exception, where it has to end.
+        """Raises an exception if a wait for partitions must end.
 
         Raises:
             PartitionCountUnknownError, UnknownPartitionError: the deadline has passed.
-            ProducerClosedError, ArenaRemovedError: nobody will tell.
+            ProducerClosedError, ArenaRemovedError: no sender will report the count.
         """
         if not self.is_open:
-            raise ProducerClosedError("the producer was closed while this waited: nothing was appended")
+            raise ProducerClosedError("the producer was closed while this call waited: nothing was appended")
         check_takes_records(self.arena)
         count = self.arena.native.topic_partition_count(topic)
         if count and least > PARTITION_COUNT_MAX:
-            raise UnknownPartitionError(f"no topic has a partition {least - 1}: {topic!r} has {count}, from 0 on")
+            raise UnknownPartitionError(f"no topic has a partition {least - 1}: {topic!r} has {count}, numbered from 0")
         if clock.monotonic_ns() >= deadline_ns:
             if count:
                 raise UnknownPartitionError(
-                    f"topic {topic!r} has no partition {least - 1}: its partition count is {count}, from 0 on, and it "
-                    f"did not get more within {max_block_ms} ms (max_block_ms)"
+                    f"topic {topic!r} has no partition {least - 1}: its partition count is {count}, and it did not "
+                    f"increase within {max_block_ms} ms (max_block_ms)"
                 )
             raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
         self._notice.look()
 
     def _partitions_unknown(self, topic: str, max_block_ms: int) -> str:
         if self.arena.native.sender_is_alive:
-            advice = "The sender runs, but its sink did not tell: look at its log, or wait longer (max_block_ms)."
+            advice = "The sender runs, but its sink did not report it: check its log, or wait longer (max_block_ms)."
         else:
             advice = sender_state(self.arena)
-        return f"it is not known within {max_block_ms} ms how many partitions topic {topic!r} has. {advice}"
+        return f"the partition count of topic {topic!r} was not known within {max_block_ms} ms. {advice}"
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic; waits for a sender to tell them, as `send` does.
+        """Returns the partitions of a topic. Like `send`, it waits for a sender to report them.
 
         Raises:
-            PartitionCountUnknownError: nobody told within ``max_block_ms``.
+            PartitionCountUnknownError: no sender reported them within ``max_block_ms``.
         """
         max_block_ms = self._options.max_block_ms
         deadline_ns = clock.monotonic_ns() + max_block_ms * 10**6
         return set(range(self._wait_for_partitions(topic, max_block_ms, deadline_ns)))
 
     def partitions_to_choose_from(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
-        """All partitions of a topic, and those that can be delivered to now, in order.
+        """Returns all partitions of a topic, and the partitions that can currently be delivered to, in order.
 
         Raises:
-            PartitionCountUnknownError: nobody told within ``max_block_ms``.
+            PartitionCountUnknownError: no sender reported them within ``max_block_ms``.
         """
         count = len(self.partitions_for(topic))
         return range(count), self.arena.native.available_partitions(topic)
@@ -508,13 +508,13 @@ class Producer(_native.NativeProducer):
     # --- transactions
 
     def init_transactions(self) -> None:
-        """Takes the transactional_id for this arena, where another producer has taken it (Kafka: initTransactions).
+        """Takes the transactional_id back if another producer has taken it (Kafka: initTransactions).
 
-        The sender gets the producer id of the transactional_id, so nothing else is to be done here. In an arena that is
-        fenced it waits until the last transaction is over, for ``max_block_ms`` at most; in any other it does nothing.
+        In a fenced arena, it waits until the last transaction is over, for at most ``max_block_ms``. In any other arena
+        it does nothing, because the sender obtains the producer id of the transactional_id.
 
         Raises:
-            ArenaBusyError: this process has to abort its transaction first, or the last one did not end in time.
+            ArenaBusyError: this process must abort its transaction first, or the last one did not end in time.
             ArenaRemovedError: the arena is fenced, and was removed.
             InvalidArgumentError: the arena has no transactional_id.
         """
@@ -522,13 +522,13 @@ class Producer(_native.NativeProducer):
             rest_between(self.arena.native, self._init_waits())
 
     def _init_waits(self) -> Waits:
-        """The waits of `init_transactions`."""
+        """The step of `init_transactions`."""
         self.check_has_transactions()
         yield from unfence_waits(self.arena, self._doorbell.ring_if_asleep, self._begin_timeout_s)
         self._doorbell.ring_if_asleep()
 
     def check_has_transactions(self) -> None:
-        """Refuses an arena without transactions.
+        """Rejects an arena without transactions.
 
         Raises:
             InvalidArgumentError: the arena has no transactional_id.
@@ -543,11 +543,11 @@ class Producer(_native.NativeProducer):
     def begin_transaction(self) -> None:
         """Begins a transaction, in which every process of the arena may send (Kafka: beginTransaction).
 
-        It waits until the last one is over, for ``max_block_ms`` at most. A transaction whose process has died is
-        aborted first.
+        It waits until the previous transaction is over, for at most ``max_block_ms``. If the process of that
+        transaction has died, the transaction is aborted first.
 
         Raises:
-            ArenaBusyError: another transaction is open, or the last one did not end in time.
+            ArenaBusyError: another transaction is open, or the previous one did not end in time.
             ArenaRemovedError: the arena was removed.
             InvalidArgumentError: the arena has no transactional_id.
             ProducerFencedError: another producer has the transactional_id; `init_transactions` takes it back.
@@ -556,7 +556,7 @@ class Producer(_native.NativeProducer):
         self.transaction()
 
     def transaction(self) -> Transaction:
-        """Begins a transaction, for a ``with`` block that commits it, or aborts it when the block raises.
+        """Begins a transaction for a ``with`` block, which commits it, or aborts it if the block raises.
 
         ::
 
@@ -573,9 +573,9 @@ class Producer(_native.NativeProducer):
         return transaction
 
     def _new_transaction(self) -> Transaction:
-        """A transaction that is not begun yet."""
+        """Returns a transaction that has not begun."""
         if not self.is_open:
-            raise ProducerClosedError("the producer is closed: it begins no transaction")
+            raise ProducerClosedError("the producer is closed, so it cannot begin a transaction")
         self.check_has_transactions()
         return Transaction(
             self.arena, self._doorbell.ring_if_asleep, self._metrics.timed, self.send_offsets_to_transaction
@@ -583,31 +583,32 @@ class Producer(_native.NativeProducer):
 
     @property
     def _begin_timeout_s(self) -> float:
-        """How long a transaction waits for the end of the last one."""
+        """The longest time that a transaction waits for the end of the previous one."""
         return self._options.max_block_ms / 1000
 
     def commit_transaction(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
-        """Commits what all processes have sent since `begin_transaction` (Kafka: commitTransaction).
+        """Commits the records that all processes have sent since `begin_transaction` (Kafka: commitTransaction).
 
         Args:
-            timeout: seconds, two minutes by default; None waits as long as it takes.
+            timeout: seconds, two minutes by default, or None for no limit.
 
         Raises:
-            TransactionEndedError: the transaction is aborted, or has to be (`abort_transaction`): the message says why.
+            TransactionEndedError: the transaction was aborted, or must be (`abort_transaction`). The message has the
+                reason.
             ProducerFencedError: the same, because another producer has the transactional_id.
-            TransactionOutcomeUnknownError: the outcome is not known in time. Call this again to learn it. Or the
-                brokers do not tell it, and the message says so.
-            NoTransactionError: this producer has begun none.
+            TransactionOutcomeUnknownError: the outcome was not known in time. Call this method again to wait for it. If
+                the brokers do not report the outcome, the message states that.
+            NoTransactionError: this producer has begun no transaction.
         """
         with self._until_closed():
             self._begun().commit(timeout)
 
     def abort_transaction(self) -> None:
-        """Throws away what all processes have sent since `begin_transaction` (Kafka: abortTransaction).
+        """Discards the records that all processes have sent since `begin_transaction` (Kafka: abortTransaction).
 
         Raises:
             TransactionEndedError: the commit has begun.
-            NoTransactionError: this producer has begun none.
+            NoTransactionError: this producer has begun no transaction.
         """
         with self._until_closed():
             self._begun().abort()
@@ -615,16 +616,16 @@ class Producer(_native.NativeProducer):
     def send_offsets_to_transaction(self, offsets: GroupOffsets, group_metadata: object) -> None:
         """Commits offsets of a consumer group with the transaction (Kafka: sendOffsetsToTransaction, KIP-447).
 
-        The offsets lie in the arena when this comes back, and are committed with the records or not at all. Where the
-        group does not take them, for example because it was rebalanced, `commit_transaction` raises.
+        When this method returns, the offsets are in the arena. They are committed with the records or not at all. If
+        the group does not accept them, for example after a rebalance, `commit_transaction` raises.
 
         Args:
             offsets: the next offset of each partition, by kafka-python's or confluent-kafka's TopicPartition.
-            group_metadata: a group id, or the group metadata of a consumer of kafka-python. Metadata let the broker
-                refuse a member that lost its partitions.
+            group_metadata: a group id, or the group metadata of a consumer of kafka-python. With metadata, the broker
+                rejects a member that lost its partitions.
 
         Raises:
-            InvalidArgumentError: an offset or the group is wrong, or the arena has no transactional_id.
+            InvalidArgumentError: an offset or the group is invalid, or the arena has no transactional_id.
             NoTransactionError: no transaction is open.
             ProducerFencedError: the same, because another producer has the transactional_id.
             Exception: as `send`.
@@ -636,7 +637,7 @@ class Producer(_native.NativeProducer):
                 self._sync()
 
     def _packed_offsets(self, offsets: GroupOffsets, group_metadata: object) -> bytes | None:
-        """The value of a record of `OFFSETS_TOPIC`; None: there are no offsets."""
+        """Returns the value of a record of `OFFSETS_TOPIC`, or None if there are no offsets."""
         self.check_has_transactions()
         member, parsed = parse_group(group_metadata), parse_offsets(offsets)
         return pack_offsets(member, parsed) if parsed else None
@@ -653,40 +654,40 @@ class Producer(_native.NativeProducer):
         return self._transaction
 
     def join(self, number: int | None) -> None:
-        """From now on this producer sends in one transaction alone, which another process has begun.
+        """Restricts this producer to one transaction, which another process has begun.
 
         Args:
-            number: of the transaction; None: from now on it sends in any transaction that is open.
+            number: the number of the transaction, or None to send in any open transaction again.
 
-        A worker without `join` sends in any transaction that is open. A worker that must not slip into the next one
-        joins with the number that it was handed (`Transaction.number`), and joins the next one in the same way.
-        A send that comes too late raises TransactionEndedError.
+        Without `join`, a worker sends in any open transaction. A worker that must not send in a later transaction joins
+        each transaction by its number (`Transaction.number`). A send after the end of that transaction raises
+        TransactionEndedError.
 
         Raises:
-            InvalidArgumentError: the arena has no transactional_id, or the number is none.
+            InvalidArgumentError: the arena has no transactional_id, or the number is invalid.
             ProducerClosedError: after `close`.
         """
         if not self.is_open:
-            raise ProducerClosedError("the producer is closed: it joins no transaction")
+            raise ProducerClosedError("the producer is closed, so it cannot join a transaction")
         self.check_has_transactions()
         if number == 0:
-            raise InvalidArgumentError("no transaction has the number 0: join one by the number of its Transaction")
+            raise InvalidArgumentError("no transaction has the number 0: use the number of a Transaction")
         self._appender.native.join(number or 0)
 
     # --- flush and close
 
     def flush(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
-        """Hurries everything sent through this producer so far, and waits until all of it is delivered or has failed.
+        """Sends all records of this producer immediately, and waits until each is delivered or has failed.
 
-        It waits for nothing that other processes sent, but for what shares a batch with it. Where records go to the
-        object of `on_unusable`, it calls ``flush(timeout)`` of that object, if it has one, and nothing else.
+        It does not wait for records of other processes, except for records in the same batches. If records go to the
+        object of `on_unusable`, it only calls ``flush(timeout)`` of that object, if the object has this method.
 
         Args:
-            timeout: seconds, two minutes by default; None waits as long as it takes.
+            timeout: seconds, two minutes by default, or None for no limit.
 
         Raises:
-            FlushTimeoutError: time was over. The other records stay in the arena and will be sent.
-            ArenaRemovedError: the arena was removed, and no sender is left. The message says how many records are lost.
+            FlushTimeoutError: the timeout expired. The other records stay in the arena and will be sent.
+            ArenaRemovedError: the arena was removed, and no sender is left. The message has the count of lost records.
             ProducerClosedError: after `close`, which has flushed.
         """
         if self._appender.closed:
@@ -705,21 +706,21 @@ class Producer(_native.NativeProducer):
 
     @contextlib.contextmanager
     def _until_closed(self) -> Iterator[None]:
-        """Raises ProducerClosedError where a signal handler or another thread ended a wait by `close`."""
+        """Raises ProducerClosedError if a signal handler or another thread ended a wait with `close`."""
         try:
             yield
         except (ProducerClosedError, ArenaClosedError):
             if self.is_open:
                 raise
             raise ProducerClosedError(
-                "the producer was closed while this waited: what was sent stays in the arena and will be delivered"
+                "the producer was closed while this call waited: sent records stay in the arena and will be delivered"
             ) from None
 
     def _flush(self, timeout: float | None) -> int:
-        """Answers how many records may be left, at most.
+        """Flushes, and returns the maximum number of records that are left.
 
         Raises:
-            ArenaRemovedError: none of them will be delivered.
+            ArenaRemovedError: none of these records will be delivered.
         """
         self._look()
         with contextlib.suppress(ArenaRemovedError):  # which does not know the count
@@ -734,40 +735,41 @@ class Producer(_native.NativeProducer):
         if self.arena.native.closing != "not":
             return f"not delivered: at most {format_count(record_count, 'record')}. {removed_error(self.arena)}"
         return (
-            f"not delivered yet: at most {format_count(record_count, 'record')}, not lost; they stay in the arena "
+            f"not delivered yet: at most {format_count(record_count, 'record')}, not lost: they stay in the arena "
             f"{self.arena.name!r}. {sender_state(self.arena)}"
         )
 
     def will_be_delivered(self) -> bool:
-        """True when there is a sender, or the keeper of this process is about to start one."""
+        """True if a sender runs, or the supervisor of this process is about to start one."""
         native = self.arena.native
         if native.is_lost:
             return False
         return native.sender_is_alive or (self._is_kept and native.sender_died)
 
     def close(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
-        """No more sends; waits until everything is delivered or has failed. Closing again does nothing.
+        """Rejects further sends, and waits until all records are delivered or have failed. Closing again does nothing.
 
-        A record that is not delivered in time stays in the arena and will be sent; a warning tells of it. When this
-        returns, callbacks of delivered records have been called, and no others will be. If a callback runs longer than
-        `timeout`, it is left to its thread, and those after it are not called. Threads that wait in a send for memory
-        or for a partition count get ProducerClosedError at once, as in Kafka; their records were not appended.
+        A record that is not delivered in time stays in the arena and will be sent, and a warning is logged. When this
+        method returns, the callbacks of delivered records have been called, and no further callbacks will be called.
+        If a callback runs longer than `timeout`, it continues in its thread, and later callbacks are not called.
+        Threads that wait in a send for memory or for a partition count immediately get ProducerClosedError, as in
+        Kafka. Their records were not appended.
 
-        A signal handler, a callback and a finalizer may call it. The call that a handler interrupts raises
-        ProducerClosedError. While a call of another thread has not ended, this process stays attached, and a thread
-        leaves the arena after that call.
+        A signal handler, a callback or a finalizer may call it. The call that a handler interrupted raises
+        ProducerClosedError. While a call of another thread runs, this process stays attached, and a thread detaches
+        after that call.
 
-        A producer that attached to its arena by name leaves it. A future that is asked later looks for its result
-        without attaching, and raises ArenaRemovedError when the arena is not there any more.
+        A producer that attached to its arena by name detaches. A future that is queried later looks up its result
+        without attaching, and raises ArenaRemovedError if the arena no longer exists.
 
         Args:
-            timeout: seconds, two minutes by default; None waits as long as it takes.
+            timeout: seconds, two minutes by default, or None for no limit.
 
         Raises:
             ArenaRemovedError: the arena was removed, and no sender is left. The producer is closed, and the message
-                says how many of its records are lost.
+                has the count of its lost records.
         """
-        deadline_s = clock.monotonic() + parse_timeout_s(timeout)  # a wrong timeout must not close the producer
+        deadline_s = clock.monotonic() + parse_timeout_s(timeout)  # an invalid timeout must not close the producer
         if self._is_left or self._is_being_closed:
             return
         self._is_being_closed = True
@@ -781,13 +783,13 @@ class Producer(_native.NativeProducer):
             self._is_being_closed = False
 
     def _refuse(self) -> None:
-        """No more sends, and no more waits for memory or for a partition count."""
+        """Rejects sends, and ends waits for memory and for partition counts."""
         self.refuse_sends()
         self._appender.buffer_waiter.refuse()
         _producers.discard(self)
 
     def _finish(self, deadline_s: float) -> None:
-        """The rest of a close: waits, and lets go of everything."""
+        """Waits for deliveries, and releases all resources."""
         warning = ""
         if self._transaction is not None:
             self._transaction.let_go()
@@ -799,7 +801,7 @@ class Producer(_native.NativeProducer):
                 left = self._flush(timeout_s)
                 warning = self._left_over(left) if left else ""
         except (ArenaRemovedError, CorruptArenaError) as error:
-            logger.error("%s: %s", self.client_id, error)  # the end of a process calls close, and raises nothing
+            logger.error("%s: %s", self.client_id, error)  # the exit handler calls close, and raises nothing
             raise
         finally:
             self._end(warning, deadline_s)
@@ -813,7 +815,7 @@ class Producer(_native.NativeProducer):
             fallback.call("close")
 
     def _end(self, warning: str, deadline_s: float) -> None:
-        """Each step may be done again. An exception of the user's code leaves none out."""
+        """Each step can be repeated. Every step runs, even if user code raises an exception."""
         is_ended, self._is_ended = self._is_ended, True
         try:
             if not is_ended:
@@ -835,11 +837,11 @@ class Producer(_native.NativeProducer):
             self._pipeline.close()
 
     def _let_go_of_sender(self) -> None:
-        """Nothing here: this producer keeps none."""
+        """Does nothing, because this producer supervises no sender."""
 
     def _wait_for_calls(self) -> bool:
-        """Threads that were in a call when it was refused are on their way out. False when one stays: it is stopped, or
-        it is the call that a signal handler in this thread interrupted."""
+        """Waits for interrupted calls of other threads. Returns False if a call remains, because its thread is stopped
+        or because a signal handler in this thread interrupted it."""
         deadline_s = clock.monotonic() + CALLS_END_S
         while not self._has_closed_appender():
             if self._appender.buffer_waiter.is_waiting_here() or clock.monotonic() >= deadline_s:
@@ -855,9 +857,9 @@ class Producer(_native.NativeProducer):
         return True
 
     def _leave_arena(self, deadline_s: float) -> bool:
-        """False while a call or a view of the arena that the user holds keeps this process attached.
+        """Returns False while a call, or a view that the user holds, keeps this process attached.
 
-        Deliveries keep what is known now.
+        Deliveries retain the results that are known now.
         """
         self._doorbell.close()
         if self._owns_arena and not self.arena.closed:
@@ -872,7 +874,7 @@ class Producer(_native.NativeProducer):
         return self._is_left
 
     def _leave_later(self) -> None:
-        """The thread that leaves the arena after the last call."""
+        """Detaches from the arena after the last call. It runs in its own thread."""
         pause_s, end_s = CLOSE_SLICE_S, clock.monotonic() + VIEWS_END_S
         while not self._is_left and clock.monotonic() < end_s:
             time.sleep(pause_s)
@@ -895,43 +897,43 @@ class Producer(_native.NativeProducer):
 
     @property
     def options(self) -> ProducerOptions:
-        """As they were given, with the defaults."""
+        """The given options, with the defaults."""
         return self._options
 
     @property
     def incomplete_count(self) -> int:
         """The number of records that were sent through this producer and have no result yet.
 
-        The records of a batch get their results together. Of a batch that was split each part has a result of its own,
-        and records of other processes may be counted until the last part has it. A partition with batches in the
-        overflow counts as one more.
+        All records of a batch get their results together. If a batch was split, each part has its own result, and
+        records of other processes may be counted until the last part has its result. A partition with batches in the
+        overflow adds one to the count.
 
         Raises:
             ProducerClosedError: after `close`.
         """
         if self._appender.closed:
-            raise ProducerClosedError("the producer is closed: ask for its incomplete records before close()")
+            raise ProducerClosedError("the producer is closed: read incomplete_count before close()")
         return self._appender.native.incomplete_count
 
     def list_topics(self) -> dict[str, int]:
-        """The topics of the arena, each with the number of partitions that the sink told last; 0: it has not told yet.
+        """Maps each topic of the arena to the partition count that the sink last reported, or to 0 before a report.
 
-        A topic is known from its first record or its declaration on (``shmaccum create --topic``).
+        A topic is known after its first record or its declaration (``shmaccum create --topic``).
         """
         return self.arena.topics()
 
     def errors(self) -> list[str]:
-        """A sentence for each trouble in the arena's error log, in the order in which they came first.
+        """Returns a sentence for each error in the arena's error log, in the order of their first occurrence.
 
-        The log is that of all processes and of the sender. It keeps 64 different troubles since the arena was made.
+        All processes and the sender share the log. It stores 64 different errors since the creation of the arena.
         """
         return [report.sentence for report in read_reports(self.arena.native)]
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Group -> name -> value, with the names of Kafka's producer, of what this process knows.
+        """Returns the metrics of this process as group -> name -> value, with the names of Kafka's producer.
 
-        The sender tells the counts of the whole host itself: latencies, retries, errors. Where the memory of the arena
-        is lost, the numbers of the arena are left out.
+        The sender reports the metrics of the whole host: latencies, retries, errors. If the memory of the arena is
+        lost, the metrics of the arena are omitted.
         """
         records, size = self.record_count, self.record_bytes
         own = {
@@ -976,7 +978,7 @@ class Producer(_native.NativeProducer):
 
 
 class _Times:
-    """The time of a producer's rare paths, in nanoseconds."""
+    """The time that a producer spent in rare paths, in nanoseconds."""
 
     def __init__(self, arena: Arena) -> None:
         self._native = arena.native
@@ -986,14 +988,14 @@ class _Times:
 
     @contextlib.contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Adds the time of the block to that of a step of transactions, here and in the counters of the arena."""
+        """Adds the duration of the block to a transaction step, here and in the counters of the arena."""
         started_ns = clock.monotonic_ns()
         try:
             yield
         finally:
             time_ns = clock.monotonic_ns() - started_ns
             self.transactions_ns[step] += time_ns
-            with contextlib.suppress(ShmaccumError):  # the block raises what is wrong with the arena
+            with contextlib.suppress(ShmaccumError):  # the block itself raises the errors of the arena
                 self._native.count_transaction_time(TRANSACTION_STEPS.index(step), time_ns)
 
 
@@ -1001,23 +1003,23 @@ class _Times:
 
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 _synced_together: ContextVar[tuple[Producer, ...]] = ContextVar("synced_together", default=())
-"""Whose sends do not wait for the disk, in this thread or task, because a block around them will."""
+"""The producers whose sends in this thread or task do not wait for the disk, because an enclosing block will."""
 
 
 def _producer_from(arena: Arena, options: Mapping[str, Any]) -> Producer:
-    """The producer of a pickled one."""
+    """Unpickles a producer."""
     return Producer(arena, **options)
 
 
 def close_timeout_s(options: ProducerOptions, default_s: float) -> float:
-    """Seconds that an end without a timeout of its own waits for deliveries."""
+    """Returns the seconds that a close without an explicit timeout waits for deliveries."""
     return default_s if options.close_timeout_ms is None else options.close_timeout_ms / 1000
 
 
 def _close_at_exit() -> None:
-    """All producers have one deadline, the latest of their ``close_timeout_ms``.
+    """Closes all producers with one deadline, the latest of their ``close_timeout_ms``.
 
-    Where no sender runs there is nothing to wait for: the records stay in the arena for the next one.
+    Without a sender it does not wait: the records stay in the arena for the next sender.
     """
     begun_s = clock.monotonic()
     failure: BaseException | None = None
@@ -1027,7 +1029,7 @@ def _close_at_exit() -> None:
             left_s = 0.0 if failure is not None else begun_s + wait_s - clock.monotonic()
             producer.close(max(left_s, 0.0))
         except Exception:  # noqa: PERF203 - the process ends: its records are in the arena
-            logger.debug("%r was not closed in order", producer, exc_info=True)
+            logger.debug("%r was not closed cleanly", producer, exc_info=True)
         except BaseException as error:  # noqa: BLE001 - Ctrl-C ends the waits
             failure = error
     if failure is not None:

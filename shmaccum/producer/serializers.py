@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what users have to the bytes of a key or value.
+"""Serializers, which convert a user's key or value to bytes.
 
-A serializer is one of our names (``"str"``), a callable of one value, or an object with kafka-python's method
-``serialize(topic, headers, data)``, or with the older ``serialize(topic, data)``. `resolve` makes a `Serialize` of any.
+A serializer is a built-in name (``"str"``), a callable with one argument, or an object with kafka-python's method
+``serialize(topic, headers, data)`` or the older ``serialize(topic, data)``. `resolve` converts each to a `Serialize`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Serialize: TypeAlias = Callable[[str, "Headers | None", Any], Any]
 
 
 def serialize_bytes(data: Any) -> Any:
-    """Bytes-like objects as they are. The name says that no conversion is wanted."""
+    """Returns bytes-like objects unchanged."""
     return data
 
 
 def serialize_str(data: str) -> bytes:
-    """UTF-8 of a str.
+    """Encodes a str as UTF-8.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: `data` is not a str.
     """
     if not isinstance(data, str):
         raise TypeError(f"the str serializer takes a str, not {type(data).__name__}")
@@ -37,19 +37,19 @@ def serialize_str(data: str) -> bytes:
 
 
 def serialize_json(data: Any) -> bytes:
-    """Compact JSON, UTF-8. Equal dicts give equal bytes, so that a dict may be a key.
+    """Encodes as compact JSON in UTF-8. Equal dicts give equal bytes, so a dict may be a key.
 
     Raises:
-        TypeError, ValueError: JSON cannot say it.
+        TypeError, ValueError: JSON cannot represent the data.
     """
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False, sort_keys=True, allow_nan=False).encode()
 
 
 def serialize_msgpack(data: Any) -> bytes:
-    """MessagePack; str and bytes stay apart.
+    """Encodes as MessagePack, which distinguishes str and bytes.
 
     Raises:
-        TypeError, ValueError, OverflowError: MessagePack cannot say it.
+        TypeError, ValueError, OverflowError: MessagePack cannot represent the data.
     """
     packed: bytes = msgpack.packb(data)
     return packed
@@ -64,12 +64,12 @@ BY_NAME: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _of_value(function: Callable[[Any], Any]) -> Serialize:
-    """Null stays null: a record without a key, or a tombstone."""
+    """Preserves None, which is a record without a key, or a tombstone."""
     return lambda _topic, _headers, data: None if data is None else function(data)
 
 
 def _of_object(serialize: Callable[..., Any]) -> Serialize:
-    """kafka-python calls its serializers also for None."""
+    """Passes None to the serializer, too, as kafka-python does."""
     try:
         inspect.signature(serialize).bind("topic", None, b"")
     except TypeError:
@@ -78,10 +78,10 @@ def _of_object(serialize: Callable[..., Any]) -> Serialize:
 
 
 def resolve(serializer: Any) -> Serialize | None:
-    """The function to call with (topic, headers, data); None where the data stay as they are.
+    """Returns the function to call with (topic, headers, data), or None if the data stay unchanged.
 
     Raises:
-        InvalidArgumentError: it is no serializer.
+        InvalidArgumentError: the object is not a serializer.
     """
     if serializer is None or serializer == "bytes":
         return None
@@ -92,6 +92,6 @@ def resolve(serializer: Any) -> Serialize | None:
     if callable(serializer):
         return _of_value(serializer)
     raise InvalidArgumentError(
-        f"{serializer!r} is no serializer: give a function, an object with serialize(topic, headers, data), or one of "
-        f"{', '.join(BY_NAME)}"
+        f"{serializer!r} is not a serializer: give a function, an object with serialize(topic, headers, data), or one "
+        f"of {', '.join(BY_NAME)}"
     )

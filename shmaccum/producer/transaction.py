@@ -4,17 +4,17 @@
 ::
 
     begin ──> sends of any process ──> commit: no more records ──> the sender delivers them ──> the sink commits
-                                  └──> abort:  no more records ──> the sender throws them away, the sink aborts
+                                  └──> abort:  no more records ──> the sender discards them, the sink aborts
 
 Rules: an arena has one transaction at a time, and one coordinator. The coordinator keeps its role until it has read the
-outcome, so the next transaction cannot hide it. A commit waits for the outcome. An abort is certain at once, and does
-not wait for the sender; the next begin does.
+outcome, so the next transaction cannot overwrite it. A commit waits for the outcome. An abort takes effect at once and
+does not wait for the sender. The next begin waits for it.
 
-Deaths: a coordinator that dies leaves an open transaction, which the sender aborts, or the next process that begins. A
-transaction that is being committed goes on without its coordinator.
+Deaths: if the coordinator dies, the sender, or the next process that begins, aborts its open transaction. A commit
+continues without its coordinator.
 
-A step that waits is a generator, which yields where it would wait. A thread rests there, and so does a task of asyncio
-(`shmaccum.aio`).
+A step that waits is a generator, which yields where it must wait. A thread or an asyncio task (`shmaccum.aio`) waits
+there.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from shmaccum import _native
 
 COMMIT_TIMEOUT_S = 120.0
-"""How long a commit waits for its outcome by default."""
+"""The default time that a commit waits for its outcome."""
 LOOK_NS = 10_000_000
-"""The time between two looks at the transaction. The sender wakes those that wait for its end, unless it dies first."""
+"""The polling interval of a transaction. At its end, the sender wakes waiting processes, unless it dies first."""
 Timed = Callable[[str], AbstractContextManager[None]]
 Waits = Generator[None, None, None]
 """A step of a transaction. It yields where it waits."""
@@ -63,28 +63,28 @@ _coordinated: weakref.WeakKeyDictionary[Arena, Transaction] = weakref.WeakKeyDic
 
 
 def rest_between(native: _native.Arena, waits: Waits) -> None:
-    """Goes through a step in this thread.
+    """Runs a step in this thread.
 
     Args:
-        native: the core of the arena.
-        waits: those of the step.
+        native: the native handle of the arena.
+        waits: the step.
     """
     with contextlib.closing(waits):
-        seen = native.transaction_word  # before the look, so a change behind the look ends the wait
+        seen = native.transaction_word  # read before the check, so a change after the check ends the wait
         for _ in waits:
             seen = cooperative.wait_transaction(native, seen, LOOK_NS)
 
 
 def unfence_waits(arena: Arena, ring: Callable[[], object], timeout_s: float) -> Waits:
-    """The waits of a process that takes the transactional_id back: the last transaction has to be over.
+    """The step of a process that takes the transactional_id back, for which the last transaction must be over.
 
     Args:
         arena: attached; it has a transactional_id.
         ring: wakes the sender.
-        timeout_s: how long to wait for the end of the last transaction.
+        timeout_s: the longest wait for the end of the last transaction.
 
     Raises:
-        ArenaBusyError: the last transaction is not over, and this process has to abort it, or it did not end in time.
+        ArenaBusyError: this process must abort its transaction first, or the last one did not end in time.
         ArenaRemovedError: the arena was removed.
     """
     deadline_s = clock.monotonic() + timeout_s
@@ -106,7 +106,7 @@ def unfence_waits(arena: Arena, ring: Callable[[], object], timeout_s: float) ->
 
 @final
 class Transaction:
-    """A transaction of an arena; made and begun by `Producer.transaction`.
+    """A transaction of an arena. `Producer.transaction` makes and begins it.
 
     ::
 
@@ -118,11 +118,11 @@ class Transaction:
     Args:
         arena: attached.
         ring: wakes the sender.
-        timed: measures a step, by its name among the metrics.
-        send_offsets: of the producer.
+        timed: measures a step, given its metric name.
+        send_offsets: the producer's method.
 
     Attributes:
-        number: of the transaction, among those of the arena; 0 until it has begun. Workers may join it
+        number: the number of the transaction in the arena, or 0 before it begins. Workers join by this number
             (`Producer.join`).
     """
 
@@ -144,13 +144,13 @@ class Transaction:
         self._is_let_go = False
 
     def begin(self, timeout_s: float) -> None:
-        """Begins the transaction, as soon as the last one is over.
+        """Begins the transaction as soon as the previous one is over.
 
         Args:
-            timeout_s: how long to wait for the end of the last one.
+            timeout_s: the longest wait for the end of the previous one.
 
         Raises:
-            ArenaBusyError: another transaction is open, or the last one did not end in time.
+            ArenaBusyError: another transaction is open, or the previous one did not end in time.
             ArenaRemovedError: the arena was removed.
             InvalidArgumentError: the arena has no transactional_id.
             ProducerFencedError: another producer has the transactional_id.
@@ -158,15 +158,15 @@ class Transaction:
         rest_between(self._native, self.begin_waits(timeout_s))
 
     def begin_waits(self, timeout_s: float) -> Waits:
-        """The waits of `begin`."""
+        """The step of `begin`."""
         if self._native.transaction_standing & FENCED_STANDING:
             raise ProducerFencedError(
                 f"another producer has the transactional_id {self._arena.transactional_id!r} of {self._arena.name}, or "
-                "the brokers aborted its last transaction for its time: call init_transactions() to take the id back"
+                "the brokers aborted its last transaction after a timeout: call init_transactions() to take the id back"
             )
         if _coordinated.setdefault(self._arena, self) is not self:
             raise ArenaBusyError(
-                f"this process has begun a transaction of {self._arena.name} already: commit or abort that one first"
+                f"this process has already begun a transaction of {self._arena.name}: commit or abort that one first"
             )
         try:
             with self._timed("txn-begin"):
@@ -189,7 +189,7 @@ class Transaction:
         self._begun_ns = self._native.now_ns()
 
     def _leave(self) -> None:
-        """Gives the coordinator's role up."""
+        """Releases the role of the coordinator."""
         if _coordinated.get(self._arena) is self:
             del _coordinated[self._arena]
             if not self._arena.closed:
@@ -212,40 +212,40 @@ class Transaction:
 
     @property
     def is_over(self) -> bool:
-        """True when this process has read the outcome, or has aborted it."""
+        """True if this process has read the outcome, or has aborted the transaction."""
         return _coordinated.get(self._arena) is not self
 
     def commit(self, timeout: float | None = COMMIT_TIMEOUT_S) -> None:
-        """Commits: no more records, and those that are in the transaction become visible in the sink.
+        """Commits. The transaction accepts no more records, and its records become visible in the sink.
 
         Args:
-            timeout: seconds; None waits as long as it takes.
+            timeout: seconds, or None for no limit.
 
         Raises:
-            TransactionEndedError: it is aborted, or has to be (`abort`): the message says why.
+            TransactionEndedError: the transaction was aborted, or must be (`abort`). The message has the reason.
             ProducerFencedError: the same, because another producer has the transactional_id.
-            TransactionOutcomeUnknownError: the outcome is not known in time. The commit goes on; call `commit` again to
-                learn the outcome. Or the transaction is over, and the brokers do not tell how it ended.
-            NoTransactionError: it is over, or another process began it.
+            TransactionOutcomeUnknownError: the outcome was not known in time. The commit continues. Call `commit` again
+                to wait for the outcome. Or the transaction is over, and the brokers do not report how it ended.
+            NoTransactionError: the transaction is over, or another process began it.
         """
         rest_between(self._native, self.commit_waits(timeout))
 
     def commit_waits(self, timeout: float | None) -> Waits:
-        """The waits of `commit`."""
+        """The step of `commit`."""
         timeout_s = parse_timeout_s(timeout)
         self.check_is_ours()
         with self._timed("txn-commit"):
             try:
                 self._native.commit_transaction(self.number)
             except TransactionEndedError:
-                self._is_committed()  # by a former call; else this raises
+                self._is_committed()  # True after an earlier call, else this raises
             if not self._is_committed():
                 self._ring()
                 yield from self._outcome(clock.monotonic() + timeout_s)
             self._leave()
 
     def _outcome(self, deadline_s: float) -> Waits:
-        """Until it is committed."""
+        """Waits until the transaction is committed."""
         watch = RemovalWatch(self._arena)
         while not self._is_committed():
             if watch.is_abandoned():
@@ -281,14 +281,14 @@ class Transaction:
         raise TransactionEndedError(f"{self._name} is not committed: {told}{advice}") from None
 
     def abort(self) -> None:
-        """Aborts: no more records, and those that are in the transaction are thrown away.
+        """Aborts. The transaction accepts no more records, and its records are discarded.
 
-        The outcome is certain when this comes back. The sender throws the records away as soon as it runs. Aborting a
-        transaction that was aborted already does nothing.
+        The outcome is certain when this method returns. The sender discards the records as soon as it runs. Aborting an
+        aborted transaction does nothing.
 
         Raises:
             TransactionEndedError: its commit has begun.
-            NoTransactionError: it is over, or another process began it.
+            NoTransactionError: the transaction is over, or another process began it.
         """
         self.check_is_ours()
         with self._timed("txn-abort"):
@@ -303,12 +303,12 @@ class Transaction:
         number, state, why = self._native.transaction
         if number == self.number and not why:
             raise TransactionEndedError(
-                f"{self._name} cannot be aborted: its commit has begun ({state}), and commit_transaction() tells its "
+                f"{self._name} cannot be aborted: its commit has begun ({state}), and commit_transaction() returns its "
                 "outcome"
             ) from None
 
     def let_go(self) -> None:
-        """Its producer is closed: an open transaction is aborted, one that is being committed goes on."""
+        """Called when the producer is closed. Aborts an open transaction. A commit continues."""
         if self.is_over or os.getpid() != self._pid:
             return
         self._is_let_go = True
@@ -318,20 +318,20 @@ class Transaction:
             self._leave()
 
     def check_block(self) -> None:
-        """Its block ends without an error, and the transaction is over: refuses what its program cannot mean.
+        """Checks a transaction that was over when its block ended without an error.
 
         Raises:
             TransactionEndedError: its producer was closed inside the block.
         """
         if self._is_let_go and os.getpid() == self._pid:
             raise TransactionEndedError(
-                f"{self._name} was given up by the close of its producer: end the block before you close the producer"
+                f"{self._name} was aborted by the close of its producer: end the block before you close the producer"
             )
 
     def let_go_of_block(self, error: BaseException | None) -> None:
-        """Its block has raised: an open transaction is aborted.
+        """Called when the block raises. Aborts an open transaction.
 
-        A commit in the block that did not learn its outcome is kept, so that it can be asked again.
+        If a commit in the block did not learn its outcome, the transaction remains, so `commit` can be called again.
         """
         if isinstance(error, TransactionOutcomeUnknownError) and not self.is_over:
             with contextlib.suppress(TransactionEndedError):
@@ -340,10 +340,10 @@ class Transaction:
             self.let_go()
 
     def check_is_ours(self) -> None:
-        """Refuses a transaction that this process cannot end.
+        """Rejects a transaction that this process cannot end.
 
         Raises:
-            NoTransactionError: it is over, or another process began it.
+            NoTransactionError: the transaction is over, or another process began it.
         """
         if self.is_over or os.getpid() != self._pid:
             raise NoTransactionError(

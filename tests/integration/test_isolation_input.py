@@ -208,11 +208,11 @@ def test_what_is_no_function_is_refused(arena_name: str, given: Any) -> None:
         lambda: ArenaHandler(arena_name, on_unusable=given),
         lambda: asyncio.run(aio.Producer(arena_name, on_unusable=given).start()),
     ):
-        with pytest.raises(InvalidArgumentError, match="on_unusable is a function without arguments"):
+        with pytest.raises(InvalidArgumentError, match="on_unusable must be a function without arguments"):
             make()
     with pytest.raises(ValueError, match="arena") as refusal:
         configured(arena_name, on_unusable=given)
-    assert "on_unusable is a function without arguments" in cause_of(refusal.value)
+    assert "on_unusable must be a function without arguments" in cause_of(refusal.value)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

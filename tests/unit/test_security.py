@@ -84,7 +84,7 @@ def test_everything_an_arena_makes_is_its_users_alone(arena_name: str) -> None:
 def test_sharing_with_a_group_is_asked_for_twice(path: Path) -> None:
     Arena.create(path, mode=0o660, **SMALL).close()
     assert mode_of(path) == 0o660
-    with pytest.raises(ArenaForbiddenError, match="if that is meant"):
+    with pytest.raises(ArenaForbiddenError, match="if it is shared on purpose"):
         Arena.attach(path)
     with Arena.attach(path, mode=0o660) as arena:
         doorbell = Doorbell(arena)

@@ -5,9 +5,9 @@
 
     producer ── a record of __consumer_offsets, partition 0 ──> arena ──> sender ──> TxnOffsetCommit, and no Produce
 
-In Kafka, too, the offsets of a group are records of this topic, and no client may write it. Here such a record goes the
-way of all records: it is in the transaction that was open, it survives its process, and its result tells whether the
-group's coordinator has taken it.
+In Kafka, too, the offsets of a group are records of this topic, which no client may write. Here, such a record is
+handled like any other: it belongs to the transaction that was open, it survives its process, and its result shows
+whether the group's coordinator has accepted it.
 
     value   [group, member id, generation, instance id, [[topic, partition, offset, metadata, leader epoch]...]]   JSON
 """
@@ -24,13 +24,13 @@ OFFSETS_TOPIC = "__consumer_offsets"
 OFFSET_MAX = 2**63 - 1
 NUMBER_MAX = 2**31 - 1
 TEXT_SIZE_MAX = 32767
-"""Bytes of a text in Kafka's protocol: a broker hangs up on a longer one, and no request with it is ever answered."""
+"""The maximum size of a text in Kafka's protocol. On a longer one, a broker closes the connection without response."""
 
 
 class GroupMember(NamedTuple):
     """The member of a consumer group whose offsets are committed (KIP-447).
 
-    A group without members is named by its name alone.
+    A group without members is identified by its name.
     """
 
     group: str
@@ -45,7 +45,7 @@ class GroupMember(NamedTuple):
 
 
 class OffsetToCommit(NamedTuple):
-    """The next offset that a group reads in a partition, with words of its own about it."""
+    """The next offset that a group reads in a partition, with the group's metadata."""
 
     offset: int
     metadata: str = ""
@@ -53,16 +53,16 @@ class OffsetToCommit(NamedTuple):
 
 
 def pack_offsets(member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]) -> bytes:
-    """The value of the record."""
+    """Returns the value of the record."""
     rows = [[*place, *offset] for place, offset in offsets.items()]
     return json.dumps([*member, rows]).encode()
 
 
 def unpack_offsets(value: bytes | None) -> tuple[GroupMember, dict[TopicPartition, OffsetToCommit]]:
-    """The member and its offsets. Any bytes may come.
+    """Returns the member and its offsets. The value may be any bytes.
 
     Raises:
-        ValueError: the value is none that `pack_offsets` made.
+        ValueError: `pack_offsets` did not make the value.
     """
     try:
         group, member_id, generation, instance_id, rows = json.loads(value or b"")
@@ -74,10 +74,10 @@ def unpack_offsets(value: bytes | None) -> tuple[GroupMember, dict[TopicPartitio
 
 
 def unpack_row(row: Any) -> tuple[TopicPartition, OffsetToCommit]:
-    """A partition and its offset, of a row with the fields of both.
+    """Returns a partition and its offset from a row with the fields of both.
 
     Raises:
-        TypeError, ValueError: a field is none that Kafka's protocol can tell.
+        TypeError, ValueError: Kafka's protocol cannot represent a field.
     """
     topic, partition, offset, metadata, leader_epoch = row
     place = TopicPartition(_text(topic), _number(partition, 0))
@@ -86,7 +86,7 @@ def unpack_row(row: Any) -> tuple[TopicPartition, OffsetToCommit]:
 
 def _text(given: Any) -> str:
     if not isinstance(given, str):
-        raise TypeError(f"{given!r} is no text")
+        raise TypeError(f"{given!r} is not text")
     size = len(given.encode())  # UnicodeEncodeError, a ValueError, for half a surrogate pair
     if size > TEXT_SIZE_MAX:
         raise ValueError(f"a text of {size} bytes is too long, {TEXT_SIZE_MAX} are allowed")
@@ -95,5 +95,5 @@ def _text(given: Any) -> str:
 
 def _number(given: Any, least: int = -1, most: int = NUMBER_MAX) -> int:
     if type(given) is not int or not least <= given <= most:
-        raise TypeError(f"{given!r} is no number from {least} to {most}")
+        raise TypeError(f"{given!r} is not a number from {least} to {most}")
     return given

@@ -222,11 +222,11 @@ def test_removed_it_is_still_there_for_those_attached(arena_name: str) -> None:
         ({"batch_size": 0}, "batch_size is 0"),
         ({"batch_size": 61}, "batch_size is 61"),
         ({"batch_size": "1GiB", "buffer_memory": "4GiB"}, "batch_size"),
-        ({"buffer_memory": "64 mib"}, "is no size"),
+        ({"buffer_memory": "64 mib"}, "is not a size"),
         ({"buffer_memory": -1}, "negative"),
         ({"buffer_memory": 2**70}, r"buffer_memory .* at most"),
         ({"buffer_memory": 2**40}, r"buffer_memory .* make batch_size larger"),
-        ({"buffer_memory": "64QiB"}, "is no size"),
+        ({"buffer_memory": "64QiB"}, "is not a size"),
         ({"process_count": 2**70}, "process_count is"),
         ({"process_count": 0}, "process_count is 0"),
         ({"process_count": 5000}, "process_count is 5000"),
@@ -275,7 +275,7 @@ def test_options_that_are_too_large(arena_name: str) -> None:
 def test_a_full_file_system_is_an_error_at_creation(arena_name: str) -> None:
     whole = os.statvfs(SHARED_MEMORY)  # more than the whole is refused at once: nothing is filled, nobody else starved
     too_much = (whole.f_blocks * whole.f_frsize // 2**20 + 64) * 2**20
-    with pytest.raises(OSError, match=r"/dev/shm has no room .* make room there") as caught:
+    with pytest.raises(OSError, match=r"/dev/shm has no space .* free some there") as caught:
         Arena.create(arena_name, buffer_memory=too_much, batch_size="16MiB")
     assert caught.value.errno == errno.ENOSPC
     assert not Arena.exists(arena_name)
@@ -362,7 +362,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_device_is_refused() -> None:
-    with pytest.raises(NotAnArenaError, match="no regular file"):
+    with pytest.raises(NotAnArenaError, match="not a regular file"):
         Arena.attach("/dev/null", mode=0o777)
 
 
@@ -379,7 +379,7 @@ def test_what_never_answers_is_refused_at_once(arena_name: str, socket_folder: P
             listener.bind(str(planted))
         try:
             for open_it in (Arena.attach, Arena.open_read_only):
-                with pytest.raises(NotAnArenaError, match="no regular file"):
+                with pytest.raises(NotAnArenaError, match="not a regular file"):
                     open_it(name)
             assert Arena.exists(name)
             with pytest.raises(ArenaExistsError):
@@ -396,7 +396,7 @@ def test_removing_leaves_alone_what_never_was_an_arena(path: Path) -> None:
 
 
 def test_an_arena_in_a_folder_that_is_not_there_names_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no such folder.*/missing'"):
+    with pytest.raises(FileNotFoundError, match=r"does not exist.*/missing'"):
         Arena.create(tmp_path / "missing" / "x.arena")
 
 
@@ -670,7 +670,7 @@ def test_records_can_be_sent_before_any_sender_has_run(arena_name: str) -> None:
 def test_a_topic_is_declared_again_only_with_the_number_it_has(arena: Arena) -> None:
     arena.declare_topic("flights", 4)
     arena.declare_topic("flights", 4)
-    with pytest.raises(InvalidArgumentError, match=r"'flights' has 4 partitions in .* already, not 5: declare"):
+    with pytest.raises(InvalidArgumentError, match=r"'flights' already has 4 partitions in .*, not 5: declare"):
         arena.declare_topic("flights", 5)
     assert arena.native.topic_partition_count("flights") == 4
 

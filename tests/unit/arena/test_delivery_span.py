@@ -113,7 +113,7 @@ def test_always_shows_the_time_since_a_record_was_appended() -> None:
     clock = DeliveryClockReading(1000 * MS, 0, 700 * MS, counts_always=True, outage="full", outage_ns=MS)
     assert clock.left_ns(400 * MS, 0) == 100 * MS
     assert not clock.stands_still
-    assert clock.sentence().endswith("records expire all the same")
+    assert clock.sentence().endswith("records expire nevertheless")
 
 
 def test_a_future_and_a_flush_say_what_is_left_and_why_nothing_moves(sending: Sending, sink: FailingSink) -> None:
@@ -126,7 +126,7 @@ def test_a_future_and_a_flush_say_what_is_left_and_why_nothing_moves(sending: Se
         with pytest.raises(ResultPendingError, match=expected):
             future.get(timeout=0)
         assert "pending: 2 min of its delivery timeout" in repr(future)
-        with pytest.raises(FlushTimeoutError, match=r"at most 1 record, not lost; .*disk is full; no record expires"):
+        with pytest.raises(FlushTimeoutError, match=r"at most 1 record, not lost: .*disk is full; no record expires"):
             producer.flush(timeout=0)
         sending.sender.abort()
         sending.sender.run()

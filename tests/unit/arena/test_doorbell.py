@@ -232,7 +232,7 @@ def test_what_is_no_doorbell_is_refused(tmp_path: Path, kind: str) -> None:
             Doorbell(arena)
         arena.native.set_sender_asleep(True)
         accumulator.append("topic", 0, 1000, None, b"value")
-        assert "the doorbell cannot be rung" in arena.native.errors()[0]["text"]
+        assert "the sender cannot be woken" in arena.native.errors()[0]["text"]
         accumulator.become_sender()
         for batch in drain(accumulator):
             accumulator.complete(batch, BatchResult.SUCCEEDED)

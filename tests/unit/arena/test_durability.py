@@ -81,7 +81,7 @@ def test_memory_is_refused_loudly(arena_name: str, level: Level, shell: Shell) -
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"durability": "forever"}, "none of process, interval, sync"),
+        ({"durability": "forever"}, "one of process, interval, sync"),
         ({"durability": "interval"}, "belong together"),
         ({"durability": "sync", "sync_interval_ms": 5}, "belong together"),
         ({"sync_interval_ms": 5}, "belong together"),

@@ -155,7 +155,7 @@ def test_a_producer_is_held_too_and_an_oversized_record_counts_whole(shared: Are
 
 @pytest.mark.parametrize("share", [0, 101, "0%", "150%", "a quarter", "0.5", -3])
 def test_a_share_that_cannot_be(arena_name: str, share: int | str) -> None:
-    with pytest.raises(InvalidArgumentError, match="is no share: write it like 25%"):
+    with pytest.raises(InvalidArgumentError, match="is not a share: write it like 25%"):
         Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", max_process_share=share)
 
 

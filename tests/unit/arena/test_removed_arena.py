@@ -137,7 +137,9 @@ def test_a_producer_of_a_removed_arena_is_told_once(
 ) -> None:
     Arena.remove(arena.name)
     send_until_refused(producer)
-    with pytest.raises(ArenaRemovedError, match=r"events\.arena was removed .* It has no sender, so the records"):
+    with pytest.raises(
+        ArenaRemovedError, match=r"events\.arena was removed .* It has no sender, so the remaining records"
+    ):
         producer.send(TOPIC, b"one more")
     assert len(told(caplog, "was removed while this process was attached")) == 1
 

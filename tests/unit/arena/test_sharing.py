@@ -167,7 +167,7 @@ def test_a_user_outside_the_group_is_told_the_group(other_users: OtherUsers, sha
 def test_a_member_that_does_not_say_the_mode_is_told_to(other_users: OtherUsers, shared_name: str) -> None:
     create_as_sender_user(other_users, shared_name)
     said = other_users.output(WORKER_USER, (GROUP,), ATTACH, shared_name)
-    assert "attach with mode=0o660 (--mode 0660) if sharing it is meant" in said
+    assert "attach with mode=0o660 (--mode 0660) if it is shared on purpose" in said
 
 
 @needs_root
@@ -192,7 +192,7 @@ def test_a_sender_that_may_not_write_beside_the_arena_says_so(other_users: Other
     arguments = ("-m", "shmaccum", "sender", str(path), "--sink", "null:", "--mode", "0660")
     ended = other_users.run(SENDER_USER, (GROUP,), *arguments)
     assert ended.returncode == 2
-    assert f"user {SENDER_USER} may not make the doorbell {path}.bell: let that user write" in ended.stderr
+    assert f"user {SENDER_USER} may not create the FIFO {path}.bell: let that user write" in ended.stderr
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o620])
@@ -206,12 +206,12 @@ def test_a_group_is_a_name_or_a_number() -> None:
     assert (group_number(None, 0o600), group_number(GROUP, 0o660)) == (None, GROUP)
     assert [ArenaOptions.parse({"group": given}).group for given in (17, "17", "own", "root")] == [17, 17, None, "root"]
     assert group_number("root", 0o660) == 0
-    with pytest.raises(InvalidArgumentError, match="this host has no group 'no-such-group': make it"):
+    with pytest.raises(InvalidArgumentError, match="this host has no group 'no-such-group': create it"):
         group_number("no-such-group", 0o660)
 
 
 def test_a_producer_takes_the_mode_only_with_a_name(arena: Arena) -> None:
-    with pytest.raises(InvalidArgumentError, match="is attached already"):
+    with pytest.raises(InvalidArgumentError, match="is already attached"):
         Producer(arena, mode=0o660)
 
 

@@ -242,4 +242,4 @@ def test_a_doorbell_of_a_stranger_is_not_used(shared_name: str) -> None:
             return " ".join(refused(kind)(arena) for kind in (Doorbell, ResultsListener))  # type: ignore[arg-type]
 
     found = as_user(WORKER_USER, (GROUP,), use)
-    assert found.count(f"it belongs to user {STRANGER}: let root remove it") == 2
+    assert found.count(f"belongs to user {STRANGER} and is not a FIFO") == 2

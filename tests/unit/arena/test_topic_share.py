@@ -129,8 +129,8 @@ def test_large_records_of_a_stuck_partition_leave_half_of_their_part_to_others(s
         assert fill_with_large(accumulator, "dead") == 2
         with pytest.raises(
             BufferExhaustedError,
-            match=r"gets the buffers of a large record while half of oversized_max_bytes stays free.* larger than a "
-            r"buffer hold 16384 of at most 32768 bytes",
+            match=r"gets the buffers of a large record only while half of oversized_max_bytes stays free.* larger than "
+            r"a buffer hold 16384 of at most 32768 bytes",
         ):
             accumulator.append("dead", 0, 1, None, LARGE, None, 1)
         assert fill_with_large(accumulator, "live") == 1, "as many as a topic may hold beside it"

@@ -48,7 +48,7 @@ def test_create_knows_topics(shell: Shell, arena_name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--buffer-memory", "1 banana"], "buffer_memory: '1 banana' is no size: write it like 32MiB"),
+        (["--buffer-memory", "1 banana"], "buffer_memory: '1 banana' is not a size: write it like 32MiB"),
         (["--batch-size", "1"], "batch_size is 1, but must be at least 62"),
         (["--buffer-memory", "1KiB"], "smaller than batch_size"),
         (["--topic", "flights"], "'flights' is not NAME:PARTITIONS: write it like flights:12"),
@@ -63,7 +63,7 @@ def test_create_refuses_with_a_sentence(shell: Shell, arena_name: str, arguments
 
 
 def test_an_arena_that_is_there_is_left_alone(shell: Shell, filled: str) -> None:
-    assert "exists already" in shell("create", filled, code=2).stderr
+    assert "already exists" in shell("create", filled, code=2).stderr
     assert shell("create", filled, "--exist-ok").stderr == ""
     told = shell("create", filled, "--exist-ok", "--batch-size=8KiB", "--topic=flights:3", "--topic=new:1").stderr
     assert "its batch_size is 4 KiB, not 8 KiB" in told
@@ -75,7 +75,7 @@ def test_an_arena_that_is_there_is_left_alone(shell: Shell, filled: str) -> None
 def test_exist_ok_fails_where_no_usable_arena_is(shell: Shell, tmp_path: Path) -> None:
     letter = tmp_path / "letter.txt"
     letter.write_text("Dear reader, I am no arena.")
-    assert "is no arena: choose another name" in shell("create", str(letter), code=2).stderr
+    assert "is not an arena: choose another name" in shell("create", str(letter), code=2).stderr
     assert "not a shmaccum arena" in shell("create", str(letter), "--exist-ok", code=2).stderr
     damaged = tmp_path / "other.arena"
     with Arena.create(damaged, buffer_memory="64KiB", batch_size="4KiB"):
@@ -90,7 +90,7 @@ def test_exist_ok_fails_where_no_usable_arena_is(shell: Shell, tmp_path: Path) -
 def test_a_name_is_printed_as_the_help_writes_it(shell: Shell, arena_name: str) -> None:
     bare = arena_name.removeprefix("/")
     assert shell("create", "/" + bare).stdout.startswith(f"created {bare}: ")
-    assert shell("create", bare, code=2).stderr.startswith(f"shmaccum: {bare} exists already")
+    assert shell("create", bare, code=2).stderr.startswith(f"shmaccum: {bare} already exists")
 
 
 # --- remove

@@ -233,8 +233,8 @@ def test_what_was_sent_before_memory_ran_out_is_told(kitchen: Kitchen) -> None:
         (["-D", ""], "a delimiter cannot be empty"),
         (["/"], "/: Is a directory"),
         (["no-such-file"], "no-such-file: No such file or directory"),
-        (["-p", "9", "-X", "max_block_ms=300"], "did not get more within 300 ms (max_block_ms)"),
-        (["--timeout", "soon"], "'soon' is no duration"),
+        (["-p", "9", "-X", "max_block_ms=300"], "did not increase within 300 ms (max_block_ms)"),
+        (["--timeout", "soon"], "'soon' is not a duration"),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence_and_sends_nothing(

@@ -355,7 +355,7 @@ def test_a_sender_is_started_behind_once(senders: Senders, shell: Shell) -> None
         (["--sink", "kafka:h:1", "-X", "compresion.type=lz4"], "did you mean compression_type?"),
         (["--sink", "null:", "-X", "linger.ms=1", "-X", "linger_ms=2"], "are the same option"),
         (["--sink", "log:x", "-X", "max_block_ms=1"], "max_block_ms is an option of the producer"),
-        (["--sink", "log:x", "--idle-exit", "soon"], "idle_exit_ms: 'soon' is no duration"),
+        (["--sink", "log:x", "--idle-exit", "soon"], "idle_exit_ms: 'soon' is not a duration"),
         (["--sink", "log:x", "-X", "sync=interval"], "sync=interval needs sync_interval_ms"),
         ([], "Missing option '--sink'"),
     ],

@@ -68,7 +68,7 @@ def test_a_terminal_without_unicode_gets_a_bar_of_ascii(seen: Observation) -> No
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_an_error_is_told_whole_with_when_and_how_often(seen: Observation, width: int) -> None:
-    sentence = "x-0 is tried again: " + " ".join(f"word{number}" for number in range(30))
+    sentence = "x-0 is retried: " + " ".join(f"word{number}" for number in range(30))
     error = ErrorFacts(text=sentence, status="OK", count=1234, age_ns=625 * 10**6)
     text = rendered(stat_view(changed(seen, errors=(error,)), Rates.between(seen, seen)), width)
     assert "625 ms ago" in text

@@ -56,7 +56,7 @@ def test_a_former_pickle_leads_to_its_arena(tmp_path: Path, name: str, kind: typ
 
 
 def test_a_former_pickle_of_a_future_asks_for_the_arena_that_it_was_of(tmp_path: Path) -> None:
-    other = pytest.raises(shmaccum.ArenaNotFoundError, match="another one has its name now")
+    other = pytest.raises(shmaccum.ArenaNotFoundError, match="another arena has its name")
     with Arena.create(tmp_path / "arena", topics={"flights": 4}), other:
         pickle.loads(former_pickle("future", tmp_path))
 

@@ -147,7 +147,7 @@ def test_a_pipe_of_the_shell_is_read_and_a_fifo_without_a_writer_stops_nobody(tm
     os.close(reader)
     os.mkfifo(tmp_path / "fifo", 0o600)
     assert Secret(f"file:{tmp_path / 'fifo'}").reveal() == ""
-    with pytest.raises(InvalidArgumentError, match="is no regular file"):
+    with pytest.raises(InvalidArgumentError, match="is not a regular file"):
         Secret(f"file:{tmp_path}").reveal()
     with pytest.raises(InvalidArgumentError, match="cannot be opened"):
         Secret(f"file:{tmp_path / 'missing'}").reveal()

@@ -63,7 +63,7 @@ def test_options_of_ours_go_where_our_tables_have_them() -> None:
 
 
 def test_every_wrong_option_is_told_at_once() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"colour is no option.*context is refused: it is an object"):
+    with pytest.raises(InvalidArgumentError, match=r"colour is not an option.*context is refused: it is an object"):
         OwnerOptions.split({"colour": 1, "context": 2}, ROWS, "a")
 
 

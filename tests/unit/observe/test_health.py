@@ -165,12 +165,12 @@ def test_a_keeper_that_cannot_start_a_sender_tells_why(arena: Arena) -> None:
     seen = Observer(arena).observe()
     (found,) = troubles(seen)
     assert found.sentence == (
-        "no sender is running, and 1 record waits: start one (shmaccum sender); no sender is kept: the log /var/lib/"
-        "events cannot be opened"
+        "no sender is running, and 1 record waits: start one (shmaccum sender); the supervisor has no sender: the log "
+        "/var/lib/events cannot be opened"
     )
     assert [(error.kind, error.place) for error in seen.errors] == [("not_kept", ""), ("retried", "t-0")]
     later = changed(seen, errors=tuple(replace(error, age_ns=REPORT_NS_MAX + 1) for error in seen.errors))
-    assert "no sender is kept" not in next(troubles(later)).sentence
+    assert "the supervisor has no sender" not in next(troubles(later)).sentence
 
 
 def test_a_dead_sender_is_one_trouble_and_not_also_a_silent_or_broken_one(seen: Observation) -> None:

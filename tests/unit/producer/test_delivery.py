@@ -95,7 +95,7 @@ def test_the_log_s_own_time_counts(producer: Producer, sender: Accumulator) -> N
     [
         (BatchResult.EXPIRED, DeliveryTimeoutError, "delivery_timeout_ms"),
         (BatchResult.FAILED, DeliveryFailedError, "error 87"),
-        (BatchResult.ABORTED, DeliveryAbortedError, "gave the record"),
+        (BatchResult.ABORTED, DeliveryAbortedError, "gave up the record"),
         (BatchResult.CORRUPT, DeliveryFailedError, "damaged"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_record_of_a_stuck_partition_says_why_while_it_waits_and_when_it_expir
 
 
 @pytest.mark.parametrize(
-    ("counts_always", "rule"), [(False, "of time in which somebody could deliver"), (True, "of all time")]
+    ("counts_always", "rule"), [(False, "of time in which delivery was possible"), (True, "of all time")]
 )
 def test_the_errback_of_an_expired_record_has_the_span_and_its_rule(
     producer: Producer, sender: Accumulator, rule: str, *, counts_always: bool
@@ -558,7 +558,7 @@ def test_a_future_of_an_arena_that_is_gone_says_so(arena_name: str) -> None:
 
     assert "found" not in run_in_child(unpickle)
     with Arena.create(arena_name):
-        assert "another one has its name now" in run_in_child(unpickle)
+        assert "another arena has its name" in run_in_child(unpickle)
 
 
 def test_a_future_outlives_its_producer(arena: Arena) -> None:
@@ -579,7 +579,7 @@ def test_numbers_that_name_nothing_find_nothing(producer: Producer, sender: Accu
     with pytest.raises(ResultExpiredError):
         future.get(0)
     for wrong in (DeliveryFuture(tracker, 7, 0, 0, 0, 0), DeliveryFuture(tracker, 0, 10**6, 0, 0, 0)):
-        with pytest.raises(InvalidArgumentError, match="of another arena"):
+        with pytest.raises(InvalidArgumentError, match="another arena"):
             wrong.get(0)
 
 

@@ -221,7 +221,7 @@ def test_a_partition_count_that_nobody_tells_is_an_error(arena: Arena) -> None:
     with (
         Drainer(arena),
         Producer(arena, max_block_ms=1) as producer,
-        pytest.raises(PartitionCountUnknownError, match="its sink did not tell"),
+        pytest.raises(PartitionCountUnknownError, match="its sink did not report it"),
     ):
         producer.send("new", b"v", partition=0)
     assert slots_in_use(arena) == 0
@@ -245,7 +245,7 @@ def test_a_producer_tells_the_troubles_of_its_arena(arena: Arena) -> None:
         assert producer.errors() == []
         Report(Kind.RETRIED, "the broker is away", "flights-0").record(arena.native)
         Report(Kind.SENTENCE, "a sentence").record(arena.native)
-        assert producer.errors() == ["flights-0 is tried again: the broker is away", "a sentence"]
+        assert producer.errors() == ["flights-0 is retried: the broker is away", "a sentence"]
 
 
 # --- the pipeline

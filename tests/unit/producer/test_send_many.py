@@ -231,7 +231,7 @@ def test_get_tells_of_the_first_failure(arena: Arena, sender: Accumulator, produ
         for batch in batches:
             result = BatchResult.SUCCEEDED if batch.partition == 4 else BatchResult.FAILED
             sender.complete(batch, result, base_offset=9, error_code=10 + batch.partition)
-    with pytest.raises(DeliveryFailedError, match="not take the record: flights-2 failed with error 12") as caught:
+    with pytest.raises(DeliveryFailedError, match="rejected the record: flights-2 failed with error 12") as caught:
         sent.get(0)
     assert caught.value.error_code == 12
     assert caught.value.record_index == 5  # type: ignore[attr-defined]
@@ -323,12 +323,12 @@ def test_a_wrong_record_is_named(
         (
             {"values": [b"v"], "partition": 7},
             UnknownPartitionError,
-            "topic 'flights' has no partition 7: its partition count is 7, from 0 on",
+            "topic 'flights' has no partition 7: its partition count is 7, and it did not",
         ),
         (
             {"values": [b"v"], "partition": [7]},
             UnknownPartitionError,
-            "topic 'flights' has no partition 7: its partition count is 7, from 0 on",
+            "topic 'flights' has no partition 7: its partition count is 7, and it did not",
         ),
         ({"values": 5}, TypeError, "not iterable"),
         ({"values": [b"v"], "topic": "a b"}, InvalidArgumentError, "'a b' is not a topic name"),
@@ -406,7 +406,7 @@ def test_no_room_for_another_partition(arena_name: str) -> None:
 
 
 def test_an_unknown_partition_count_is_waited_for(arena: Arena, sender: Accumulator, producer: Producer) -> None:
-    with pytest.raises(PartitionCountUnknownError, match="how many partitions topic 'new' has") as caught:
+    with pytest.raises(PartitionCountUnknownError, match="the partition count of topic 'new' was not known") as caught:
         send(producer, "new", [b"v"])
     assert len(appended(caught.value)) == 0
     arena.native.set_topic_partition_count("new", 2)

@@ -79,5 +79,5 @@ def test_a_callable_gets_the_value_alone() -> None:
 
 @pytest.mark.parametrize("serializer", ["yaml", 3, object()])
 def test_what_is_no_serializer_is_refused(serializer: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="is no serializer"):
+    with pytest.raises(InvalidArgumentError, match="is not a serializer"):
         serializers.resolve(serializer)

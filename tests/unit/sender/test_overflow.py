@@ -635,7 +635,7 @@ def test_the_future_of_a_record_that_was_given_up_says_that_it_is_lost(arena_nam
         half.close()
         assert not future.done()
         give_up_overflow(arena)
-        with pytest.raises(DeliveryFailedError, match="in the overflow were given up: they are lost"):
+        with pytest.raises(DeliveryFailedError, match="in the overflow were discarded: they are lost"):
             future.get(timeout=WATCHDOG_S)
         assert not late.done()
         producer.close(0)

@@ -836,10 +836,10 @@ def test_null_takes_everything(arena: Arena) -> None:
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (refuse, "the sink did not take the record: topic-0 failed with error 87: bad record"),
+        (refuse, "the sink rejected the record: topic-0 failed with error 87: bad record"),
         (
             lambda wire: Ack(wire, Verdict.REFUSED, error_code=87, message="no key", record_errors=[1]),
-            "topic-0: other records of its batch are to blame, send it again",
+            "topic-0: its batch was rejected because of other records, send it again",
         ),
     ],
 )

@@ -352,7 +352,7 @@ def test_a_message_tells_its_attempt(log: Path) -> None:
         ({"transactionNumber": "7"}, "belong together"),
         ({"transactionSeries": "a.b", "transactionNumber": "7"}, "cannot name a transaction"),
         ({"deliveryGuarantee": "at_least_once", "transactionSeries": "a", "transactionNumber": "7"}, "no effect"),
-        ({"bufferMemory": "lots"}, "buffer_memory: 'lots' is no size"),
+        ({"bufferMemory": "lots"}, "buffer_memory: 'lots' is not a size"),
     ],
 )
 def test_what_makes_no_sense_is_refused(log: Path, given: dict[str, Any], sentence: str) -> None:

@@ -191,7 +191,7 @@ def test_a_sender_of_this_process_is_only_reported(arena: Arena, watched: Watche
         sender.open()
         watched.connect()
         watched.look(30)
-        assert "is not killed, for it is a part of this process" in watched.errors()[0]
+        assert "is not killed, because it is a part of this process" in watched.errors()[0]
 
 
 def test_a_sender_that_cannot_be_reached_is_only_reported_and_once(arena: Arena, watched: Watched) -> None:
@@ -200,7 +200,7 @@ def test_a_sender_that_cannot_be_reached_is_only_reported_and_once(arena: Arena,
         watched.watch.wait()
         watched.look(30)
     (row,) = arena.native.errors()
-    assert "nobody listens on its presence socket here" in row["text"]
+    assert "no process listens on its presence socket here" in row["text"]
     assert row["count"] == 1
 
 
@@ -266,7 +266,7 @@ def test_a_sender_that_the_kernel_holds_keeps_the_role_and_that_is_told(
         assert arena.native.sender_is_alive
     told = watched.errors()
     assert len(told) == 2
-    assert "was killed and does not end: the kernel holds it (state D)" in told[1]
+    assert "was killed and does not end: the kernel blocks it (state D)" in told[1]
 
 
 # --- together

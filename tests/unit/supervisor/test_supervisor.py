@@ -297,7 +297,7 @@ def test_senders_that_fail_again_and_again_are_told_and_started_more_and_more_ra
         wait_until(lambda: "in a row failed or died early; the next start is in 0.2 s" in caplog.text, "it waits")
         reports = [report for report in read_reports(kept.native) if report.kind is Kind.NOT_KEPT]
         assert any("could not begin" in report.detail for report in reports)
-        with pytest.raises(BufferExhaustedError, match=r"No sender runs: .* Its keeper reports: "):
+        with pytest.raises(BufferExhaustedError, match=r"No sender runs: .* Its supervisor reports: "):
             fill(producer)
         log.unlink()
         log.with_name("moved").rename(log)
