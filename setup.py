@@ -3,13 +3,13 @@
 
 The project's metadata is in pyproject.toml. Environment switches of the build:
 
-SHMACCUM_SANITIZE   what to give to -fsanitize=, "address,undefined" or "thread". The interpreter itself is not
+SHMACCUM_SANITIZE   the value of -fsanitize=, "address,undefined" or "thread". The interpreter itself is not
                     sanitized, so the runtime must be loaded first: LD_PRELOAD="$(gcc -print-file-name=libasan.so)"
 SHMACCUM_COVERAGE   "1": count executed lines for gcov
 SHMACCUM_DEBUG      "1": no optimization, debug symbols, every check of base/check.h
 SHMACCUM_POINTS     "1": compile in the points of base/point.h, where tests stop or kill a process
-SHMACCUM_LATER_BUILD   "1": what tests/skew takes for a later release, with features that this one does not know
-CC                  the C compiler; without it, the one Python was built with
+SHMACCUM_LATER_BUILD   "1": the later release of tests/skew, with features that this release does not know
+CC                  the C compiler; the default is the one that built Python
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ ROOT = Path(__file__).resolve().parent
 LANGUAGE_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-fvisibility=hidden", "-pthread"]
 WARNING_FLAGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion"]
 LENIENT_FLAGS = ["-Wall"]
-# Nothing of a static library (gcov's, for one) is exported either.
+# Symbols of static libraries (such as gcov's) are not exported either.
 LINK_FLAGS = ["-pthread", "-Wl,--exclude-libs,ALL"]
 
 
 def native_sources() -> list[str]:
-    """Every C file of the extension, relative to the project's root, in a stable order."""
+    """Returns every C file of the extension, relative to the project's root, in a stable order."""
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("native/**/*.c"))
 
 
 def variant_sources(environment: Mapping[str, str]) -> list[str]:
-    """C files beside those of the extension that the environment's switches ask for."""
+    """Returns additional C files that the environment's switches ask for."""
     return ["tests/skew/later_build.c"] if environment.get("SHMACCUM_LATER_BUILD") == "1" else []
 
 
 def native_headers() -> list[str]:
-    """Every header; a change of one rebuilds the extension."""
+    """Returns every header. A change of one rebuilds the extension."""
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("native/**/*.h"))
 
 
 def sanitize_flags(names: str) -> list[str]:
-    """Flags for -fsanitize=names; the first error ends the program."""
+    """Returns the flags for -fsanitize=names. The first error ends the program."""
     return [f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
 
 
 def variant_flags(environment: Mapping[str, str]) -> list[str]:
-    """Flags the environment's switches ask for, given to the compiler and to the linker alike."""
+    """Returns the flags of the environment's switches, for both the compiler and the linker."""
     is_debug = environment.get("SHMACCUM_DEBUG") == "1"
     flags = ["-O0", "-g", "-DCHECK_LEVEL=2"] if is_debug else ["-O2"]
     if names := environment.get("SHMACCUM_SANITIZE"):
@@ -74,21 +74,21 @@ def variant_flags(environment: Mapping[str, str]) -> list[str]:
 
 
 def python_header_flags() -> list[str]:
-    """Python's headers as system headers: our warnings are for our code, and -Werror must not depend on theirs."""
+    """Returns Python's headers as system headers, so that their warnings are not errors."""
     folders = dict.fromkeys(sysconfig.get_path(name) for name in ("include", "platinclude"))
     return [flag for folder in folders for flag in ("-isystem", folder)]
 
 
 def warning_flags(root: Path) -> list[str]:
-    """The flags for warnings: in a checkout a warning is an error.
+    """Returns the flags for warnings. In a checkout, a warning is an error.
 
-    A source distribution may meet a compiler whose warnings nobody here has seen.
+    A source distribution may be built by a compiler with unknown warnings.
     """
     return WARNING_FLAGS if (root / ".git").exists() else LENIENT_FLAGS
 
 
 def missing_requirement(environment: Mapping[str, str], platform: str) -> str | None:
-    """The sentence for whoever cannot build here, or None."""
+    """Returns the message for a host that cannot build, or None."""
     if not platform.startswith("linux"):
         return f"shmaccum needs Linux (futex, open file description locks); this is {platform}."
     compiler = shlex.split(environment.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
@@ -98,9 +98,9 @@ def missing_requirement(environment: Mapping[str, str], platform: str) -> str | 
 
 
 class BuildNative(build_ext):
-    """Says what is missing before the compiler does, and compiles everything each time.
+    """Reports a missing requirement before the compiler does, and compiles everything each time.
 
-    setuptools compares the times of files only: it would keep an object made with other flags.
+    setuptools compares only the times of files, so it would reuse an object made with other flags.
     """
 
     def finalize_options(self) -> None:
@@ -115,14 +115,14 @@ class BuildNative(build_ext):
 
 @functools.cache
 def own_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder that ends with this process."""
+    """Returns a folder that is deleted with this process."""
     return tempfile.TemporaryDirectory()
 
 
 class OwnInfo(egg_info):
-    """Notes what is known of the package in a folder of this build's own, which ends with its process.
+    """Writes the package's metadata into a folder of this build, which is deleted with its process.
 
-    setuptools notes it below the project's root, where two builds would write over each other's files.
+    setuptools writes it below the project's root, where two builds would overwrite each other's files.
     """
 
     def initialize_options(self) -> None:
@@ -131,9 +131,9 @@ class OwnInfo(egg_info):
 
 
 class StagedSource(sdist):
-    """Gathers a source distribution in a folder of its own.
+    """Gathers a source distribution in its own folder.
 
-    setuptools gathers it below the project's root, where two builds would take each other's files away.
+    setuptools gathers it below the project's root, where two builds would remove each other's files.
     """
 
     def make_distribution(self) -> None:
@@ -147,7 +147,7 @@ class StagedSource(sdist):
 
 
 def native_extension() -> Extension:
-    """shmaccum._native, as the environment asks for it."""
+    """Returns shmaccum._native as the environment requests it."""
     flags = variant_flags(os.environ)
     return Extension(
         "shmaccum._native",
@@ -159,7 +159,7 @@ def native_extension() -> Extension:
     )
 
 
-# Spark finds data sources in top-level packages called pyspark_*; this one lies with the rest of what is Spark's.
+# Spark finds data sources in top-level packages named pyspark_*. This one is in the folder of all Spark code.
 SPARK_DISCOVERY = {"pyspark_shmaccum": "shmaccum/spark/discovery"}
 
 

@@ -57,7 +57,7 @@ former_names.install()
 
 
 def __getattr__(name: str) -> Any:
-    """The public name, from the module that defines it."""
+    """Imports a public name from the module that defines it, when it is first used."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(HOMES[name]), name)
@@ -65,5 +65,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Also the names that were not used yet."""
+    """Lists the public names, including names that were not used yet."""
     return sorted({*globals(), *_NAMES})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log records of a program, sent through an arena: a handler for the standard library's ``logging``.
+"""A handler for the standard library's ``logging`` that sends log records through an arena.
 
 ::
 
@@ -9,9 +9,9 @@
         "root": {"handlers": ["arena"], "level": "INFO"},
     })
 
-A log call costs its program some microseconds and never an exception. A record is safe from a death of its process when
-the call comes back. Where there is no room for a record in time, the handler drops it, counts it and tells of it: on
-stderr, and in the topic itself when the arena has room again.
+A log call takes some microseconds and never raises an exception. When it returns, the record survives the death of its
+process. If the arena is full, the handler drops the record after a short wait and counts it. It reports dropped records
+on stderr, and in the topic itself when the arena has space again.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ TOPIC, KEY, HEADERS = "kafka_topic", "kafka_key", "kafka_headers"
 """The attributes of a log record that name the topic, key and headers of its Kafka record."""
 
 _OF_PLACE = ("level", "logger", "file", "line", "function", "process", "thread")
-"""The fields of a JSON object that calls of one place share."""
+"""The fields of a JSON object that are the same for all calls from one place."""
 
 _values_of_place = operator.itemgetter("levelname", "name", "pathname", "lineno", "funcName", "process", "threadName")
-"""The same fields of a log record's attributes."""
+"""Reads these fields from the attributes of a log record."""
 
 _PLAIN = tuple(vars(logging.makeLogRecord({})))
 """The attributes of a log record without ``extra=``, in their order."""
@@ -64,28 +64,28 @@ _PLAIN_COUNT, _PLAIN_LAST = len(_PLAIN), _PLAIN[-1]
 _MICROSECONDS = 1_000_000
 
 _STANDARD = frozenset({*_PLAIN, *_OF_PLACE, TOPIC, KEY, HEADERS, "message", "asctime", "taskName", "timestamp"})
-"""The attributes of a log record that are none of its ``extra=``, or that have a place of their own."""
+"""The attributes of a log record that are not from ``extra=``, or that have their own field."""
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one JSON object.
+    """Formats a log record as one JSON object.
 
     Its fields are ``timestamp`` (ISO 8601, UTC), ``message``, ``level``, ``logger``, ``file`` (a path), ``line``,
-    ``function``, ``process`` (a number), ``thread`` (a name), and those of `more`.
+    ``function``, ``process`` (a number), ``thread`` (a name), and the fields of `more`.
     """
 
     _has_own_more: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A subclass with a `more` of its own is asked for each record."""
+        """Makes sure that `more` of a subclass is called for each record."""
         super().__init_subclass__(**options)
         cls._has_own_more = cls.more is not JsonFormatter.more
 
     def more(self, record: logging.LogRecord) -> dict[str, Any]:
-        """The fields that not every record has; a subclass may have others.
+        """Returns additional fields. A subclass may return others.
 
-        ``exception`` and ``stack`` where there are any, and those that the program gave as ``extra=``, but for names
-        that stand in each object.
+        They are ``exception`` and ``stack``, if the record has them, and the fields that the program gave in
+        ``extra=``, except names that are already in each object.
         """
         given = vars(record)
         fields = {name: given[name] for name in given.keys() - _STANDARD} if _has_extra(given) else {}
@@ -96,7 +96,7 @@ class JsonFormatter(logging.Formatter):
         return fields
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object in one line. A value that JSON does not know becomes its ``str``."""
+        """Returns the object in one line. A value that JSON does not support becomes its ``str``."""
         given = record.__dict__
         second, microsecond = divmod(int(record.created * _MICROSECONDS), _MICROSECONDS)
         timestamp = f"{_second(second)}.{str(microsecond + _MICROSECONDS)[1:]}Z"
@@ -108,32 +108,32 @@ class JsonFormatter(logging.Formatter):
 
 @functools.lru_cache(maxsize=16)
 def _second(seconds: int) -> str:
-    """A second since 1970 in the words of ISO 8601, in UTC; many records share one."""
+    """Formats a second since 1970 as in ISO 8601, in UTC. Many records share one."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _has_extra(given: dict[str, Any]) -> bool:
-    """False of the attributes of a log record to which no program added any; an addition comes last."""
+    """False if no program added attributes to a log record. Added attributes come last."""
     return len(given) != _PLAIN_COUNT or next(reversed(given)) != _PLAIN_LAST
 
 
 def _is_plain(given: dict[str, Any]) -> bool:
-    """True of the attributes of a log record that has no ``extra=``, no exception and no stack."""
+    """True for a log record without ``extra=``, exception and stack."""
     has_trace = given["exc_info"] or given["exc_text"] or given["stack_info"]
     return not has_trace and not _has_extra(given)
 
 
 @functools.lru_cache(maxsize=4096)
 def _place(values: tuple[object, ...]) -> str:
-    """The members that tell where a call stands and in which process and thread; calls of one place share them."""
+    """Returns the members for the place, process and thread of a call. Calls from one place share them."""
     return _members(dict(zip(_OF_PLACE, values, strict=True)))
 
 
 def _members(fields: Mapping[str, object]) -> str:
-    """The members of a JSON object, without its braces."""
+    """Returns the members of a JSON object, without its braces."""
     try:
         return _encode(fields)[1:-1]
-    except (TypeError, ValueError, RecursionError):  # a key that is no string, a NaN, a circle
+    except (TypeError, ValueError, RecursionError):  # a key that is not a string, a NaN, a cycle
         return _encode({str(name): repr(value) for name, value in fields.items()})[1:-1]
 
 
@@ -142,39 +142,39 @@ _quoted = json.encoder.encode_basestring
 
 
 class ArenaHandler(logging.Handler):
-    """Sends log records to a topic through an arena, which is made where there is none.
+    """Sends log records to a topic through an arena, which is created if it does not exist.
 
-    A formatter writes the value of a Kafka record, `JsonFormatter` unless another one is set. The timestamp is that of
-    the log call. ``extra={"kafka_key": ..., "kafka_headers": ..., "kafka_topic": ...}`` of a log call gives its record
-    a key, headers (pairs or a mapping) and another topic; str becomes UTF-8.
+    A formatter makes the value of a Kafka record, `JsonFormatter` by default. The timestamp is that of the log call.
+    ``extra={"kafka_key": ..., "kafka_headers": ..., "kafka_topic": ...}`` of a log call gives its record a key, headers
+    (pairs or a mapping) and another topic. A str is encoded as UTF-8.
 
-    Usable by all threads, which do not wait for each other; a child of a fork goes on using the same handler. Records
-    of the loggers ``shmaccum`` and below are about this way, so they do not go it: those of WARNING and above go to
+    All threads can use a handler, without waiting for each other, and so can a forked child. Records of the logger
+    ``shmaccum`` and its children are about this handler, so they do not pass through it: WARNING and above go to
     stderr.
 
     Args:
-        arena: the name or path of an arena, or an Arena, which stays its owner's.
-        topic: of all records that name no other one.
-        topics: others that records name by ``kafka_topic``. The first record to a topic that is not named here is
-            dropped where the sender needs longer than ``max_block_ms`` to find the topic.
-        sink: where the sender delivers that this process then keeps, as for `shmaccum.Producer`; None: none is kept.
-        level: of the handler, as for each of ``logging``.
-        arena_options: those of `shmaccum.config.ArenaOptions`, for an arena that is made here.
+        arena: the name or path of an arena, or an Arena, which the caller owns.
+        topic: the topic of all records that name no other topic.
+        topics: other topics that records name by ``kafka_topic``. The first record to a topic that is not listed here
+            is dropped if the sender needs more than ``max_block_ms`` to find the topic.
+        sink: the sink of the sender that this process then supervises, as for `shmaccum.Producer`. None for no sender.
+        level: the level of the handler, as in ``logging``.
+        arena_options: the options of `shmaccum.config.ArenaOptions`, for an arena that is created here.
         on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
-            memory is lost. It returns another handler, which gets the log record that failed and all further ones, and
-            which this one flushes and closes; or None: they are dropped and counted, as without the option.
-        options: those of `shmaccum.Producer`. ``max_block_ms``, the longest time that a log call waits for room, is 10
-            ms by default; 0 suits an event loop.
+            memory is lost. It returns another handler, which gets the failed log record and all later ones, and which
+            this handler flushes and closes. If it returns None, the records are dropped and counted, as by default.
+        options: the options of `shmaccum.Producer`. ``max_block_ms``, the longest time that a log call waits for a
+            buffer, is 10 ms by default. Use 0 in an event loop.
 
     Raises:
         ArenaError: see `Arena.attach_or_create`.
         InvalidArgumentError: an option is unknown or out of bounds.
-        SenderNotStartedError: there is no sender, and none could be started; the message has the reason.
+        SenderNotStartedError: there is no sender, and none could be started. The message has the reason.
         OtherSinkError: the living sender delivers to another sink.
     """
 
     report_interval_s: ClassVar[float] = 10.0
-    """Dropped records are told on stderr at most once in so many seconds."""
+    """The minimum interval between reports of dropped records on stderr."""
 
     def __init__(
         self,
@@ -202,14 +202,14 @@ class ArenaHandler(logging.Handler):
         self._wait_for_partitions({topic, *topics})
 
     def _wait_for_partitions(self, topics: set[str]) -> None:
-        """A sender that has just begun does not know the topics yet; the first records are to find them known."""
+        """Waits briefly until a new sender knows the topics, so that the first records are not dropped."""
         deadline_s = clock.monotonic() + START_TIMEOUT_S
         while topics and self._producer.will_be_delivered() and clock.monotonic() < deadline_s:
             topics = {topic for topic in topics if not self._is_known(topic)}
             time.sleep(START_SLICE_S if topics else 0)
 
     def _is_known(self, topic: str) -> bool:
-        """True when the sender has told the partitions of the topic; asks it to, and waits ``max_block_ms`` at most."""
+        """True if the sender has reported the partitions of the topic. Asks for them, for at most ``max_block_ms``."""
         try:
             return bool(self._producer.partitions_for(topic))
         except PartitionCountUnknownError:
@@ -217,20 +217,20 @@ class ArenaHandler(logging.Handler):
 
     @property
     def drop_count(self) -> int:
-        """The records that this process had to drop so far."""
+        """The number of records that this process has dropped."""
         return self._drops.count
 
     # --- a record
 
     def handle(self, record: logging.LogRecord) -> Any:
-        """As every handler, but without its lock, so that no thread waits behind another one that waits for room."""
+        """Handles a record without the lock of the base class, so that no thread waits for another one."""
         passed: Any = self.filter(record)
         if passed:
             self.emit(passed if isinstance(passed, logging.LogRecord) else record)
         return passed
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Sends a record, or drops it; never raises. A record that cannot be formatted goes to `handleError`."""
+        """Sends or drops a record. Never raises. A record that cannot be formatted goes to `handleError`."""
         if str(record.name).startswith(OWN_LOGGER) and record.name.partition(".")[0] == OWN_LOGGER:
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
                 logging.lastResort.handle(record)
@@ -239,14 +239,14 @@ class ArenaHandler(logging.Handler):
             self._send(record)
         except ShmaccumError as error:
             self._hand_over(record, error)
-        except Exception:  # noqa: BLE001 - a log call must not fail for its handler
+        except Exception:  # noqa: BLE001 - a log call must not fail because of its handler
             self.handleError(record)
         else:
             if self._drops.owed_count:
                 self._send_drops()
 
     def _hand_over(self, record: logging.LogRecord, error: ShmaccumError) -> None:
-        """Gives a record that could not be sent to the handler of `on_unusable`, or drops it."""
+        """Passes a record that could not be sent to the handler of `on_unusable`, or drops it."""
         try:
             if self._fallback is None:
                 self._drops.add(str(error), self.report_interval_s)
@@ -275,7 +275,7 @@ class ArenaHandler(logging.Handler):
             self._producer.send(self.topic, value, None, None, None, timestamp_ms)
 
     def _send_drops(self) -> None:
-        """Sends a record that tells of the dropped ones."""
+        """Sends a record that reports the dropped ones."""
         count, sentence = self._drops.take_owed()
         facts = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": sentence}
         notice = logging.makeLogRecord({**facts, "dropped_count": count})
@@ -283,15 +283,15 @@ class ArenaHandler(logging.Handler):
             self._send(notice)
         except ShmaccumError:
             self._drops.owe_again(count)
-        except Exception:  # noqa: BLE001 - a formatter of the user's may raise anything
+        except Exception:  # noqa: BLE001 - a user's formatter may raise anything
             self.handleError(notice)
 
-    # --- the end
+    # --- end
 
     def flush(self) -> None:
-        """Waits until the sink has the records of this process, at most ``close_timeout_ms`` and where a sender runs.
+        """Waits at most ``close_timeout_ms`` until the sink has the records of this process, if a sender runs.
 
-        Never raises: records that are left stay in the arena and will be delivered.
+        Never raises. The remaining records stay in the arena and will be delivered.
         """
         if self._fallback is not None:
             self._fallback.call("flush")
@@ -299,7 +299,7 @@ class ArenaHandler(logging.Handler):
             self._producer.flush(self._patience_s)
 
     def close(self) -> None:
-        """Tells of drops that nobody was told of, and closes the producer, which waits as `flush`; never raises.
+        """Reports drops that were not reported yet, and closes the producer, which waits as `flush`. Never raises.
 
         ``logging`` calls it at the end of the process.
         """
@@ -314,12 +314,12 @@ class ArenaHandler(logging.Handler):
 
     @property
     def _patience_s(self) -> float:
-        """The time to wait for deliveries. Without a sender there is nothing to wait for."""
+        """The time to wait for deliveries. Without a sender it is 0."""
         return close_timeout_s(self._producer.options, EXIT_TIMEOUT_S) if self._producer.will_be_delivered() else 0.0
 
 
 class _Drops:
-    """The records that this process dropped, and how many of them were not told of yet. A forked child has none."""
+    """The records that this process has dropped, and how many of them were not reported. A forked child has none."""
 
     def __init__(self, arena_name: str) -> None:
         self._arena_name = arena_name
@@ -327,7 +327,7 @@ class _Drops:
         _all_drops.add(self)
 
     def begin(self) -> None:
-        """Begins with no record dropped. `owed_count` is the number of those that the topic has not been told of."""
+        """Starts without dropped records. `owed_count` counts the records that the topic has no report of."""
         self._lock = threading.RLock()  # a signal handler may log
         self.count = 0
         self._unreported_count = 0
@@ -336,7 +336,7 @@ class _Drops:
         self._report_at_s = 0.0
 
     def add(self, reason: str, report_interval_s: float) -> None:
-        """Counts a dropped record, and reports on stderr where the last report is old enough."""
+        """Counts a dropped record, and reports on stderr if the last report is old enough."""
         now_s = clock.monotonic()
         with self._lock:
             self.count += 1
@@ -358,13 +358,13 @@ class _Drops:
                 sys.stderr.write(f"{__name__}: {self._sentence(count)}\n")
 
     def take_owed(self) -> tuple[int, str]:
-        """The dropped records that the topic has not been told of, and a sentence about them."""
+        """Returns the number of records that the topic has no report of, and a sentence about them."""
         with self._lock:
             count, self.owed_count = self.owed_count, 0
             return count, self._sentence(count)
 
     def owe_again(self, count: int) -> None:
-        """The topic could not be told."""
+        """Counts records again whose report could not be sent."""
         with self._lock:
             self.owed_count += count
 
@@ -386,7 +386,7 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class _LogProducer(Producer):
-    """A producer whose `close` the standard library calls while it holds its lock, which a callback may wait for."""
+    """A producer that the standard library closes while it holds its lock, which a callback may need."""
 
     __slots__ = ()
 
@@ -399,7 +399,7 @@ def _producer(
     sink: str | None,
     options: KeptProducerOptionsDict,
 ) -> _LogProducer:
-    """The producer of a handler. A wrong option is refused before there is an arena."""
+    """Makes the producer of a handler. An invalid option is rejected before the arena is created."""
     own, recipe = ({**options}, None) if sink is None else split_options(sink, options)
     ProducerOptions.parse(own)
     if isinstance(arena, Arena):
@@ -410,7 +410,7 @@ def _producer(
 
 
 def _bytes(given: object) -> bytes:
-    """The bytes of a key, a value or a header. A lone surrogate of a str becomes its escape, as JSON has it."""
+    """Encodes a key, a value or a header. A lone surrogate of a str becomes its escape, as in JSON."""
     if isinstance(given, bytes):
         return given
     text = given if isinstance(given, str) else str(given)

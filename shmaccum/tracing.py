@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces that go on behind a record: a span for each `send`, and its context in the headers of the record.
+"""Traces that continue after a record: a span for each `send`, and its context in the headers of the record.
 
 ::
 
@@ -7,7 +7,7 @@
 
 The headers are those of OpenTelemetry's global propagator: ``traceparent`` and ``tracestate`` of W3C Trace Context and
 ``baggage``, unless the program chose others. A consumer reads them as OpenTelemetry's instrumentations of Kafka clients
-do. The sender looks at no record, so it adds no span.
+do. The sender does not read records, so it adds no span.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class TracingInterceptor:
-    """Gives each record of a producer a span of its own and the headers that name it.
+    """Gives each record of a producer its own span, and the headers that identify the span.
 
     The span begins and ends with `on_send`. It has the kind PRODUCER, the name ``send TOPIC``, and the system and the
-    operation of OpenTelemetry's conventions for messaging. A header of the same name that the record has is replaced.
+    operation of OpenTelemetry's conventions for messaging. It replaces an existing header of the same name.
 
     Args:
-        tracer_provider: makes the tracer; None: OpenTelemetry's global one.
+        tracer_provider: makes the tracer. The default is OpenTelemetry's global one.
 
     Raises:
         PackageMissingError: the package opentelemetry-api is not installed.
@@ -47,7 +47,7 @@ class TracingInterceptor:
         self._inject = propagate.inject
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record with the headers of its span."""
+        """Returns the record with the headers of its span."""
         carrier: dict[str, str] = {}
         attributes = {
             "messaging.system": "kafka",

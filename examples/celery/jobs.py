@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of Celery that send. The processes of the pool share the producer of this module, and one arena."""
+"""Celery tasks that send records. The processes of the pool share the producer of this module, and one arena."""
 
 import os
 import signal
@@ -23,12 +23,12 @@ def measure(number: int) -> None:
 
 @app.task(autoretry_for=(shmaccum.ShmaccumError,), retry_backoff=True)
 def measure_and_wait(number: int) -> None:
-    """Succeeds when the record is delivered; Celery tries the task again when the record failed."""
+    """Succeeds when the record is delivered. Celery retries the task if the record failed."""
     producer.send("measurements", key=b"%d" % number, value=b"measured").get(timeout=30)
 
 
 @app.task
 def measure_and_die(number: int) -> None:
-    """Kills its process of the pool behind the record."""
+    """Kills its process of the pool after the record is sent."""
     measure(number)
     os.kill(os.getpid(), signal.SIGKILL)

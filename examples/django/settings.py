@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the site. Its log goes to a topic through the same arena."""
+"""Settings of the site. Its log is sent to a topic through the same arena."""
 
 SECRET_KEY = "read it from the environment"
 ALLOWED_HOSTS = ["127.0.0.1"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application that a server of WSGI starts."""
+"""The application that a WSGI server starts."""
 
 import os
 

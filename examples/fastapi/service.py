@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service of FastAPI with two handlers: one answers when a record is in the arena, one when it is delivered."""
+"""A FastAPI service with two handlers: one responds when a record is in the arena, one when it is delivered."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ import shmaccum
 
 @contextlib.asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """The producer of this worker, from its start to its end."""
+    """Creates the producer of this worker, and closes it at the end."""
     with contextlib.suppress(FileExistsError):
         shmaccum.Arena.create("api", topics={"orders": 1}).close()
     with shmaccum.Producer("api", sink="log:api-log", linger_ms=5, max_block_ms=0) as app.state.producer:
@@ -23,7 +23,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/fast/{key}")
 async def fast(key: str) -> dict[str, str]:
-    """Answers when the record is in the arena."""
+    """Responds when the record is in the arena."""
     try:
         app.state.producer.send("orders", key=key.encode(), value=b"order")
     except shmaccum.BufferExhaustedError:
@@ -33,6 +33,6 @@ async def fast(key: str) -> dict[str, str]:
 
 @app.post("/delivered/{key}")
 async def delivered(key: str) -> dict[str, int]:
-    """Answers when the sink has acknowledged the record."""
+    """Responds when the sink has acknowledged the record."""
     metadata = await app.state.producer.send("orders", key=key.encode(), value=b"order")
     return {"offset": metadata.offset}

@@ -16,7 +16,7 @@ from shmaccum.cli.group import Command
 DIRECTORY = Path("out/log")
 DIRECTORY_OF_SPARK = Path("out/spark")
 SIGNALLED = 128
-"""The exit code of a shell's command that a signal ended is this and the number of the signal."""
+"""A shell command that a signal ended has this plus the number of the signal as its exit code."""
 
 
 @click.command("flights", cls=Command)
@@ -74,7 +74,7 @@ def command(
         if is_killing or is_serving or is_watched:
             raise click.UsageError("--kill, --serve and --watch are of the example without Spark: leave them out")
         ctx.exit(_run_spark(directory or DIRECTORY_OF_SPARK, flight_count, has_cluster=has_cluster))
-    data_folder()  # said now, or each worker would
+    data_folder()  # reports a missing package now, before each worker does
     console = make_console()
     from examples.flights import report  # slow to import, and an extra of the package
 
@@ -90,10 +90,10 @@ def command(
 
 
 def _end_on_signals() -> None:
-    """A signal ends the processes of the run and removes its arena, as Ctrl-C does."""
+    """Makes a signal end the processes of the run and remove its arena, as Ctrl-C does."""
 
     def end(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second one would interrupt that
+        signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt that
         raise SystemExit(SIGNALLED + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -17,7 +17,7 @@ WIDTH_OF_A_PIPE = 110
 
 
 def make_console() -> Console:
-    """Standard output; a pipe has no width of its own, so it gets one at which nothing is cut.
+    """Returns standard output. A pipe has no width, so it gets a width at which nothing is cut.
 
     Raises:
         PackageMissingError: the package that draws is not installed.
@@ -27,7 +27,7 @@ def make_console() -> Console:
     from rich.console import Console
 
     class OurConsole(Console):
-        """A console that ends as every command does when its reader goes away."""
+        """A console that ends, like every command, when its reader is gone."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

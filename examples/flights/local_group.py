@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flights once more, consumed by a group of four consumers on this host, of which one is killed.
+"""Consumes the flights again, with a group of four consumers on this host, of which one is killed.
 
 Each topic has three partitions, so three consumers have one partition of each topic, and the fourth is idle.
 
-Each consumer is a process. It tells this process its partitions and its records through a pipe of its own, so a death
-in the middle of a write harms no other consumer. It commits what it has told. The records that the victim told and did
-not commit come again; their offsets tell them from those that were sent twice.
+Each consumer is a process. It sends its partitions and its records to this process through its own pipe, so a death in
+the middle of a write harms no other consumer. Then it commits. Records that the killed consumer sent and did not commit
+are consumed again. Their offsets distinguish them from records that were produced twice.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Takeover(NamedTuple):
     number: int
     pid: int
     seconds: float
-    """From the kill until every partition had an owner again."""
+    """The time from the kill until every partition had an owner again."""
 
 
 Watcher = Callable[[Shares, Takeover | None], None]
-"""A function that is told the shares before a takeover, and then after it."""
+"""A function that gets the shares before a takeover, and after it."""
 
 
 class Row(NamedTuple):
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 def _consume(directory: Path, number: int, pipe: Connection) -> None:
-    """One consumer. It reads record by record until it is told to go on, and ends when the pipe is closed."""
+    """Runs one consumer. It reads record by record until a message comes, and ends when the pipe is closed."""
     with Consumer(
         directory,
         *topics(),
@@ -86,12 +86,12 @@ def _tell(consumer: Consumer, pipe: Connection, records_max: int) -> None:
 
 
 class Group:
-    """The consumers, and the records that they have told.
+    """The consumers, and the records that they have sent.
 
     Attributes:
         shares: the partitions of each living consumer, by its number.
-        told_count: the number of records that were told, again or not.
-        record_count: the number of records that are known.
+        told_count: the number of records that the consumers sent, including repeated ones.
+        record_count: the number of different records.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -109,10 +109,10 @@ class Group:
             self._members.append(member)
 
     def hear(self) -> None:
-        """Takes what the consumers told; waits until there is something.
+        """Receives messages of the consumers. Waits until there is one.
 
         Raises:
-            ShmaccumError: a consumer ended by itself, or none has told anything for a minute.
+            ShmaccumError: a consumer ended unexpectedly, or none has sent anything for a minute.
         """
         ready = wait(list(self._pipes.values()), PATIENCE_S)
         if not ready:
@@ -122,7 +122,7 @@ class Group:
                 raise ShmaccumError(f"consumer {number} ended with exit code {self._members[number].exitcode}")
 
     def _hear_of(self, number: int) -> bool:
-        """Takes one message of a consumer; False when there is none any more."""
+        """Receives one message of a consumer. Returns False if there are no more."""
         try:
             self.shares[number], rows = self._pipes[number].recv()
         except (EOFError, OSError):
@@ -135,7 +135,7 @@ class Group:
         return True
 
     def settle(self) -> None:
-        """Waits until every partition has one owner, and all consumers have told shares of one size, or one less."""
+        """Waits until every partition has one owner, and the shares of all consumers differ by at most one."""
         while not self._is_settled():
             self.hear()
 
@@ -151,7 +151,7 @@ class Group:
             pipe.send(RECORDS_MAX)
 
     def hear_until(self, record_count: int) -> None:
-        """Takes records until so many are known, or no new one comes for a minute."""
+        """Receives records until so many are known, or no new one comes for a minute."""
         known, patient_s = -1, 0.0
         while self.record_count < record_count:
             if self.record_count > known:
@@ -188,12 +188,12 @@ def consume(directory: Path, record_count: int, watch: Watcher) -> Consumed:
     """Reads a log with a group, and kills one of its consumers half-way.
 
     Args:
-        directory: of the log.
+        directory: the directory of the log.
         record_count: the number of records in the log.
-        watch: is told the shares before the kill and after it.
+        watch: gets the shares before the kill and after it.
 
     Raises:
-        ShmaccumError: a consumer ended by itself.
+        ShmaccumError: a consumer ended unexpectedly.
     """
     with closing_group(directory) as group:
         group.settle()

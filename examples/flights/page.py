@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run in a browser: the page of the arena, served by the process that started the workers and the sender.
+"""Shows the run in a browser: the page of the arena, served by the process that started the workers and the sender.
 
 This process outlives the sender, so the page also shows how the sender is killed and replaced.
 """
@@ -19,9 +19,9 @@ from shmaccum.observe.server import MetricsServer
 
 @contextlib.contextmanager
 def shown(console: Console, arena: Arena) -> Iterator[None]:
-    """Begins the block when a browser has the page, and keeps the page behind the block until Enter is pressed.
+    """Begins the block when a browser has the page, and serves the page after the block until Enter is pressed.
 
-    Where there is no browser, the user opens the page, also through a tunnel from another host.
+    Without a browser, the user opens the page, possibly through a tunnel from another host.
     """
     with contextlib.closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:
         url = f"http://127.0.0.1:{server.port}/"

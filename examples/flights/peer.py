@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same events through a multiprocessing.Queue, for a figure beside ours: the usual way without shmaccum.
+"""The same events through a multiprocessing.Queue, for comparison: the usual way without shmaccum.
 
-One process takes the events out and writes their values to a file. It has no batches, no offsets and no
-checksums, and a process that is killed at the wrong moment leaves the queue locked for ever.
+One process takes the events from the queue and writes their values to a file. It has no batches, no offsets and no
+checksums, and a process that is killed at the wrong moment leaves the queue locked permanently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from examples.flights.worker import WORKER_COUNT, Board, Item
 
 
 def _write_all(queue: Queue[Item], path: Path) -> int:
-    """Takes events until every worker has said that it is done. Returns their number."""
+    """Takes events until every worker is done. Returns their number."""
     count, working = 0, WORKER_COUNT
     with path.open("wb") as stream:
         while working:
@@ -29,12 +29,12 @@ def _write_all(queue: Queue[Item], path: Path) -> int:
 
 
 def measure(board: Board, queue: Queue[Item], path: Path) -> float:
-    """Events per second from the moment the workers begin to the last byte written.
+    """Returns the events per second, from the start of the workers to the last byte written.
 
     Args:
-        board: of the workers, which wait at its gate.
-        queue: to which the workers put their events.
-        path: the file to write; it is removed again.
+        board: the board of the workers, which wait at its gate.
+        queue: the workers put their events into it.
+        path: the file to write, which is removed afterwards.
     """
     board.meet()
     began = time.monotonic()

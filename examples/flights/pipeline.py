@@ -6,10 +6,10 @@
     worker 2 ─┼──────────> │  arena  │ ───────> │ sender │ ────────>
     worker 3 ─┘            └─────────┘          └────────┘
 
-`Pipeline.kill_and_replace` kills one worker and the sender by SIGKILL in mid-flight. Both get a successor. The new
-sender delivers what it finds in the arena; the log drops what the dead one had written already. The new worker asks
-the log where the dead one stopped: every record that was committed is in the arena or in the log, so once the batches
-of that time have been delivered the log knows.
+`Pipeline.kill_and_replace` kills one worker and the sender by SIGKILL in mid-flight, and replaces both. The new sender
+delivers the records in the arena, and the log drops those that the dead sender had already written. The new worker asks
+the log where the dead one stopped: every committed record is in the arena or in the log, so the log has the answer once
+the batches of that time have been delivered.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ DRAIN_TIMEOUT_S = 60.0
 IDLE_EXIT = "10s"
 
 Watcher = Callable[[int, int, int], None]
-"""A function that is told now and then how many events are prepared, sent, and delivered."""
+"""A function that periodically gets the numbers of prepared, sent and delivered events."""
 
 
 class Sender:
-    """The sender process: the same command that anybody would type. Its messages go to a file beside the log."""
+    """The sender process: the same command that a user types. Its messages go to a file beside the log."""
 
     def __init__(self, arena_name: str, directory: Path, listen: str | None) -> None:
         command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", f"log:{directory}"]
@@ -60,25 +60,25 @@ class Sender:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=messages)
 
     def kill(self) -> str:
-        """Sends SIGKILL. Returns words that name the killed process."""
+        """Sends SIGKILL. Returns a description of the killed process."""
         self._process.kill()
         self._process.wait()
         return f"the sender (process {self._process.pid})"
 
     def check(self) -> None:
-        """Raises ShmaccumError when the sender has ended by itself."""
+        """Raises ShmaccumError if the sender has ended unexpectedly."""
         if (code := self._process.poll()) is not None:
-            raise ShmaccumError(f"the sender ended with exit code {code}: {self._messages} tells why")
+            raise ShmaccumError(f"the sender ended with exit code {code}: see {self._messages}")
 
     def drain_and_leave(self) -> None:
-        """Sends SIGTERM: the sender delivers all waiting records, then leaves.
+        """Sends SIGTERM: the sender delivers all waiting records, then exits.
 
         Raises:
             ShmaccumError: the sender ended with an error.
         """
         self._process.send_signal(signal.SIGTERM)
         if (code := self._process.wait(DRAIN_TIMEOUT_S)) != 0:
-            raise ShmaccumError(f"the sender ended with exit code {code}: {self._messages} tells why")
+            raise ShmaccumError(f"the sender ended with exit code {code}: see {self._messages}")
 
     def end(self) -> None:
         """Kills the sender if it still runs."""
@@ -90,8 +90,8 @@ class Crew:
     """The workers and their board.
 
     Attributes:
-        board: the counts that the workers keep.
-        queue: through which they send everything once more; None when nobody asked for that.
+        board: the counts of the workers.
+        queue: the queue through which they send everything again, or None.
     """
 
     def __init__(self, arena_name: str, flight_count: int, seconds: float, *, has_queue: bool) -> None:
@@ -110,14 +110,14 @@ class Crew:
         return process
 
     def kill(self, worker: int) -> str:
-        """Sends SIGKILL. Returns words that name the killed process."""
+        """Sends SIGKILL. Returns a description of the killed process."""
         process = self._workers.pop(worker)
         process.kill()
         process.join()
         return f"worker {worker} (process {process.pid})"
 
     def replace(self, worker: int, first_row: int) -> None:
-        """Starts a successor, which goes on at `first_row`."""
+        """Starts a successor, which continues at `first_row`."""
         self._workers[worker] = self._start(go_on, worker, (self._arena_name, self.board, worker, first_row))
 
     def check(self) -> None:
@@ -146,12 +146,12 @@ class Crew:
 
 
 class Pipeline:
-    """One run, step by step; made by `open_pipeline`.
+    """One run, step by step. `open_pipeline` makes it.
 
     Attributes:
-        arena: through which everything goes.
+        arena: the arena of the run.
         crew: the workers.
-        killed: the killed processes, in words.
+        killed: descriptions of the killed processes.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Pipeline:
         self.crew.board.meet()
 
     def kill_and_replace(self) -> None:
-        """Kills the victim half-way, and the sender with it; puts successors in their places."""
+        """Kills a worker half-way, and the sender with it. Starts their successors."""
         self._look_until(lambda: self.crew.has_sent_half(VICTIM), STALK_EVERY_S)
         self.killed = [self.crew.kill(VICTIM), self._sender.kill()]
         moment_ns = self.arena.native.now_ns()
@@ -211,15 +211,15 @@ class Pipeline:
         return float(max(self.crew.board.flushed_ns) - self._began_ns) / 1e9
 
     def leave(self) -> None:
-        """Lets the sender leave in order, also one that has just replaced another.
+        """Lets the sender exit cleanly, even if it has just replaced another one.
 
-        Before it has the role, SIGTERM would end it as it ends any process that starts.
+        Before it has the role, SIGTERM would end it like any process that starts.
         """
         self._look_until(lambda: self.arena.native.sender_is_alive)
         self._sender.drain_and_leave()
 
     def end(self) -> None:
-        """Kills every process of the run that is left."""
+        """Kills every remaining process of the run."""
         self.crew.end()
         self._sender.end()
 
@@ -229,10 +229,10 @@ def _is_victims(tail_number: str | None) -> bool:
 
 
 def _replace(directory: Path) -> None:
-    """Takes the log of an older run away, and nothing else.
+    """Removes the log of an older run, and nothing else.
 
     Raises:
-        NotALogError: the directory has something else.
+        NotALogError: the directory contains something else.
         LogBusyError: another process writes the log.
     """
     if directory.exists():
@@ -256,15 +256,15 @@ def open_pipeline(
     has_queue: bool = False,
     listen: str | None = None,
 ) -> Iterator[Pipeline]:
-    """The arena, the sender and the workers of one run; at the end none of them is left.
+    """Yields the arena, the sender and the workers of one run. At the end, none of them is left.
 
     Args:
-        directory: of the log; the log of an older run is replaced.
-        watcher: is told how far the run is.
-        flight_count: the number of flights, from the first of the file on.
-        seconds: the time over which each worker spreads its sends; 0: it sends as fast as it can.
-        has_queue: the workers will send everything once more, through `Crew.queue`.
-        listen: HOST:PORT at which the sender serves the log; None: it does not.
+        directory: the directory of the log. The log of an older run is replaced.
+        watcher: gets the progress of the run.
+        flight_count: the number of flights, from the first one in the file.
+        seconds: the time over which each worker spreads its sends, or 0 to send as fast as possible.
+        has_queue: the workers will send everything again, through `Crew.queue`.
+        listen: HOST:PORT where the sender serves the log, or None to serve nothing.
 
     Raises:
         NotALogError: `directory` is something else than the log of an older run.

@@ -30,17 +30,17 @@ class Plan:
     """The options of a run."""
 
     directory: Path
-    """The directory of the log; the log of an older run is replaced."""
+    """The directory of the log. The log of an older run is replaced."""
     flight_count: int = FLIGHT_COUNT
-    """The number of flights, from the first of the file on."""
+    """The number of flights, from the first one in the file."""
     is_killing: bool = False
     """True to kill a worker and the sender in mid-flight."""
     is_serving: bool = False
     """True to have a group of consumers read the log from the sender's server."""
     is_watched: bool = False
-    """True to show the run in a browser: it begins when the browser has the page, and takes its time."""
+    """True to show the run in a browser. It begins when the browser has the page, and takes longer."""
     has_peer: bool = True
-    """True to send the same events through a multiprocessing.Queue, too; not when processes are killed, or watched."""
+    """True to send the same events through a multiprocessing.Queue, too, unless the run kills or is watched."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,21 @@ class Outcome:
     """The facts of a run that is over."""
 
     seconds: float
-    """The time from the first record sent until the last was in the log."""
+    """The time from the first send until the last record was in the log."""
     statistics: ArenaStatistics
     findings: list[str]
-    """The findings of `Arena.verify` at the end; empty for a sound arena."""
+    """The findings of `Arena.verify` at the end. Empty for an intact arena."""
     killed: list[str]
-    """The killed processes, in words."""
+    """Descriptions of the killed processes."""
     peer_rate: float | None
-    """Records a second through a multiprocessing.Queue, if that was measured."""
+    """Records per second through a multiprocessing.Queue, if that was measured."""
     consumed: group.Consumed | None
     """The records that a group of consumers read, if one did."""
 
 
 @contextmanager
 def _bars(console: Console, flight_count: int) -> Iterator[pipeline.Watcher]:
-    """Three bars: the events that the workers have packed, those they have sent, and those that are delivered."""
+    """Three bars: the events that the workers have packed, the sent events, and the delivered events."""
     columns = [TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=console) as progress:
         tasks = [progress.add_task(name, total=flight_count) for name in ("packed", "sent", "delivered")]
@@ -103,13 +103,13 @@ def _run_pipeline(console: Console, plan: Plan) -> Outcome:
 
 
 def _free_address() -> str:
-    """An address of this host where nobody listens."""
+    """Returns an unused address of this host."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return f"127.0.0.1:{found.getsockname()[1]}"
 
 
 def _shares(shares: local_group.Shares) -> Table:
-    """A picture of who has what: a row for each consumer, a column for each partition."""
+    """Shows the shares: a row for each consumer, a column for each partition."""
     table = Table("consumer", *(f"partition {number}" for number in range(pipeline.PARTITION_COUNT)))
     for number in range(local_group.GROUP_SIZE):
         owned = shares.get(number)
@@ -120,7 +120,7 @@ def _shares(shares: local_group.Shares) -> Table:
 
 
 def _consume(console: Console, plan: Plan) -> group.Consumed:
-    """Reads the log with the consumers of this host, and shows how they take over from one that is killed."""
+    """Reads the log with the consumers of this host, and shows how they take over from a killed one."""
 
     def watch(shares: local_group.Shares, takeover: local_group.Takeover | None) -> None:
         if takeover is not None:
@@ -140,7 +140,7 @@ def _enter(consumed: group.Consumed, _directory: Path, ledger: verification.Ledg
 def _verify(
     console: Console, plan: Plan, groups: Mapping[str, group.Consumed]
 ) -> tuple[verification.Ledger, list[str]]:
-    """Reads the log with every reader. Returns the ledger of ours, and all findings."""
+    """Reads the log with every reader. Returns the ledger of shmaccum's reader, and all findings."""
     with console.status("working out what must be in the log"):
         expected = verification.expected_checksums(plan.flight_count)
     findings: list[str] = []
@@ -203,7 +203,7 @@ def run(console: Console, plan: Plan) -> int:
         The exit code: 0 when every flight is there exactly once.
 
     Raises:
-        ShmaccumError: a worker or the sender ended by itself, or the directory is something else than a log.
+        ShmaccumError: a worker or the sender ended unexpectedly, or the directory is not a log.
     """
     console.print(f"{plan.flight_count:,} flights, {WORKER_COUNT} worker processes, one arena of 32 MiB, one sender;")
     console.print(f"topics {', '.join(topics())}, {pipeline.PARTITION_COUNT} partitions each; {plan.directory}\n")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is every flight in the log, once, in order and unharmed? Two readers answer that: ours, and kafka-python's.
+"""Verifies that every flight is in the log, once, in order, unchanged, with the readers of shmaccum and kafka-python.
 
-The ledger has a checksum of the value of each row of the file. A reader enters the records that it finds. At the end
-every row must have been entered once, with that checksum, and the rows of each key must have come in order.
+The ledger has a checksum of the value of each row of the file. A reader enters the records that it finds. At the end,
+every row must have been entered once, with that checksum, and the rows of each key in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROBLEMS_MAX = 5
 
 
 def expected_checksums(flight_count: int) -> npt.NDArray[np.uint32]:
-    """CRC-32 of each row's value, shape (flight_count,)."""
+    """Returns the CRC-32 of each row's value, shape (flight_count,)."""
     checksums = np.zeros(flight_count, dtype=np.uint32)
     for event in events(flight_count=flight_count):
         checksums[event.row] = zlib.crc32(event.value)
@@ -34,7 +34,7 @@ def expected_checksums(flight_count: int) -> npt.NDArray[np.uint32]:
 
 @dataclass
 class Ledger:
-    """The records that one reader found, held against those that were sent."""
+    """The records that one reader found, compared with the records that were sent."""
 
     expected: npt.NDArray[np.uint32]
     entered: npt.NDArray[np.uint32] = field(init=False)
@@ -48,7 +48,7 @@ class Ledger:
         self.entered = np.zeros_like(self.expected)
 
     def enter(self, topic: str, key: bytes | None, value: bytes) -> None:
-        """Enters one record; the records of a partition come in its order."""
+        """Enters one record. Records of a partition must be entered in its order."""
         row = msgpack.unpackb(value)["row"]
         self.entered[row] += 1
         if zlib.crc32(value) != self.expected[row]:
@@ -60,7 +60,7 @@ class Ledger:
         self._last_rows[topic, key] = row
 
     def findings(self) -> list[str]:
-        """The first few faults; empty when every flight is there exactly once, in order and unharmed."""
+        """Returns the first few faults. Empty if every flight is there exactly once, in order and unchanged."""
         missing = int((self.entered == 0).sum())
         repeated = int((self.entered > 1).sum())
         found = [f"{missing:,} flights are missing"] if missing else []
@@ -84,7 +84,7 @@ def read_with_shmaccum(directory: Path, ledger: Ledger) -> None:
 
 
 def read_with_kafka_python(directory: Path, ledger: Ledger) -> None:
-    """Enters every record by a reader that is not ours: kafka-python's MemoryRecords over the segment files."""
+    """Enters every record with another reader: kafka-python's MemoryRecords over the segment files."""
     from kafka.record import MemoryRecords
 
     for segment in sorted(directory.glob("*/*.log")):
@@ -98,7 +98,7 @@ def read_with_kafka_python(directory: Path, ledger: Ledger) -> None:
 
 
 def readers() -> dict[str, Callable[[Path, Ledger], None]]:
-    """The readers that are installed, by the name they are printed with."""
+    """Returns the installed readers, by the name to print."""
     found: dict[str, Callable[[Path, Ledger], None]] = {"shmaccum": read_with_shmaccum}
     if importlib.util.find_spec("kafka") is not None:
         found["kafka-python"] = read_with_kafka_python
@@ -106,7 +106,7 @@ def readers() -> dict[str, Callable[[Path, Ledger], None]]:
 
 
 def next_row_of(directory: Path, is_own: Callable[[str | None], bool]) -> int:
-    """The row after the last one in the log whose tail number `is_own`: where a worker's successor goes on."""
+    """Returns the row after the last one in the log whose tail number `is_own`: a successor continues there."""
     log = LogReader(directory)
     last = -1
     for topic, partition in log.topic_partitions():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker process: reads and packs its share of the flights, then sends them as fast as it can.
 
-Reading and packing costs the same with every way of sending; so it comes first, and the clock starts when all workers
-are ready. A worker waits for nothing while it sends and keeps no future: `flush` at the end waits until everything this
-process sent was delivered. For the figure beside it, the same events then go through a multiprocessing.Queue.
+Reading and packing costs the same with every way of sending, so it comes first, and the clock starts when all workers
+are ready. A worker waits for nothing while it sends, and stores no future. `flush` at the end waits until all records
+of this process are delivered. For comparison, the same events then go through a multiprocessing.Queue.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ WORKER_COUNT = 4
 FLUSH_TIMEOUT_S = 60.0
 READY_TIMEOUT_S = 120.0
 PACED_COUNT = 100
-"""Events that a worker sends between two rests, when it spreads its sends."""
+"""The number of events that a worker sends between two pauses, when it spreads its sends."""
 
 Item = Event | None
-"""An item of the queue; None says that a worker is done."""
+"""An item of the queue. None means that a worker is done."""
 
 
 class Board:
-    """The counts of the workers, for everybody to read, and the gate at which they wait for each other.
+    """The counts of the workers, readable by all processes, and the gate where they wait for each other.
 
     Attributes:
         flight_count: the number of flights that all workers send together.
-        seconds: the time over which a worker spreads its sends; 0: it sends as fast as it can.
+        seconds: the time over which a worker spreads its sends, or 0 to send as fast as possible.
     """
 
     def __init__(self, context: SpawnContext, flight_count: int, seconds: float) -> None:
@@ -60,7 +60,7 @@ def _prepare(board: Board, worker: int) -> list[Event]:
 
 
 def _paced(prepared: Sequence[Event], seconds: float) -> Iterator[Event]:
-    """The events, spread evenly over so many seconds."""
+    """Yields the events, spread evenly over the time."""
     began = time.monotonic()
     for number, event in enumerate(prepared):
         if number % PACED_COUNT == 0:
@@ -78,7 +78,7 @@ def _send(arena_name: str, board: Board, worker: int, prepared: Sequence[Event])
 
 
 def work(arena_name: str, board: Board, worker: int, queue: Queue[Item] | None) -> None:
-    """Sends all events of one worker when everybody is ready; then, if there is a queue, once more through that.
+    """Sends all events of one worker when all processes are ready. Then, if there is a queue, sends them through it.
 
     Raises:
         FlushTimeoutError: the events were not delivered within a minute.
@@ -95,6 +95,6 @@ def work(arena_name: str, board: Board, worker: int, queue: Queue[Item] | None) 
 
 
 def go_on(arena_name: str, board: Board, worker: int, first_row: int) -> None:
-    """Sends the rest of a killed worker's events, at once, as its successor."""
+    """Sends the remaining events of a killed worker at once, as its successor."""
     rest = list(events(worker, WORKER_COUNT, first_row=first_row, flight_count=board.flight_count))
     _send(arena_name, board, worker, rest)

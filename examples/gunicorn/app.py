@@ -11,7 +11,7 @@ producer = shmaccum.Producer("web", sink="log:web-log", linger_ms=5)
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., object]) -> list[bytes]:
-    """Answers when the record of the request is in the arena."""
+    """Responds when the record of the request is in the arena."""
     producer.send("requests", key=environ["REMOTE_ADDR"].encode(), value=environ["PATH_INFO"].encode())
     start_response("200 OK", [("Content-Length", "3")])
     return [b"ok\n"]

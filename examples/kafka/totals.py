@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consume, transform, produce: the total of each order is counted once, whichever process is killed.
+"""Consume, transform, produce: the total of each order is counted once, even if a process is killed.
 
 usage: python totals.py ARENA SERVERS
 """
@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 import shmaccum
 
 BATCH = 500
-"""Orders in a transaction, at most."""
+"""The maximum number of orders in a transaction."""
 
 
 def total(order: Message) -> bytes:
@@ -22,15 +22,15 @@ def total(order: Message) -> bytes:
 
 
 def main(arena: str, servers: str) -> None:
-    """Goes on where the last committed transaction ended. A mistake ends it; start it again."""
+    """Continues after the last committed transaction. An error ends it; start it again."""
     with shmaccum.Producer(arena, sink=f"kafka:{servers}") as producer:
         with producer.transaction():
-            pass  # the last transaction of the arena is over behind this, and so are its offsets
+            pass  # now the last transaction of the arena is over, and its offsets are committed
         consumer = Consumer(
             {
                 "bootstrap.servers": servers,
                 "group.id": "totals",
-                "group.instance.id": arena,  # a program that starts again has its partitions at once
+                "group.instance.id": arena,  # a program that starts again gets its partitions at once
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of structlog, which go to a topic beside the log records of other libraries."""
+"""structlog events, which are sent to a topic together with the log records of other libraries."""
 
 import copy
 import logging.config
@@ -17,7 +17,7 @@ SHARED: list[Any] = [
 
 
 def configure() -> None:
-    """Formats events and log records alike, in JSON."""
+    """Formats events and log records in the same way, as JSON."""
     config = copy.deepcopy(CONFIG)
     config["formatters"] = {
         "events": {
@@ -41,7 +41,7 @@ def configure() -> None:
 
 
 def main() -> None:
-    """Logs an event of structlog, and a record of the standard library."""
+    """Logs a structlog event, and a record of the standard library."""
     configure()
     structlog.contextvars.bind_contextvars(request="17")
     structlog.get_logger("shop").info("sold", price=12)

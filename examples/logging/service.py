@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service of FastAPI whose requests uvicorn logs."""
+"""A FastAPI service whose requests are logged by uvicorn."""
 
 from fastapi import FastAPI
 
@@ -8,5 +8,5 @@ app = FastAPI()
 
 @app.get("/hello")
 async def hello() -> str:
-    """Says hello."""
+    """Returns hello."""
     return "hello"

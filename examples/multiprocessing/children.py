@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children of a fork send by their parent's producer. Each is killed behind its ``send``, and no record is lost."""
+"""Forked children send with their parent's producer. Each is killed after its ``send``, and no record is lost."""
 
 import multiprocessing
 import os
@@ -9,7 +9,7 @@ import shmaccum
 
 
 def send_and_die(producer: shmaccum.Producer) -> None:
-    """Sends a record, and has no time to do anything after it."""
+    """Sends a record, without time to do anything after it."""
     producer.send("children", b"from a child")
     os.kill(os.getpid(), signal.SIGKILL)
 

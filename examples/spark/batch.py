@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch of Spark that writes to a topic through the arena of its node. One Python worker is killed on the way."""
+"""A Spark batch that writes to a topic through the arena of its node. One Python worker is killed meanwhile."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import shmaccum.spark
 
 
 def die_once(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Passes all rows on. The first attempt at the first partition kills its worker behind them."""
+    """Passes all rows on. The first attempt at the first partition kills its worker after them."""
     yield from batches
     task = TaskContext.get()
     if task is not None and task.partitionId() == 0 and task.attemptNumber() == 0:

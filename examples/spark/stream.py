@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream of Spark that writes to a topic through the arena of its node, until it is stopped."""
+"""A Spark stream that writes to a topic through the arena of its node, until it is stopped."""
 
 from pyspark.sql import SparkSession
 
@@ -7,7 +7,7 @@ import shmaccum.spark
 
 
 def main() -> None:
-    """Writes fifty numbers a second. A start after a kill goes on behind the last checkpoint."""
+    """Writes fifty numbers a second. A start after a kill continues after the last checkpoint."""
     spark = SparkSession.builder.appName("ticks").getOrCreate()
     shmaccum.spark.register(spark)
     ticks = spark.readStream.format("rate").option("rowsPerSecond", 50).load()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions about the flights, to Spark in one way and to pandas in another; both must count the same flights.
+"""The questions about the flights, to Spark in one way and to pandas in another. Both must count the same flights.
 
-Each answer is a frame with a row per group: its keys, ``flights``, ``cancelled`` (those that never left) and
-``delay_min``, the sum of all delays at departure. All are whole numbers, so that nothing has to be rounded.
+Each answer is a frame with a row per group: its keys, ``flights``, ``cancelled`` (flights that never left) and
+``delay_min``, the sum of all delays at departure. All are whole numbers, so nothing has to be rounded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measures() -> list[Any]:
 
 
 def of_spark(events: Any, question: str) -> pd.DataFrame:
-    """An answer from a frame of events."""
+    """Returns an answer from a frame of events."""
     from pyspark.sql.functions import expr
 
     keys = [expr(KEYS_OF_SPARK.get(key, key)).alias(key) for key in QUESTIONS[question]]
@@ -50,7 +50,7 @@ def of_spark(events: Any, question: str) -> pd.DataFrame:
 
 
 def in_order(answer: pd.DataFrame, question: str) -> pd.DataFrame:
-    """The answer sorted, with the types that make two answers comparable."""
+    """Returns the answer sorted, with types that make two answers comparable."""
     keys = list(QUESTIONS[question])
     typed = answer.astype(dict.fromkeys(MEASURES, "int64"))
     if "hour" in keys:
@@ -62,7 +62,7 @@ def in_order(answer: pd.DataFrame, question: str) -> pd.DataFrame:
 
 
 def read_flights(flight_count: int) -> pd.DataFrame:
-    """The first so many flights, joined by pandas, from the package's own files."""
+    """Returns the first flights, joined by pandas, from the package's own files."""
     folder: Path = data_folder()
     flights = pd.read_csv(folder / "flights.csv.zip", nrows=flight_count)
     weather = pd.read_csv(folder / "weather.csv", usecols=["origin", "time_hour", "precip"])
@@ -81,7 +81,7 @@ def _sky(precipitation: float) -> str:
 
 
 def of_pandas(flights: pd.DataFrame, question: str) -> pd.DataFrame:
-    """An answer from the frame of `read_flights`."""
+    """Returns an answer from the frame of `read_flights`."""
     groups = flights.groupby(list(QUESTIONS[question]))["dep_delay"]
     found = pd.DataFrame(
         {"flights": groups.size(), "cancelled": groups.size() - groups.count(), "delay_min": groups.sum()}
@@ -90,7 +90,7 @@ def of_pandas(flights: pd.DataFrame, question: str) -> pd.DataFrame:
 
 
 def difference(name: str, found: pd.DataFrame, expected: pd.DataFrame) -> str | None:
-    """The sentence about the first group in which two answers differ; None when they are equal."""
+    """Describes the first group in which two answers differ. None if they are equal."""
     keys = list(QUESTIONS[name])
     both = expected.merge(found, on=keys, how="outer", suffixes=("_expected", "_found"), indicator=True)
     wrong = both["_merge"] != "both"
@@ -105,7 +105,7 @@ def difference(name: str, found: pd.DataFrame, expected: pd.DataFrame) -> str | 
 
 
 def mean_delay(answer: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Coarser groups: flights, the share that never left, and the mean delay of the others, in minutes."""
+    """Returns coarser groups: flights, the share that never left, and the mean delay of the others, in minutes."""
     sums = answer.groupby(keys)[list(MEASURES)].sum()
     departed = (sums["flights"] - sums["cancelled"]).where(lambda count: count > 0)
     return pd.DataFrame(

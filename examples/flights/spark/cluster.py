@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A standalone cluster of Spark on this machine: a master, and two workers that stand for two nodes.
 
-Each worker has a loopback address of its own, so Spark takes them for different hosts, and a folder of its own. Its
-environment has SHMACCUM_NODE, the name of a node, which its executors and their Python processes inherit: ``{node}`` in
-the names of arenas and logs stands for that name.
+Each worker has its own loopback address, so Spark regards them as different hosts, and its own folder. Its environment
+has SHMACCUM_NODE, the name of a node, which its executors and their Python processes inherit: ``{node}`` in the names
+of arenas and logs stands for that name.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from shmaccum.exceptions import ShmaccumError
 from shmaccum.spark.node import NODE_VARIABLE
 
 START_TIMEOUT_S = 300.0
-"""Long enough for a machine that has other work, too."""
+"""Long enough for a machine with other work."""
 STOP_TIMEOUT_S = 10.0
 LOOK_EVERY_S = 0.1
 DAEMON_MEMORY = "256m"
 MASTER_OPTIONS = "-Dspark.master.rest.enabled=false"
-"""Jobs come from the session alone: the REST server would take others."""
+"""Jobs come only from the session. The REST server would accept others."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that runs.
+    """A running cluster.
 
     Attributes:
-        url: of the master, for a session.
-        nodes: names of the workers.
+        url: the URL of the master, for a session.
+        nodes: the names of the workers.
     """
 
     url: str
@@ -47,15 +47,15 @@ class Cluster:
 def open_cluster(
     folder: Path, nodes: tuple[str, ...] = ("node-1", "node-2"), *, core_count: int = 1
 ) -> Iterator[Cluster]:
-    """A master and a worker for each node; at the end none of them is left.
+    """Starts a master and a worker for each node. At the end, none of them is left.
 
     Args:
-        folder: of their files; made if need be.
+        folder: the folder of their files. It is created if it is missing.
         nodes: the names of the workers.
-        core_count: of each worker.
+        core_count: the number of cores of each worker.
 
     Raises:
-        ShmaccumError: a daemon did not start; the message names the file with the reason.
+        ShmaccumError: a daemon did not start. The message names the file with the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as daemons:
@@ -70,14 +70,14 @@ def open_cluster(
             arguments = ["-h", address, "-c", str(core_count), "-m", "2g", "--webui-port", "0"]
             arguments += ["-d", str(folder / node / "work"), url]
             environment = {NODE_VARIABLE: node, "SPARK_LOCAL_DIRS": str(folder / node / "local")}
-            environment["SPARK_LOCAL_IP"] = address  # their pages are for this machine alone
+            environment["SPARK_LOCAL_IP"] = address  # their pages are only for this machine
             daemons.enter_context(_daemon("Worker", arguments, folder / f"{node}.log", environment))
         _wait(master, folder / "master.log", "Registering worker ", len(nodes))
         yield Cluster(url, nodes)
 
 
 def _free_port() -> int:
-    """One that nobody has at this moment."""
+    """Returns a port that is unused at this moment."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -87,7 +87,7 @@ def _free_port() -> int:
 def _daemon(
     kind: str, arguments: list[str], log: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon in a session of its own: executors and their Python processes end with it."""
+    """Runs a daemon in its own session. Executors and their Python processes end with it."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
@@ -102,7 +102,7 @@ def _daemon(
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:
-    """Sends SIGTERM, on which a worker ends its executors too, and SIGKILL when that takes too long."""
+    """Sends SIGTERM, on which a worker also ends its executors, and SIGKILL if that takes too long."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(daemon.pid, signal.SIGTERM)
     try:
@@ -113,9 +113,9 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def _wait(daemon: subprocess.Popen[bytes], log: Path, words: str, count: int) -> None:
-    """Waits until the daemon's log has these words so often."""
+    """Waits until the daemon's log has these words `count` times."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while log.read_text(errors="replace").count(words) < count:
         if daemon.poll() is not None or time.monotonic() > deadline_s:
-            raise ShmaccumError(f"Spark's daemons did not start; {log} and those beside it tell why")
+            raise ShmaccumError(f"Spark's daemons did not start: see {log} and the files beside it")
         time.sleep(LOOK_EVERY_S)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The needs of this example beside the package, and a sentence for each one that is missing."""
+"""The requirements of this example besides the package, and a sentence for each missing one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACKAGES = {
 
 
 def java() -> Path | None:
-    """The Java that Spark would take: the one of JAVA_HOME, or else the first one on the path."""
+    """Returns the Java that Spark would use: that of JAVA_HOME, or else the first one on the path."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else "java"
     path = shutil.which(found)
@@ -36,14 +36,14 @@ def java() -> Path | None:
 
 
 def java_version(path: Path) -> int | None:
-    """The first number of a Java's version: 17 of "17.0.15", 8 of "1.8.0"; None when it prints none."""
+    """Returns the major version of a Java: 17 for "17.0.15", 8 for "1.8.0", None if it prints none."""
     told = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', told)
     return int(found[1]) if found else None
 
 
 def missing() -> Iterator[str]:
-    """A sentence for each thing that is missing."""
+    """Yields a sentence for each missing requirement."""
     for package, command in PACKAGES.items():
         if importlib.util.find_spec(package) is None:
             yield f"the package {package} is missing: {command}"
@@ -57,10 +57,10 @@ def missing() -> Iterator[str]:
 
 
 def check() -> None:
-    """Returns when nothing is missing.
+    """Checks that nothing is missing.
 
     Raises:
-        ShmaccumError: something is missing; the message names all of it.
+        ShmaccumError: something is missing. The message names everything.
     """
     if sentences := list(missing()):
         raise ShmaccumError("; ".join(sentences))

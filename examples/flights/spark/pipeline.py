@@ -6,9 +6,9 @@
                                           └───────┘                       └────────> batches
                          (the same on every other node)
 
-A month is a batch job, and its flights come in no order; the query runs all the while. So no flight it reads is older
-than a month before the youngest one it has seen, and its watermark is that far behind: nothing is late, and the days
-before it are forgotten. The query's answers are upserted as it gives them.
+A month is a batch job, and its flights come in any order, while the query runs all the time. So no flight that it reads
+is more than a month older than the newest one so far, and its watermark has that delay: nothing is late, and older days
+are forgotten. The query's answers are upserted.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ IDLE_EXIT = "2s"
 TIMEOUT_S = 600.0
 LOOK_EVERY_S = 0.1
 OWN = ("tables", "nodes", "checkpoint", "logs", "warehouse", "spark.log", "log4j2.properties", "delays.png")
-"""The names that a run leaves in its folder, and that the next run replaces."""
+"""The files that a run creates in its folder, and that the next run replaces."""
 
 Watcher = Callable[[int, int], None]
-"""A function that is told now and then how many flights are written, and how many were streamed back."""
+"""A function that periodically gets the numbers of flights that are written, and that were streamed back."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Place:
     """The folder, nodes and arenas of a run.
 
     Attributes:
-        folder: of everything but the arenas.
+        folder: the folder of everything except the arenas.
         nodes: the names of the nodes.
-        prefix: of the names of the arenas.
+        prefix: the prefix of the names of the arenas.
     """
 
     folder: Path
@@ -80,10 +80,10 @@ class Place:
 
 @contextlib.contextmanager
 def prepared(folder: Path, nodes: tuple[str, ...], flight_count: int) -> Iterator[Place]:
-    """The tables as files, and an empty log for each node; at the end no arena and no sender is left.
+    """Makes the tables as files, and an empty log for each node. At the end, no arena and no sender is left.
 
     Raises:
-        NotALogError: the folder has files that are not of an older run.
+        NotALogError: the folder has files that are not from an older run.
         ShmaccumError: the package with the data is not installed.
     """
     place = Place(folder, nodes)
@@ -100,7 +100,7 @@ def prepared(folder: Path, nodes: tuple[str, ...], flight_count: int) -> Iterato
 
 @contextlib.contextmanager
 def node_named(name: str) -> Iterator[None]:
-    """Gives this node's name to the processes that start in the body."""
+    """Gives a node's name to the processes that start in the body."""
     former = os.environ.get(NODE_VARIABLE)
     os.environ[NODE_VARIABLE] = name
     try:
@@ -110,7 +110,7 @@ def node_named(name: str) -> Iterator[None]:
 
 
 def clear(folder: Path) -> None:
-    """Makes the folder, or takes away what an older run left there, and nothing else.
+    """Makes the folder, or removes what an older run left there, and nothing else.
 
     Raises:
         NotALogError: the folder has other files.
@@ -127,7 +127,7 @@ def clear(folder: Path) -> None:
 
 
 def _remove(arena: str) -> None:
-    """Removes an arena after its sender has left: when Spark's workers are gone and all records are sent."""
+    """Removes an arena after its sender has exited: when Spark's workers are gone and all records are sent."""
     if not Arena.exists(arena):
         return
     with Arena.open_read_only(arena) as looking:
@@ -145,8 +145,8 @@ def write(spark: Any, place: Place, tell: Callable[[int], None]) -> None:
 
     Args:
         spark: the session.
-        place: of the run.
-        tell: is told how many flights are written.
+        place: the place of the run.
+        tell: gets the number of written flights.
     """
     events = tables.enriched(spark, place.folder / "tables").repartition(TASK_COUNT, "tailnum").cache()
     counts = {row.month: row["count"] for row in events.groupBy("month").count().collect()}
@@ -165,7 +165,7 @@ def write(spark: Any, place: Place, tell: Callable[[int], None]) -> None:
 
 
 def _loaded(reader: Callable[[], Any], place: Place) -> Any:
-    """The logs of all nodes as one frame of events."""
+    """Returns the logs of all nodes as one frame of events."""
     loaded = [
         reader().format("shmaccum").options(path=str(place.log_of(node)), subscribePattern=r"flights\..*").load()
         for node in place.nodes
@@ -174,7 +174,7 @@ def _loaded(reader: Callable[[], Any], place: Place) -> Any:
 
 
 def read(spark: Any, place: Place) -> Any:
-    """All events of the logs, by a batch query."""
+    """Returns all events of the logs, by a batch query."""
     return _loaded(lambda: spark.read, place)
 
 
@@ -183,7 +183,7 @@ class DayQuery:
 
     Args:
         spark: the session.
-        place: of the run that it reads.
+        place: the place of the run that it reads.
     """
 
     def __init__(self, spark: Any, place: Place) -> None:
@@ -214,10 +214,10 @@ class DayQuery:
         return sum(progress["numInputRows"] for progress in self._query.recentProgress)
 
     def drain(self, flight_count: int, look: Callable[[], None]) -> None:
-        """Waits until the query has read so many flights.
+        """Waits until the query has read this number of flights.
 
         Raises:
-            ShmaccumError: the query ended, or was not done in ten minutes.
+            ShmaccumError: the query ended, or was not done within ten minutes.
         """
         deadline_s = time.monotonic() + TIMEOUT_S
         while self.seen_count < flight_count:
@@ -231,19 +231,19 @@ class DayQuery:
         look()
 
     def lateness(self) -> str | None:
-        """A sentence about flights that the query left out because they came too late; None when there are none."""
+        """Describes the flights that the query left out because they were late. None if there are none."""
         late = sum(
             operator["numRowsDroppedByWatermark"] for each in self.progress for operator in each["stateOperators"]
         )
-        return f"the query left out {late:,} rows that came behind its watermark" if late else None
+        return f"the query left out {late:,} rows that came after its watermark" if late else None
 
     def stop(self) -> None:
-        """Ends the query; its answers stay."""
+        """Ends the query. Its answers remain."""
         self.progress = list(self._query.recentProgress)
         self._query.stop()
 
     def answer(self) -> pd.DataFrame:
-        """The answer by day and airport, as far as the query has come."""
+        """Returns the answer by day and airport, as far as the query has come."""
         with self._lock:
             rows = [(*group, *numbers) for group, numbers in self._answers.items()]
         return answers.in_order(pd.DataFrame(rows, columns=["day", "origin", *answers.MEASURES]), "days")
@@ -259,7 +259,7 @@ def record_counts(place: Place) -> dict[str, int]:
 
 
 def check_rows(events: Any, flight_count: int) -> str | None:
-    """A sentence about flights that are missing or there twice; None when every flight is there once."""
+    """Describes flights that are missing or repeated. None if every flight is there once."""
     count, distinct, first, last = events.selectExpr(
         "count(1)", "count(distinct row)", "min(row)", "max(row)"
     ).collect()[0]

@@ -17,11 +17,11 @@ SMOOTHED_DAYS = 7
 
 
 def save_plot(found: Mapping[str, pd.DataFrame], path: Path) -> None:
-    """Delays by hour, by carrier and by day, as PNG.
+    """Saves the delays by hour, by carrier and by day, as PNG.
 
     Args:
         found: the answers by question.
-        path: of the picture.
+        path: the path of the picture.
     """
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # its first import warns about its font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -33,9 +33,9 @@ class Plan:
     """The options of a run."""
 
     folder: Path
-    """The folder of all files; those of an older run are replaced."""
+    """The folder of all files. Those of an older run are replaced."""
     flight_count: int = FLIGHT_COUNT
-    """The number of flights, from the first of the file on."""
+    """The number of flights, from the first one in the file."""
     has_cluster: bool = False
     """True to run on a standalone master with two workers, instead of on two threads."""
 
@@ -46,10 +46,10 @@ class Outcome:
 
     Attributes:
         found: the answers by question.
-        findings: sentences about faults; empty when there are none.
-        seconds: from the first flight written until the last was streamed back.
-        record_counts: of each node's log.
-        progress: of the query, a micro-batch each.
+        findings: sentences about faults. Empty if there are none.
+        seconds: the time from the first flight written until the last was streamed back.
+        record_counts: the number of records in each node's log.
+        progress: the micro-batches of the query.
     """
 
     found: dict[str, pd.DataFrame]
@@ -66,7 +66,7 @@ def run(console: Console, plan: Plan) -> int:
     """Runs the example and prints its results.
 
     Returns:
-        The exit code: 0 when every flight came back once and all answers are those of pandas.
+        The exit code: 0 if every flight was read once and all answers equal those of pandas.
 
     Raises:
         ShmaccumError: the folder has other files, or Spark did not start.
@@ -91,7 +91,7 @@ def _cluster(console: Console, plan: Plan, exits: contextlib.ExitStack) -> Clust
 
 @contextlib.contextmanager
 def _environment(cluster: Cluster) -> Iterator[None]:
-    """Names the only node, where the driver's JVM is the executor; nodes of a cluster have their names."""
+    """Names the only node, where the driver's JVM is the executor. Nodes of a cluster have names."""
     with pipeline.node_named(cluster.nodes[0]) if cluster is LOCAL else contextlib.nullcontext():
         yield
 
@@ -140,7 +140,7 @@ def _bar(value: float, largest: float) -> str:
 
 
 def _table_of(title: str, head: str, means: pd.DataFrame) -> Table:
-    """Groups with flights, the share that was cancelled, and the mean delay as number and bar."""
+    """Shows groups with flights, the share that was cancelled, and the mean delay as number and bar."""
     table = Table(title=title, title_justify="left")
     table.add_column(head)
     for name in ("flights", "cancelled", "delay"):

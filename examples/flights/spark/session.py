@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session of Spark that keeps its messages to a file."""
+"""A Spark session that writes its messages to a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = {
 
 @contextlib.contextmanager
 def _messages_to(path: Path) -> Iterator[None]:
-    """Gives this file as standard error to the processes that start in the body."""
+    """Uses this file as standard error of the processes that start in the body."""
     former = os.dup(2)
     with path.open("ab") as messages:
         os.dup2(messages.fileno(), 2)
@@ -47,11 +47,11 @@ def _messages_to(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_session(master: str, folder: Path) -> Iterator[Any]:
-    """A `SparkSession` that knows our data source; stopped at the end.
+    """Yields a `SparkSession` that knows shmaccum's data source, and stops it at the end.
 
     Args:
         master: ``local[2]``, or the URL of a cluster.
-        folder: of ``spark.log`` and all other files of Spark.
+        folder: the folder of ``spark.log`` and all other files of Spark.
     """
     import shmaccum.spark
 

