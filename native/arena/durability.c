@@ -61,7 +61,7 @@ static bool sync_record_is_whole(const struct sync_record *record)
     return record->number != 0 && record->own_crc == sync_record_crc(record);
 }
 
-static bool sync_record_says(const struct sync_record *record, const struct sync_record *state)
+static bool sync_record_has(const struct sync_record *record, const struct sync_record *state)
 {
     return sync_record_is_whole(record) && record->seq == state->seq && record->generation == state->generation &&
            record->count == state->count && record->size == state->size && record->records_crc == state->records_crc;
@@ -112,8 +112,8 @@ static void sync_record_store(struct arena *arena, uint32_t slot_index, uint64_t
 {
     struct sync_record *pair = sync_pair(arena, slot_index);
     struct sync_record state;
-    if (!state_read(&arena->slots[slot_index], &state) || sync_record_says(&pair[0], &state) ||
-        sync_record_says(&pair[1], &state)) {
+    if (!state_read(&arena->slots[slot_index], &state) || sync_record_has(&pair[0], &state) ||
+        sync_record_has(&pair[1], &state)) {
         return;
     }
     state.number = number;

@@ -211,7 +211,7 @@ struct globals {
 
     ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every takeover */
     atomic_u64 sender_heartbeat_ns;    /* sender: its sign of life, at each progress of a round. Its age lets no
-                                        * process take the role. A process that was asked to kills the holder
+                                        * process take the role. On request, a supervisor kills the holder
                                         * (decision 0021) */
     atomic_u32 sender_owner;           /* sender: the owner of sink_name, release; 0 while sink_name is written and
                                         * after the role was left. Otherwise display only: the byte lock decides */

@@ -127,7 +127,7 @@ enum status transaction_commit(struct arena *arena, uint64_t number)
 }
 
 /* Returns a valid reason even for a corrupt word. */
-static enum transaction_why why_read(uint64_t word)
+static enum transaction_why reason_read(uint64_t word)
 {
     uint32_t why = transaction_word_why(word);
     return why < TRANSACTION_WHY_COUNT ? (enum transaction_why)why : TRANSACTION_WHY_ASKED;
@@ -148,7 +148,7 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
         bool is_failed = state == TRANSACTION_ABORT_ONLY;
         bool is_done = transaction_is_empty(word)
                            ? empty_transaction_end(arena, word, why)
-                           : transaction_change(arena, word, TRANSACTION_ABORTING, is_failed ? why_read(word) : why);
+                           : transaction_change(arena, word, TRANSACTION_ABORTING, is_failed ? reason_read(word) : why);
         if (is_done) {
             return STATUS_OK;
         }
@@ -247,7 +247,7 @@ enum status transaction_end(struct arena *arena, uint64_t number, enum transacti
     if (transaction_word_number(word) != number || !is_ending) {
         return STATUS_TRANSACTION_ENDED;
     }
-    enum transaction_why kept = why_read(word) == TRANSACTION_WHY_NOT ? why : why_read(word);
+    enum transaction_why kept = reason_read(word) == TRANSACTION_WHY_NOT ? why : reason_read(word);
     uint64_t ended = transaction_word(number, TRANSACTION_NONE, kept);
     POINT(transaction_ends);
     if (!cas_u64(&arena->globals->transaction, &word, ended)) { /* T1 */

@@ -105,7 +105,7 @@ static inline uint32_t broker_link_in_flight(const struct broker_link *link)
 }
 
 /* Returns true while nothing extraordinary has happened. */
-static inline bool broker_link_is_well(const struct broker_link *link)
+static inline bool broker_link_is_healthy(const struct broker_link *link)
 {
     return !link->is_broken && !link->is_strange && !link->has_refused && link->throttle_ms == 0;
 }
@@ -113,7 +113,7 @@ static inline bool broker_link_is_well(const struct broker_link *link)
 /* Returns true if another request may begin. */
 static inline bool broker_link_has_room(const struct broker_link *link)
 {
-    return broker_link_is_well(link) && !link->is_sending && broker_link_in_flight(link) < link->requests_max;
+    return broker_link_is_healthy(link) && !link->is_sending && broker_link_in_flight(link) < link->requests_max;
 }
 
 /* Returns the next request, without batches. */

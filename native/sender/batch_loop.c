@@ -174,10 +174,10 @@ static bool has_ended_stream(const struct batch_loop *loop)
     return false;
 }
 
-static bool has_strange_link(const struct batch_loop *loop)
+static bool has_unhealthy_link(const struct batch_loop *loop)
 {
     for (uint32_t i = 0; i < loop->link_count; i++) {
-        if (!broker_link_is_well(&loop->links[i].broker)) {
+        if (!broker_link_is_healthy(&loop->links[i].broker)) {
             return true;
         }
     }
@@ -191,7 +191,7 @@ static void run_check_end(struct run *run)
     if (run->end_ns > early_ns && has_ended_stream(loop)) {
         run->end_ns = early_ns;
     }
-    run->is_over |= run->now_ns >= run->end_ns || has_strange_link(loop) || loop->recorder->is_over;
+    run->is_over |= run->now_ns >= run->end_ns || has_unhealthy_link(loop) || loop->recorder->is_over;
 }
 
 /* ---- 1 and 2 ---- */

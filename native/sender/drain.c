@@ -97,7 +97,7 @@ static uint64_t batch_wait_ns(const struct sender_half *half, const struct ready
 }
 
 /* Returns true for a batch that fills and has lingered for at least half of its time. */
-static bool batch_goes_along(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index,
+static bool batch_may_go_along(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index,
                              uint64_t wait_ns)
 {
     const struct arena *arena = half->arena;
@@ -155,7 +155,7 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
         if (wait_ns > 0) {
             *next_check_ns = wait_ns < *next_check_ns ? wait_ns : *next_check_ns;
             if (slot_index != NO_SLOT && count + along_count < partitions_max &&
-                batch_goes_along(half, options, slot_index, wait_ns)) {
+                batch_may_go_along(half, options, slot_index, wait_ns)) {
                 partitions[partitions_max - ++along_count] = partition_index;
             }
         } else if (count + along_count < partitions_max) {
@@ -276,7 +276,7 @@ uint32_t sender_drain(struct sender_half *half, const struct drain_options *opti
     uint64_t size = 0;
     uint32_t count = 0;
     uint32_t i = 0;
-    half->drain_count += options->goes_on ? 0 : 1;
+    half->drain_count += options->continues_last ? 0 : 1;
     sender_renew_heartbeat(half);
     *partitions_seen = partition_count;
     if (!arena_delivers(half->arena)) {

@@ -314,10 +314,10 @@ static uint32_t in_flight_count(const struct pump *pump)
     return count;
 }
 
-static bool links_are_well(const struct pump *pump)
+static bool links_are_healthy(const struct pump *pump)
 {
     for (uint32_t i = 0; i < pump->link_count; i++) {
-        if (!pump_link_is_well(&pump->links[i])) {
+        if (!pump_link_is_healthy(&pump->links[i])) {
             return false;
         }
     }
@@ -347,7 +347,7 @@ static void pump_check_end(struct pump *pump)
         registry_topic_count(pump->half->arena) != pump->topic_count) {
         pump_stop(pump);
     }
-    if (!links_are_well(pump)) {
+    if (!links_are_healthy(pump)) {
         pump_stop(pump);
         pump->end_ns = 0;
     }
@@ -549,7 +549,7 @@ void pump_exchange(struct pump *pump)
     for (uint32_t i = 0; i < pump->link_count; i++) {
         pump_send(pump, &pump->links[i]);
     }
-    if (!links_are_well(pump)) {
+    if (!links_are_healthy(pump)) {
         return;
     }
     pump_wait(pump);

@@ -79,9 +79,9 @@ static inline struct pump_piece *pump_link_pieces(const struct pump_link *link, 
 }
 
 /* Returns true while nothing extraordinary has happened on the link. */
-static inline bool pump_link_is_well(const struct pump_link *link)
+static inline bool pump_link_is_healthy(const struct pump_link *link)
 {
-    return broker_link_is_well(&link->broker) && !link->is_damaged;
+    return broker_link_is_healthy(&link->broker) && !link->is_damaged;
 }
 
 /* Returns true if another request may begin. */

@@ -107,7 +107,7 @@ struct drain_options {
     uint64_t now_ns;
     uint32_t size_max;      /* wire bytes of all batches together; the first one is taken whatever its size */
     uint32_t in_flight_max; /* batches of one partition in flight at once */
-    bool goes_on;           /* a partition that gave a batch to the previous drain counts as given again */
+    bool continues_last;    /* a partition that gave a batch to the previous drain counts as given again */
 };
 
 /* Takes a batch of each partition given, in that order, whether it has lingered or not. A partition that is given again

@@ -86,7 +86,7 @@ static void call_run(struct carrier *carrier)
 static void answers_await(struct carrier *carrier)
 {
     struct broker_link *link = &carrier->link.broker;
-    while (pump_link_is_well(&carrier->link) && link->answered != link->end) {
+    while (pump_link_is_healthy(&carrier->link) && link->answered != link->end) {
         struct pollfd polled = {.fd = link->socket, .events = (short)(POLLIN | (link->is_sending ? POLLOUT : 0))};
         pump_send(&carrier->pump, &carrier->link);
         (void)poll(&polled, 1, ANSWER_WATCH_MS);
@@ -214,7 +214,7 @@ static void call_end(struct carrier *carrier)
     answers_await(carrier);
     const struct broker_link *link = &carrier->link.broker;
     carrier->correlation = broker_link_correlation(link, link->end);
-    if (!pump_link_is_well(&carrier->link) || link->received_size > 0) {
+    if (!pump_link_is_healthy(&carrier->link) || link->received_size > 0) {
         requests_requeue(carrier);
         connection_close(carrier);
     }

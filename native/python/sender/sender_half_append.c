@@ -314,7 +314,7 @@ static bool call_run(struct append_call *call, const struct py_half_append_to_lo
             return false;
         }
         goes_on = call_may_go_on(call, partition_count, ended_count) && arena_now_ns(arena) - begin_ns < PASSES_NS;
-        options.goes_on = true;
+        options.continues_last = true;
     }
     uint64_t end_ns = arena_now_ns(arena);
     delivered->latency_max_ns = end_ns > options.now_ns ? end_ns - options.now_ns : 0;

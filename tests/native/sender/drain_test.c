@@ -574,10 +574,10 @@ TEST(a_drain_that_goes_on_cuts_no_batch_short)
         EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 1);
         EXPECT_EQ_U64(batch.seq, seq);
         complete(&sending, &batch);
-        options.goes_on = true;
+        options.continues_last = true;
     }
     EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 0);
-    options.goes_on = false;
+    options.continues_last = false;
     EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 1);
     complete(&sending, &batch);
     sending_ended(&sending);
