@@ -419,7 +419,7 @@ enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
 {
     CHECK(arena->owner != 0);
     if (load_acquire_u32(&arena->globals->waiting_count) != 0) { /* V2 */
-        return STATUS_EXHAUSTED; /* no barging past those who wait */
+        return STATUS_EXHAUSTED; /* no barging past waiters */
     }
     if (!arena_takes_records(arena)) {
         return STATUS_EXHAUSTED; /* the caller then enqueues, which returns the reason */

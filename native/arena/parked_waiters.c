@@ -16,7 +16,7 @@ static bool word_is_parked(uint64_t word)
 uint64_t parked_turn_after(uint32_t rank, uint32_t count, uint64_t now_ns)
 {
     CHECK(rank < count);
-    uint64_t period_ns = (uint64_t)count * (PARKED_SLICE_NS / PARKED_LOOKS);
+    uint64_t period_ns = (uint64_t)count * (PARKED_SLICE_NS / PARKED_TURNS);
     if (period_ns < PARKED_SLICE_NS) {
         period_ns = PARKED_SLICE_NS;
     } else if (period_ns > PARKED_PERIOD_NS_MAX) {
@@ -57,26 +57,26 @@ uint64_t parked_waiter_sleep_ns(const struct arena *arena, struct buffer_wait *w
 /* ---- all waiters ---- */
 
 /* A check of all of them. */
-struct parked_look {
+struct parked_check {
     bool marks_count;  /* stuck words count: a system call, made once */
     uint32_t spare;    /* slots that stay free beyond what they need */
     uint32_t promised; /* slots of the waiters that were posted before */
 };
 
-static bool entry_fits(const struct arena *arena, const struct parked_look *look, const struct waiter_entry *waiter,
+static bool entry_fits(const struct arena *arena, const struct parked_check *check, const struct waiter_entry *waiter,
                        uint32_t need)
 {
     CHECK(need >= 1);
     uint32_t partition_index = waiter_partition_index(waiter);
-    bool is_stuck = look->marks_count && partition_is_marked(arena, partition_index);
-    uint32_t needed = topic_share_free_needed_if(arena, partition_index, is_stuck, need, look->promised);
+    bool is_stuck = check->marks_count && partition_is_marked(arena, partition_index);
+    uint32_t needed = topic_share_free_needed_if(arena, partition_index, is_stuck, need, check->promised);
     return needed != FREE_COUNT_NEVER &&
-           free_count_reaches(arena, (uint64_t)(needed == 0 ? need : needed) + look->spare + look->promised) &&
-           (need == 1 || topic_share_admits_oversized(arena, partition_index, need, look->promised));
+           free_count_reaches(arena, (uint64_t)(needed == 0 ? need : needed) + check->spare + check->promised) &&
+           (need == 1 || topic_share_admits_oversized(arena, partition_index, need, check->promised));
 }
 
 /* Returns true if the waiter needs no post: it is not parked, or does not fit. */
-static bool entry_stays(const struct arena *arena, const struct parked_look *look, uint32_t index)
+static bool entry_stays(const struct arena *arena, const struct parked_check *check, uint32_t index)
 {
     CHECK(index < arena->geometry.waiter_count);
     const struct waiter_entry *waiter = &arena->waiters[index];
@@ -84,7 +84,7 @@ static bool entry_stays(const struct arena *arena, const struct parked_look *loo
     if (!word_is_parked(word)) {
         return true;
     }
-    if (entry_fits(arena, look, waiter, waiter_word_need(word))) {
+    if (entry_fits(arena, check, waiter, waiter_word_need(word))) {
         return false;
     }
     buffer_pool_end_linger(arena, waiter);
@@ -93,32 +93,32 @@ static bool entry_stays(const struct arena *arena, const struct parked_look *loo
 
 static bool others_stay(const struct arena *arena, uint32_t own_index)
 {
-    const struct parked_look look = {.marks_count = stuck_marks_count(arena)};
+    const struct parked_check check = {.marks_count = stuck_marks_count(arena)};
     bool all_stay = true;
     for (uint32_t i = 0; i < waiter_count_used(arena) && all_stay; i++) {
-        all_stay = i == own_index || entry_stays(arena, &look, i);
+        all_stay = i == own_index || entry_stays(arena, &check, i);
     }
     return all_stay;
 }
 
 /* Posts as many as fit together, from the entry `first` on. Returns the entry after the last one, or `first` if none
  * fits. A semaphore that still has a post belongs to a stopped or dead process, or to one that is about to wake. */
-static uint32_t others_post(struct arena *arena, struct parked_look *look, uint32_t first, struct wake_set *wakes)
+static uint32_t others_post(struct arena *arena, struct parked_check *check, uint32_t first, struct wake_set *wakes)
 {
     uint32_t used = waiter_count_used(arena);
     uint32_t next = first;
     for (uint32_t i = 0; i < used; i++) {
         uint32_t index = (uint32_t)(((uint64_t)first + i) % used);
-        if (!entry_stays(arena, look, index) && !waiter_semaphore_has_post(arena, index)) {
+        if (!entry_stays(arena, check, index) && !waiter_semaphore_has_post(arena, index)) {
             wake_add(wakes, index);
-            look->promised += waiter_word_need(load_relaxed_u64(&arena->waiters[index].word));
+            check->promised += waiter_word_need(load_relaxed_u64(&arena->waiters[index].word));
             next = index + 1;
         }
     }
     return next;
 }
 
-bool parked_waiter_rests(const struct arena *arena, struct buffer_wait *wait)
+bool parked_waiter_may_sleep(const struct arena *arena, struct buffer_wait *wait)
 {
     if (!buffer_pool_stays_parked(arena, wait)) {
         return false;
@@ -137,18 +137,18 @@ void parked_waiter_take_turn(struct arena *arena, struct buffer_wait *wait, stru
     if (!turn_has_come(arena, wait) || !buffer_pool_is_parked(arena, wait)) {
         return;
     }
-    struct parked_look look = {.marks_count = stuck_marks_count(arena),
+    struct parked_check check = {.marks_count = stuck_marks_count(arena),
                                .promised = buffer_pool_stays_parked(arena, wait) ? 0 : wait->need};
-    (void)others_post(arena, &look, wait->waiter_index + 1, wakes);
+    (void)others_post(arena, &check, wait->waiter_index + 1, wakes);
     wait->turn_ns = turn_next(arena, wait);
 }
 
 void parked_waiters_post(struct arena *arena, uint32_t *posted_end, struct wake_set *wakes)
 {
     CHECK(arena->is_sender);
-    struct parked_look look = {.marks_count = stuck_marks_count(arena),
+    struct parked_check check = {.marks_count = stuck_marks_count(arena),
                                .spare = arena->geometry.slot_count / FREE_MARGIN_SHARE};
-    *posted_end = others_post(arena, &look, *posted_end, wakes);
+    *posted_end = others_post(arena, &check, *posted_end, wakes);
 }
 
 void parked_waiters_post_all(struct arena *arena)

@@ -37,7 +37,7 @@
 _Static_assert(PARKED_SLICE_NS <= 50 * NS_PER_MS, "a dead process delays the others by at most 50 ms");
 
 /* The number of turns within a slice. */
-enum { PARKED_LOOKS = 8 };
+enum { PARKED_TURNS = 8 };
 
 /* The sender posts a parked waiter when this part of the slots is free beyond what it needs. */
 enum { FREE_MARGIN_SHARE = 64 };
@@ -50,7 +50,7 @@ uint64_t parked_waiter_sleep_ns(const struct arena *arena, struct buffer_wait *w
 
 /* Returns true while the waiter may sleep on: it is parked and does not fit, and if its turn has come, no other one
  * fits. Needs no lock of the interpreter, because it opens no semaphore. */
-bool parked_waiter_rests(const struct arena *arena, struct buffer_wait *wait);
+bool parked_waiter_may_sleep(const struct arena *arena, struct buffer_wait *wait);
 
 /* Posts the others that fit besides this waiter, if it is parked and its turn has come. */
 void parked_waiter_take_turn(struct arena *arena, struct buffer_wait *wait, struct wake_set *wakes);

@@ -5,9 +5,9 @@
 #include "arena/registry.h"
 #include "base/point.h"
 
-/* ---- the look ---- */
+/* ---- the check ---- */
 
-/* From the word where free slots are likely: a lightly used arena is decided by the first one. */
+/* Starts at the word where free slots are likely: in a lightly used arena the first word is enough. */
 bool free_count_reaches(const struct arena *arena, uint64_t count)
 {
     uint32_t word_count = arena->layout.bitmap_word_count;
@@ -51,7 +51,7 @@ static bool topics_share(const struct arena *arena)
            registry_topic_count(arena) > 1;
 }
 
-/* The least number whose product with the factor is `sum` or more. */
+/* Returns the least number whose product with the factor is `sum` or more. */
 static uint64_t divided_by_factor(uint64_t sum, uint32_t factor)
 {
     CHECK(factor != 0);
@@ -65,8 +65,8 @@ static uint32_t stuck_free_needed(const struct arena *arena, uint32_t need)
     return arena->geometry.slot_count / 2 + need;
 }
 
-/* So many free slots are enough for a share of `wanted`, whatever the topics hold: no topic counts more than `wanted`,
- * and all together hold no more than what is not free. */
+/* Returns a number of free slots that is enough for a share of `wanted`, whatever the topics hold: no topic counts more
+ * than `wanted`, and all together hold at most the slots that are not free. */
 static uint64_t share_free_enough(const struct arena *arena, uint64_t wanted, uint32_t need)
 {
     CHECK(wanted >= need);
@@ -76,7 +76,7 @@ static uint64_t share_free_enough(const struct arena *arena, uint64_t wanted, ui
     return for_topics < for_all ? for_topics : for_all;
 }
 
-/* How many slots have to be free so that a topic may hold `wanted` of them. */
+/* Returns how many slots have to be free so that a topic may hold `wanted` of them. */
 static uint64_t share_free_needed(const struct arena *arena, const struct topic_entry *topic, uint64_t wanted)
 {
     CHECK(topic >= arena->topics);
@@ -99,7 +99,7 @@ uint32_t topic_share_free_needed_if(const struct arena *arena, uint32_t partitio
         return 0;
     }
     uint64_t stuck = is_stuck ? stuck_free_needed(arena, need) : 0;
-    uint64_t held = topic_held(topic) + more; /* 0: its first batch */
+    uint64_t held = topic_held(topic) + more; /* 0 before its first batch */
     uint64_t share = held != 0 && topics_share(arena) ? share_free_needed(arena, topic, held + need) : 0;
     uint64_t needed = stuck > share ? stuck : share;
     return needed <= arena->geometry.slot_count ? (uint32_t)needed : FREE_COUNT_NEVER;
@@ -151,7 +151,7 @@ uint32_t holding_partition(const struct arena *arena, uint32_t slot_index, uint6
 
 /* ---- records larger than a slot ---- */
 
-/* The slots of a topic that belong to its records larger than a slot. A link may be changed meanwhile: a hint. */
+/* Returns the topic's slots that belong to records larger than a slot. A hint, because a link may change meanwhile. */
 static uint64_t oversized_held(const struct arena *arena, const struct topic_entry *topic)
 {
     uint64_t held = 0;
@@ -165,8 +165,8 @@ static uint64_t oversized_held(const struct arena *arena, const struct topic_ent
     return held;
 }
 
-/* Costs two loads while all charged slots together leave a share free. Then what its topic holds is counted, and each
- * of the others counts with all of its slots. A record of many slots leaves the share free behind itself. */
+/* Costs two loads while all charged slots together leave a share free. Otherwise it counts the slots of its topic, and
+ * each other topic counts with all of its slots. `free` excludes the record's own slots. */
 static bool oversized_share_admits(const struct arena *arena, const struct topic_entry *topic, uint64_t charged,
                                    uint64_t free, uint32_t need)
 {
@@ -219,7 +219,7 @@ uint32_t topic_slot_count(const struct arena *arena, uint32_t topic_index)
     return count;
 }
 
-/* True when the sums of all topics are true now. */
+/* Returns true if the sums of all topics are valid now. */
 static bool recount_once(struct arena *arena, uint32_t *counts, uint64_t *opened_before)
 {
     uint32_t count = registry_topic_count(arena);

@@ -5,50 +5,52 @@
  *
  *   R1  A stuck partition opens a batch only while more than half of the slots are free. So all stuck partitions
  *       together hold at most half, regardless of their number.
- *   R2  A topic may hold its first batch always, and `wanted` slots while the sum over all topics of
+ *   R2  A topic may always hold its first batch, and `wanted` slots while the sum over all topics of
  *       min(what the topic holds, wanted) is at most factor * free. These are dynamic thresholds, as in switches with
  *       shared buffers (Choudhury and Hahne 1998), with max-min fairness between the topics: all heavy topics together
- *       settle at factor / (1 + factor) of the slots, and a topic that holds little is counted little. The only topic
- *       of an arena has no share, an arena with fewer than 9 slots has none, and a factor of 0 turns it off.
- *   Records larger than a slot may hold oversized_bytes_max together, which is less than the arena. So both rules hold
- *   for this part, too: half of it stays free of stuck partitions, and a topic may have its first record there, or a
- *   share. `free` is what is free behind the record.
+ *       settle at factor / (1 + factor) of the slots, and a topic that holds little counts little. The only topic of
+ *       an arena has no share, an arena with fewer than 9 slots has none, and a factor of 0 turns shares off.
+ *   Records larger than a slot may hold oversized_bytes_max together, which is less than the arena. So both rules also
+ *   hold for this part: half of it stays free of stuck partitions, and a topic may have its first record there, or a
+ *   share. `free` excludes the record's own slots.
  *   The slots of a stuck partition do not count for its topic: R1 limits them, and the other partitions of the topic
  *   may use its share.
- *   A transactional arena has neither limit: its transaction has one outcome, whichever topics it writes to.
+ *   A transactional arena has neither limit: its transaction has one outcome for all its topics.
  *
  *   word of the layout      writer
- *   free hints              anyone: a set bit says that the slot was FREE a moment ago. A lost bit makes the count too
+ *   free hints              anyone: a set bit means that the slot was FREE a moment ago. A lost bit makes the count too
  *                           small until the next repair
  *   partition.stuck         sender, when it changes. It counts while stuck_epoch is the epoch of a living sender
- *   topic.opened            opener, by an addition right behind its store of OPEN or READY: 1, or the length of a
- *                           chain. It takes the same back when it takes its batch back
- *   topic.released          sender, before it stores FREE or BAD, but for a stuck partition; and the recount
- *   topic.is_parked_for     a parked waiter raises it at each check, the sender takes it every 100 ms
+ *   topic.opened            opener, by an addition immediately after its store of OPEN or READY: 1, or the length of a
+ *                           chain. It subtracts the same when it takes its batch back
+ *   topic.released          sender, before it stores FREE or BAD, except for a stuck partition; and the recount
+ *   topic.is_parked_for     a parked waiter sets it at each check, the sender clears it every 100 ms
  *
  *   held = opened - released, at least 0.
  *
  * PROCEDURE
- *   look      (before a batch is opened, under the producer lock; before a waiter joins the queue, under the pool lock)
+ *   check     (before a batch is opened, under the producer lock; before a waiter joins the queue, under the pool lock)
  *             count free slots until it is decided whether there are enough. While free >= slots / (1 + factor), there
- *             are, and the topics are not read. A chain is looked at once, for all that it needs, and for the
- *             part of records larger than a slot. The slots of its topic there are counted only where their number
- *             decides. A slot that was granted is not looked at again: its own grant has made `free` smaller.
+ *             are, and the topics are not read. A chain is checked once, for its whole need, and for the part of
+ *             records larger than a slot. The slots of its topic there are counted only if their number decides. A slot
+ *             that was granted is not checked again: its own grant has reduced `free`.
  *   recount   (sender, when it takes the role, after it repaired a death, once per second, and at the maintenance
- *             behind a change of a stuck word) read `opened`, count the slots OPEN, READY, DONE, and their pieces,
+ *             after a change of a stuck word) read `opened`, count the slots OPEN, READY, DONE, and their pieces,
  *             without those of stuck partitions; read `opened` again. If it is the same: released = opened - count.
  *             Quarantined slots are evidence, and no topic holds them.
  *
- * WHY THE SUMS MAY BE TRUSTED. `opened` is added behind OPEN and `released` before FREE, so a topic is never said to
- *   hold more than it holds, and a topic without a batch may always open its first one. An opener that dies between
- *   its store and its addition makes the difference one batch too small, until the recount behind the repair of
- *   that death. A recount between the two of a living opener makes it one batch too large, until the next recount. A
- *   sender that dies between `released` and FREE leaves the slot DONE, and the next one recounts before it frees.
- *   Batches that a stuck partition opens are counted until the next recount. When a
- *   mark ends, the batches of its partition are not counted until then, but the sender subtracts those that it frees.
- *   So their topic may open as many more as became free.
- * WHY A LOOK IS ENOUGH. Processes that look at the same time may all open: that is one batch for each of them too much,
- *   and the next look finds it.
+ * WHY THE SUMS ARE RELIABLE. `opened` is added after OPEN and `released` before FREE. So a topic's sum never exceeds
+ * what
+ *   it holds, and a topic without a batch may always open its first one. An opener that dies between its store and its
+ *   addition makes the difference one batch too small, until the recount after the repair of that death. A recount
+ *   between the two of a living opener makes it one batch too large, until the next recount. A sender that dies between
+ *   `released` and FREE leaves the slot DONE, and the next one recounts before it frees.
+ *   Batches that a stuck partition opens are counted until the next recount. When a mark ends, the batches of its
+ *   partition are not counted until then, but the sender subtracts the ones that it frees. So their topic may open as
+ *   many more as were freed.
+ * WHY ONE CHECK IS ENOUGH. If processes check at the same time, all may open: that is one excess batch for each of
+ * them,
+ *   and the next check detects it.
  * tests/model/topic_share_model.py explores this exhaustively.
  */
 #ifndef ARENA_TOPIC_SHARE_H
@@ -63,7 +65,7 @@ enum { TOPIC_SHARE_SLOTS_MIN = 9 };
 /* More free slots than there can be: it never fits. */
 #define FREE_COUNT_NEVER UINT32_MAX
 
-/* The topic of a partition; NULL when there is none. Input: the index may be any number. */
+/* Returns the topic of a partition, or NULL if there is none. Input: the index may be any number. */
 static inline struct topic_entry *topic_of_partition(const struct arena *arena, uint32_t partition_index)
 {
     if (UNLIKELY(partition_index >= arena->geometry.partition_count)) {
@@ -73,7 +75,7 @@ static inline struct topic_entry *topic_of_partition(const struct arena *arena, 
     return LIKELY(topic_index < arena->geometry.topic_count) ? &arena->topics[topic_index] : NULL;
 }
 
-/* The slots that a topic holds, without those of stuck partitions. */
+/* Returns the slots that a topic holds, without those of stuck partitions. */
 static inline uint64_t topic_held(const struct topic_entry *topic)
 {
     uint64_t released = load_relaxed_u64(&topic->released);
@@ -81,7 +83,7 @@ static inline uint64_t topic_held(const struct topic_entry *topic)
     return (int64_t)(opened - released) > 0 ? opened - released : 0;
 }
 
-/* Right behind the store of OPEN or READY. */
+/* Called immediately after the store of OPEN or READY. */
 static inline void topic_share_opened(struct arena *arena, uint32_t partition_index, uint32_t count)
 {
     struct topic_entry *topic = topic_of_partition(arena, partition_index);
@@ -90,7 +92,7 @@ static inline void topic_share_opened(struct arena *arena, uint32_t partition_in
     }
 }
 
-/* Its opener has taken the batch back. */
+/* Called after its opener has taken the batch back. */
 static inline void topic_share_taken_back(struct arena *arena, uint32_t partition_index, uint32_t count)
 {
     struct topic_entry *topic = topic_of_partition(arena, partition_index);
@@ -99,7 +101,7 @@ static inline void topic_share_taken_back(struct arena *arena, uint32_t partitio
     }
 }
 
-/* True while a sender has marked the partition, which may be dead. */
+/* Returns true if a sender, which may be dead, has marked the partition. */
 static inline bool partition_is_marked(const struct arena *arena, uint32_t partition_index)
 {
     return stuck_word_reason(load_relaxed_u64(&arena->partitions[partition_index].stuck)) != STUCK_NOT;
@@ -114,40 +116,39 @@ static inline void topic_share_released(struct arena *arena, uint32_t partition_
     }
 }
 
-/* The free slots. */
 uint32_t free_count(const struct arena *arena);
 
-/* True when so many slots are free. Counts no further. */
+/* Returns true if at least `count` slots are free. Counts no further. */
 bool free_count_reaches(const struct arena *arena, uint64_t count);
 
 /* Returns true while stuck words count, because a living sender has set them. Makes a system call. */
 bool stuck_marks_count(const struct arena *arena);
 
-/* True while the stuck word of this partition counts. */
+/* Returns true while the stuck word of this partition counts. */
 bool partition_is_stuck(const struct arena *arena, uint32_t partition_index);
 
-/* How many slots have to be free before `need` of them may be opened for the partition; 0: it has no limit now. `more`:
- * slots of the same topic that others are about to open. FREE_COUNT_NEVER: not before topics hold less. Reads the entry
- * of each topic. */
+/* Returns how many slots have to be free before `need` of them may be opened for the partition, or 0 if it has no limit
+ * now. `more`: slots of the same topic that others are about to open. Returns FREE_COUNT_NEVER if topics have to hold
+ * less first. Reads the entry of each topic. */
 uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
 /* The same for a caller that knows whether the partition is stuck. */
 uint32_t topic_share_free_needed_if(const struct arena *arena, uint32_t partition_index, bool is_stuck, uint32_t need,
                                     uint32_t more);
 
-/* True when the part of records larger than a slot has room for one of `need` slots. */
+/* Returns true if the part for records larger than a slot can take one of `need` slots. */
 bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
-/* The look. Costs a few loads where nothing is scarce. */
+/* The check. Costs a few loads unless slots are scarce. */
 bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need);
 
-/* The partition of the batch whose slot this is; NO_PARTITION when no topic holds it. `word` is the slot's. */
+/* Returns the partition of the batch that has this slot, or NO_PARTITION if no topic holds it. `word` is the slot's. */
 uint32_t holding_partition(const struct arena *arena, uint32_t slot_index, uint64_t word);
 
-/* All slots that a topic holds, also those of stuck partitions. Reads the word of each slot. */
+/* Returns the number of slots that a topic holds, including those of stuck partitions. Reads the word of each slot. */
 uint32_t topic_slot_count(const struct arena *arena, uint32_t topic_index);
 
-/* The recount, of all topics. `counts` and `opened_before` have room for topic_count. */
+/* Recounts all topics. `counts` and `opened_before` have the size topic_count. */
 void topic_share_recount(struct arena *arena, uint32_t *counts, uint64_t *opened_before);
 
 #endif

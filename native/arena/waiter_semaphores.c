@@ -15,9 +15,9 @@ enum { PATH_SIZE_MAX = 64 };
 
 /* ---- open ---- */
 
-/* True for a file of this user, of root, of the arena's owner, or of the group that the arena is shared with. Any other
- * user may have made an empty file under the name, or may empty it later, and a sleep on it ends by SIGBUS. The file
- * that is looked at is the one that is mapped. */
+/* Returns true for a file of this user, of root, of the arena's owner, or of the group that the arena is shared with.
+ * Any other user may have created an empty file under the name, or may truncate it later, and then a sleep on it ends
+ * with SIGBUS. The checked file is the one that is mapped. */
 static bool semaphore_is_trusted(const struct arena *arena, int descriptor)
 {
     struct stat found;
@@ -32,7 +32,7 @@ static bool semaphore_is_trusted(const struct arena *arena, int descriptor)
     return is_semaphore && (is_of_user || is_of_group);
 }
 
-/* As sem_open does it, which tells nobody the descriptor. */
+/* The same as sem_open, which does not return the descriptor. */
 static sem_t *semaphore_map(const struct arena *arena, const char *path)
 {
     const int descriptor = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The semaphores of waiters: one for each waiter entry, on which a process sleeps that waits for a buffer.
+ * The semaphores of waiters: one for each waiter entry, on which a process sleeps while it waits for a buffer.
  *
  * A semaphore is a hint, the waiter word is the truth (buffer_pool.h). So a semaphore that is missing, was posted too
- * often, or whose poster was killed costs its waiter at most the slice that it sleeps (waiter_sleep.h). A parked waiter
- * sleeps for longer, and others post it again (parked_waiters.h). A post that came too late for one wait ends a sleep
- * of the next one, which looks at its word and sleeps on.
+ * often, or whose poster was killed delays its waiter by at most one slice (waiter_sleep.h). A parked waiter sleeps for
+ * longer, and others post it again (parked_waiters.h). A post that was too late for one wait ends a sleep of the next
+ * one, which reads its word and continues to sleep.
  *
- * Waiters make them, in Python, with the mode and the group of the arena (shmaccum/arena/semaphores.py). Here they are
- * opened when they are needed, by the name that arena.py knows, too, and stay open as long as the arena's handle.
+ * Waiters create them, in Python, with the mode and the group of the arena (shmaccum/arena/semaphores.py). Here they
+ * are opened on demand, by the same name as in arena.py, and stay open as long as the arena's handle.
  */
 #ifndef ARENA_WAITER_SEMAPHORES_H
 #define ARENA_WAITER_SEMAPHORES_H
 
 #include "arena/buffer_pool.h"
 
-/* Opens the semaphore of this waiter, unless it is open. False when there is none, when it cannot be opened, or when a
- * user outside of the arena made it. */
+/* Opens the semaphore of this waiter, unless it is open. Returns false if there is none, if it cannot be opened, or if
+ * a user outside of the arena created it. */
 bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index);
 
-/* True when this handle has opened it. */
+/* Returns true if this handle has opened it. */
 bool waiter_semaphore_is_open(const struct arena *arena, uint32_t waiter_index);
 
 /* Returns true if it was posted and its waiter has not woken since. */
@@ -39,7 +39,7 @@ static inline void waiters_wake(struct arena *arena, struct wake_set *wakes)
     }
 }
 
-/* With the handle: nobody sleeps any more. */
+/* Closed with the handle: no thread sleeps any more. */
 void waiter_semaphores_close(struct arena *arena);
 
 #endif

@@ -14,7 +14,7 @@
 
 /* ---- one sleep ---- */
 
-/* The C library has it since glibc 2.30. On an older one it is NULL, and sleeps go by the wall clock. */
+/* The C library has it since glibc 2.30. On an older one it is NULL, and sleeps use the wall clock. */
 extern int sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *end) __attribute__((weak));
 
 static clockid_t sleep_clock(void)
@@ -44,8 +44,8 @@ static bool is_past(const struct timespec *end)
     return now.tv_sec > end->tv_sec || (now.tv_sec == end->tv_sec && now.tv_nsec >= end->tv_nsec);
 }
 
-/* False when a signal came. Without a semaphore no post comes. A semaphore that has a post does not look at the clock,
- * and its number of posts is input. */
+/* Returns false after a signal. Without a semaphore no post arrives. If the semaphore has a post, the clock is not
+ * read. The number of posts is input. */
 static bool post_await(sem_t *semaphore, const struct timespec *end)
 {
     if (semaphore == NULL) {
@@ -59,19 +59,20 @@ static bool is_before(const struct timespec *time, const struct timespec *other)
     return time->tv_sec < other->tv_sec || (time->tv_sec == other->tv_sec && time->tv_nsec < other->tv_nsec);
 }
 
-/* One sleep. True when the waiter has to sleep on: it has no grant yet, or is parked and nobody fits. */
+/* Sleeps once. Returns true if the waiter has to continue: it has no grant yet, or is parked and no parked waiter fits.
+ */
 static bool sleep_once(const struct arena *arena, struct buffer_wait *wait, sem_t *semaphore,
                        const struct timespec *end)
 {
     bool is_parked = buffer_pool_is_parked(arena, wait);
-    struct timespec slice_end = time_after(is_parked ? parked_waiter_sleep_ns(arena, wait) : LOOK_SLICE_NS);
+    struct timespec slice_end = time_after(is_parked ? parked_waiter_sleep_ns(arena, wait) : CHECK_SLICE_NS);
     if (is_before(end, &slice_end)) {
         slice_end = *end;
     }
     if (!post_await(semaphore, &slice_end) || is_past(end)) {
         return false;
     }
-    return !is_parked || parked_waiter_rests(arena, wait);
+    return !is_parked || parked_waiter_may_sleep(arena, wait);
 }
 
 static bool arena_is_usable(const struct arena *arena)
@@ -79,8 +80,8 @@ static bool arena_is_usable(const struct arena *arena)
     return arena_takes_records(arena) && !arena_is_poisoned(arena) && !arena_is_lost(arena);
 }
 
-/* False when its process has to look: it is interrupted, or the arena takes no more records. */
-static bool wait_goes_on(const struct arena *arena, const struct buffer_wait *wait)
+/* Returns false if the process has to check: the wait is interrupted, or the arena takes no more records. */
+static bool wait_continues(const struct arena *arena, const struct buffer_wait *wait)
 {
     return load_acquire_u32(&wait->is_interrupted) == 0 && arena_is_usable(arena); /* V2 */
 }
@@ -92,7 +93,7 @@ enum status waiter_sleep(struct arena *arena, struct buffer_wait *wait, uint64_t
         waiter_semaphore_open(arena, wait->waiter_index) ? arena->semaphores[wait->waiter_index] : NULL;
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     POINT(waiter_sleeps);
-    while (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && wait_goes_on(arena, wait) &&
+    while (buffer_pool_poll(arena, wait) == STATUS_EXHAUSTED && wait_continues(arena, wait) &&
            sleep_once(arena, wait, semaphore, &end)) {
     }
     if (arena->blocking.end != NULL) {

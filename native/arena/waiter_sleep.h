@@ -5,8 +5,9 @@
  * After each slice the process checks its word. After a slice of WAITER_SLICE_NS it also helps the pool
  * (buffer_pool_wait_on). A parked waiter sleeps until its turn (parked_waiters.h), without its interpreter.
  *
- * A slice is measured by CLOCK_MONOTONIC. A slice by the wall clock lasts an hour longer when the clock is set back by
- * an hour and the post was lost with its poster. A C library without sem_clockwait (glibc before 2.30) has no other.
+ * A slice is measured by CLOCK_MONOTONIC. By the wall clock, a slice would last an hour longer if the clock is set back
+ * by an hour and the post was lost with its poster. A C library without sem_clockwait (glibc before 2.30) has no other
+ * clock.
  */
 #ifndef ARENA_WAITER_SLEEP_H
 #define ARENA_WAITER_SLEEP_H
@@ -15,8 +16,8 @@
 
 /* The longest sleep of a waiting process, which then checks its word and repairs what dead processes left. */
 #define WAITER_SLICE_NS INT64_C(20000000)
-/* Within its sleep it checks this often whether the arena still takes records. */
-#define LOOK_SLICE_NS INT64_C(8000000)
+/* The interval at which a sleeping process checks whether the arena still takes records. */
+#define CHECK_SLICE_NS INT64_C(8000000)
 _Static_assert(GRANT_NS_MAX == 2 * WAITER_SLICE_NS, "a living waiter takes its grant within two slices");
 _Static_assert(WAITER_SLICE_NS < 50 * NS_PER_MS, "a dead process delays the others by at most 50 ms");
 

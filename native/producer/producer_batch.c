@@ -199,7 +199,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
     uint64_t owned = load_relaxed_u64(&slot->word);
     uint64_t opened =
         slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
-    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */
+    store_seq_cst_u64(&slot->word, opened); /* P3; an OWNED slot, which no other process may change */
     POINT(slot_opened);
     topic_share_opened(arena, hold->partition_index, 1);
     POINT(slot_counted);

@@ -8,14 +8,14 @@
  *                                                                                requeued it may be a dead letter
  *   OPEN READY   no          expire, abort                     at once           at once, unless a hazard defers it
  *   READY        yes         quarantine                        then              never: the slot stays as BAD
- *   OPEN READY   no          expire, with dead letters         at once           at complete, when they are written
+ *   OPEN READY   no          expire, if failed batches stay    at once           at complete, once they are written
  *   READY        yes         spill                             when the sink     at once: the bytes are in the overflow
  *                                                              has the batch
  *
  * A result never changes: the first one recorded for a record is valid. Expiry changes the result, never the memory:
  * bytes that a socket may still be reading stay where they are.
  *
- * Order at the end of a batch: result in the ring → READY -> DONE → scrub → FREE. Killed before DONE: the next sender
+ * Order at the end of a batch: result recorded → READY -> DONE → scrub → FREE. Killed before DONE: the next sender
  * sends it again. Killed before FREE: the next sender frees it. A decided batch (`result` in the slot) is not sent
  * again: the next sender records the decision.
  */

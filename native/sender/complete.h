@@ -3,7 +3,7 @@
  * The end of a batch, for the other files of this folder (sender.h has the calls of others).
  *
  * RESULT. It is stored in two places. The *decided* result is in the batch's slot: a later sender finds it there and
- * does not send the batch again. The *recorded* result is in the ring, where its producer reads it (completion.h).
+ * does not send the batch again. The *recorded* result is a completion, which its producer reads (completion.h).
  *
  * QUARANTINE. The slot of a batch whose bytes contradict their checksum becomes BAD: nothing is written there and
  * nothing is sent until a person has inspected it (recovery, `shmaccum recover --export`).
@@ -14,7 +14,7 @@
  * it with sender_complete. If it is requeued, it is taken again.
  *
  * A sender that dies leaves READY with a decision. The next one records the result once more, because the dead one may
- * not have done so, and keeps the batch as a dead letter, or frees it if it wants none.
+ * not have done so, and keeps the batch, or frees it.
  */
 #ifndef SENDER_COMPLETE_H
 #define SENDER_COMPLETE_H
@@ -24,10 +24,10 @@
 /* Returns the decision about a batch, or RESULT_NONE if there is none or its value is impossible. */
 struct batch_outcome decision_of(const struct slot_header *slot);
 
-/* Keeps a batch that an earlier sender decided about. Returns false if it is no dead letter. */
+/* Keeps a batch that an earlier sender decided about. Returns false if its bytes are not needed. */
 bool dead_letter_inherit(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome);
 
-/* sender_quarantine of a batch that is in flight or a dead letter. */
+/* sender_quarantine of a batch that is in flight or dead. */
 void batch_quarantine(struct sender_half *half, uint32_t slot_index);
 
 #endif

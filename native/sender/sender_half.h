@@ -25,7 +25,7 @@
  *   watched    announced, not OPEN yet
  *   deferred   DONE, but a living process may still be writing to it: freed when its hazard is gone
  *   ended      its result is recorded (expired, aborted) while it is in flight: only its memory is still to be freed
- *   dead       READY, failed, in no queue: a dead letter, whose bytes are still needed (complete.h)
+ *   dead       READY, failed, in no queue: its bytes are still to be written elsewhere (complete.h)
  */
 #ifndef SENDER_SENDER_HALF_H
 #define SENDER_SENDER_HALF_H

@@ -158,11 +158,11 @@ MUTANTS = (
         "    uint64_t owned = load_relaxed_u64(&slot->word);\n"
         "    uint64_t opened =\n"
         "        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));\n"
-        "    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */\n",
+        "    store_seq_cst_u64(&slot->word, opened); /* P3; an OWNED slot, which no other process may change */\n",
         "    uint64_t owned = load_relaxed_u64(&slot->word);\n"
         "    uint64_t opened =\n"
         "        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));\n"
-        "    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */\n"
+        "    store_seq_cst_u64(&slot->word, opened); /* P3; an OWNED slot, which no other process may change */\n"
         "    ready_hint_set(arena, slot_index);\n",
         (("copy", "append-first"),),
         is_quick=True,
@@ -645,8 +645,8 @@ MUTANTS = (
     Mutant(
         "turn-for-itself-alone",
         "arena/parked_waiters.c",
-        "    (void)others_post(arena, &look, wait->waiter_index + 1, wakes);\n",
-        "    (void)look;\n    (void)wakes;\n    (void)others_post;\n",
+        "    (void)others_post(arena, &check, wait->waiter_index + 1, wakes);\n",
+        "    (void)check;\n    (void)wakes;\n    (void)others_post;\n",
         (("test", "arena/parked_waiters_test"),),
     ),
     Mutant(
@@ -659,8 +659,8 @@ MUTANTS = (
     Mutant(
         "stopped-waiter-posted-again",
         "arena/parked_waiters.c",
-        "        if (!entry_stays(arena, look, index) && !waiter_semaphore_has_post(arena, index)) {\n",
-        "        if (!entry_stays(arena, look, index)) {\n",
+        "        if (!entry_stays(arena, check, index) && !waiter_semaphore_has_post(arena, index)) {\n",
+        "        if (!entry_stays(arena, check, index)) {\n",
         (("test", "arena/parked_waiters_test"),),
     ),
     Mutant(
@@ -673,7 +673,7 @@ MUTANTS = (
     Mutant(
         "opened-added-before-open",
         "producer/producer_batch.c",
-        "    store_seq_cst_u64(&slot->word, opened); /* P3; our own OWNED slot: nobody else may change it */\n"
+        "    store_seq_cst_u64(&slot->word, opened); /* P3; an OWNED slot, which no other process may change */\n"
         "    POINT(slot_opened);\n    topic_share_opened(arena, hold->partition_index, 1);\n",
         "    topic_share_opened(arena, hold->partition_index, 1);\n"
         "    store_seq_cst_u64(&slot->word, opened);\n    POINT(slot_opened);\n",
@@ -780,7 +780,7 @@ MUTANTS = (
         "barging",
         "arena/buffer_pool.c",
         "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {\n"
-        "        return STATUS_EXHAUSTED; /* no barging past those who wait */\n    }\n",
+        "        return STATUS_EXHAUSTED; /* no barging past waiters */\n    }\n",
         "",
         (("test", "arena/buffer_pool_test"),),
         is_quick=True,

@@ -57,7 +57,7 @@ TEST(a_turn_comes_again_after_a_period)
     for (uint32_t count = 1; count <= WAITERS; count++) {
         uint64_t period_ns = period_of(count);
         EXPECT(period_ns >= PARKED_SLICE_NS && period_ns <= PARKED_PERIOD_NS_MAX);
-        EXPECT(count > PARKED_LOOKS || period_ns == PARKED_SLICE_NS);
+        EXPECT(count > PARKED_TURNS || period_ns == PARKED_SLICE_NS);
         uint64_t turn_ns = parked_turn_after(count - 1, count, 1000 * NS_PER_S);
         EXPECT(turn_ns > 1000 * NS_PER_S && turn_ns <= 1000 * NS_PER_S + period_ns);
         EXPECT_EQ_U64(parked_turn_after(count - 1, count, turn_ns - 1), turn_ns);
@@ -68,7 +68,7 @@ TEST(a_turn_comes_again_after_a_period)
 TEST(somebody_looks_every_50_ms_also_when_any_four_are_missing)
 {
     uint64_t turns[WAITERS];
-    for (uint32_t count = PARKED_LOOKS + 1; count <= WAITERS; count++) {
+    for (uint32_t count = PARKED_TURNS + 1; count <= WAITERS; count++) {
         turns_of(0, count, count, 1000 * NS_PER_S, turns);
         EXPECT(longest_gap(turns, count, MISSING, period_of(count)) <= PARKED_SLICE_NS);
     }
@@ -77,7 +77,7 @@ TEST(somebody_looks_every_50_ms_also_when_any_four_are_missing)
 TEST(somebody_looks_every_50_ms_also_when_three_quarters_in_one_row_are_missing)
 {
     uint64_t turns[WAITERS];
-    for (uint32_t count = PARKED_LOOKS + 1; count <= WAITERS; count++) {
+    for (uint32_t count = PARKED_TURNS + 1; count <= WAITERS; count++) {
         uint32_t left = (count + 3) / 4;
         for (uint32_t first = 0; first + left <= count; first++) {
             turns_of(first, left, count, 1000 * NS_PER_S, turns);
@@ -88,8 +88,8 @@ TEST(somebody_looks_every_50_ms_also_when_three_quarters_in_one_row_are_missing)
 
 TEST(any_number_of_waiters_looks_at_most_so_often)
 {
-    for (uint32_t count = 1; count <= 20 * PARKED_LOOKS; count++) {
-        EXPECT(count * NS_PER_S / period_of(count) <= PARKED_LOOKS * NS_PER_S / PARKED_SLICE_NS + 1);
+    for (uint32_t count = 1; count <= 20 * PARKED_TURNS; count++) {
+        EXPECT(count * NS_PER_S / period_of(count) <= PARKED_TURNS * NS_PER_S / PARKED_SLICE_NS + 1);
     }
 }
 
@@ -212,10 +212,10 @@ TEST(at_its_turn_a_waiter_posts_another_one_that_fits)
     park(&host, 1, 1);
     park(&host, 2, 1);
     deliver_one(&host);
-    EXPECT(parked_waiter_rests(host.arena, &host.waits[0]));
+    EXPECT(parked_waiter_may_sleep(host.arena, &host.waits[0]));
     EXPECT_EQ_U64(posted_by(&host, 0), 0); /* it is not its turn */
     begin_turn(&host, 0);
-    EXPECT(!parked_waiter_rests(host.arena, &host.waits[0]));
+    EXPECT(!parked_waiter_may_sleep(host.arena, &host.waits[0]));
     EXPECT_STATUS(waiter_sleep(host.arena, &host.waits[0], AN_HOUR_NS), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1); /* beside it the third one does not fit */
     EXPECT(host.waits[0].turn_ns > arena_now_ns(host.arena));
@@ -232,7 +232,7 @@ TEST(a_waiter_rests_while_nobody_fits)
     park(&host, 1, 1);
     begin_turn(&host, 0);
     store_relaxed_u32(&host.arena->topics[0].is_parked_for, 0);
-    EXPECT(parked_waiter_rests(host.arena, &host.waits[0]));
+    EXPECT(parked_waiter_may_sleep(host.arena, &host.waits[0]));
     EXPECT_EQ_U64(load_relaxed_u32(&host.arena->topics[0].is_parked_for), 1);
     EXPECT(host.waits[0].turn_ns > arena_now_ns(host.arena));
     begin_turn(&host, 0);
