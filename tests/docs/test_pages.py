@@ -273,6 +273,12 @@ def test_a_page_says_how_its_blocks_run(path: Path) -> None:
     read_page(path)
 
 
+def test_a_how_to_page_has_fewer_than_200_lines() -> None:
+    counts = {path.name: len(path.read_text("utf-8").splitlines()) for path in PATHS if path.parent.name == "how-to"}
+    assert len(counts) > 30
+    assert {name: count for name, count in counts.items() if count >= 200} == {}
+
+
 def test_the_pages_with_programs_are_found() -> None:
     names = {page.name for page in PAGES}
     assert {"README.rst", "CONTRIBUTING.rst", "docs/getting-started.rst", "docs/how-to/spark.rst"} <= names
