@@ -67,7 +67,6 @@ class TopicMetrics:
         self.records_failed = Sensor(now_ns)
 
     def sent(self, record_count: int, size: int, now_ns: int) -> None:
-        """Count batches that are being delivered."""
         self.records_sent.add(record_count, now_ns)
         self.bytes_sent.add(size, now_ns)
 
@@ -83,8 +82,6 @@ class TopicMetrics:
 
 
 class SenderMetrics:
-    """Collects and returns the sender's metrics."""
-
     def __init__(self, now_ns: int, places: Places) -> None:
         self._places = places
         self._batch_size = Sensor(now_ns)

@@ -248,7 +248,7 @@ class Overflow:
         self._directory.check_paths()
         self._is_lost |= self._directory.lost is not None or self._opened_count != self._directory.opened_count
         if not self._is_lost:
-            self._keep_names()
+            self._recreate_names()
         if not self._is_lost or self._directory.lost is not None:
             return
         if any(backlog.window.is_in_flight for backlog in self._backlogs.values()):
@@ -261,17 +261,17 @@ class Overflow:
         else:
             self._is_lost, self._opened_count = False, self._directory.opened_count
 
-    def _keep_names(self) -> None:
+    def _recreate_names(self) -> None:
         """Recreate the mark and the spill files if they were removed, moved or replaced."""
         try:
             if not os.path.exists(self._mark):
                 self._make_mark()
-            kept = [backlog.place for backlog in self._backlogs.values() if backlog.file.keep_name()]
+            recreated = [backlog.place for backlog in self._backlogs.values() if backlog.file.recreate_if_moved()]
         except OSError as error:
             self._host.report(f"{self._folder} was removed or replaced, and cannot be written: {error}")
             return
-        if kept:
-            places = ", ".join(map(str, kept[:3]))
+        if recreated:
+            places = ", ".join(map(str, recreated[:3]))
             self._host.report(f"files in {self._folder} were removed or replaced ({places}). They are recreated")
 
     def _take_up(self, place: TopicPartition) -> None:
@@ -312,7 +312,6 @@ class Overflow:
 
     @property
     def path(self) -> str:
-        """The directory."""
         return self._directory.path
 
     def is_spilled(self, wire: WireBatch) -> bool:
@@ -370,7 +369,6 @@ class Overflow:
         return batches, records, self._size if filled else 0, self._since_ns if filled else 0
 
     def _publish(self) -> None:
-        """Publish the totals in the arena."""
         if self._is_lost:
             return  # the arena keeps the last totals of a missing folder
         totals = self._totals()
@@ -601,7 +599,7 @@ class Overflow:
         self._looping = {backlog.index for backlog, end in moved.items() if end.state == StreamState.GOES}
         for backlog in moved:
             self._progress_ns = self._native.now_ns()
-            self._guard(backlog, functools.partial(self._go_on_behind, backlog))
+            self._guard(backlog, functools.partial(self._follow_position, backlog))
         return delivered_by(ends.values())
 
     def _may_loop(self, backlog: Backlog, now_ns: int) -> bool:
@@ -659,7 +657,7 @@ class Overflow:
             backlog.read(now_ns)
         if backlog.has_lost_its_end:
             backlog.pass_lost_end()
-            self._go_on_behind(backlog)
+            self._follow_position(backlog)
             return
         backlog.window.wants_epoch |= backlog.position.identity != self._sink.identity
         if backlog.must_start_over and (fresh := identity.take_epoch(backlog.index)) is not None:
@@ -708,7 +706,7 @@ class Overflow:
         backlog.again(ack.wire, None if ack.retry_after_ms is None else ack.retry_after_ms * NS_PER_MS, now_ns)
 
     def _out_of_sequence(self, backlog: Backlog, ack: Ack, now_ns: int) -> None:
-        """Start over, if the oldest batch is retried. A first attempt may only have overtaken an older batch."""
+        """Retry. If the oldest batch was retried before, start over; a first attempt may have overtaken another."""
         spilled = SpilledBatch.of(ack.wire)
         if backlog.window.is_first(spilled) and spilled.attempt_count > 1:
             self._host.report(f"the overflow of {backlog.place} starts over in a new epoch: {ack.message}")
@@ -734,28 +732,28 @@ class Overflow:
         backlog.end(ack)
 
     def _write_dead_letter(self, wire: WireBatch, dead_letters: DeadLetters, reason: Reason) -> bool:
-        """Write the dead letter of a batch. Return False if that failed."""
+        """Write the records of a failed batch. Return False if that failed."""
         try:
             return dead_letters.write(wire.batch, wire.first_record, reason, self._native.now_ns(), wire.record_count)
         except CorruptArenaError as error:
             self._host.report(str(error))
             return True
 
-    def keep(self) -> None:
+    def record(self) -> None:
         """Take steps 9 to 11, for all partitions with new results."""
         for backlog in self._backlogs.values():
             if done := backlog.window.due():
-                self._guard(backlog, functools.partial(self._keep, backlog, done))
+                self._guard(backlog, functools.partial(self._record_done, backlog, done))
 
-    def _keep(self, backlog: Backlog, done: list[SpilledBatch]) -> None:
+    def _record_done(self, backlog: Backlog, done: list[SpilledBatch]) -> None:
         self._progress_ns = self._native.now_ns()
         for shipment in done:
             if not shipment.is_recorded:
                 self._record(backlog, shipment)
         backlog.advance(done)
-        self._go_on_behind(backlog)
+        self._follow_position(backlog)
 
-    def _go_on_behind(self, backlog: Backlog) -> None:
+    def _follow_position(self, backlog: Backlog) -> None:
         """Update the files and the range after the position has changed."""
         if backlog.is_empty and backlog.index not in self._unsettled:
             self._finish(backlog)

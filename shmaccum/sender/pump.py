@@ -42,8 +42,6 @@ STUCK_NS = 100 * NS_PER_MS
 
 
 class PumpResult(NamedTuple):
-    """The result of a run."""
-
     batch_count: int
     """Batches of requests that were started, including those without a response."""
     left: Sequence[Batch]
@@ -150,7 +148,7 @@ class PumpRunner:
     # --- what was found
 
     def _take(self, handed_over: Sequence[BorrowedSocket], found: Sequence[Any]) -> PumpResult:
-        """Return every socket to the sink. Without results of the call, the sockets are returned as broken.
+        """Return every socket to the sink. If the call reported no results, the sockets are returned as broken.
 
         If the sink raises for one socket, the others are still returned. Otherwise they would be reused in the middle
         of a request.

@@ -119,7 +119,7 @@ class Rounds:
 
     def _settle(self, acks: Iterable[Ack | Acks]) -> None:
         self._ack_settler.settle(acks, self._native.now_ns())
-        self._overflow.keep()
+        self._overflow.record()
         self._shared.results_bell.ring_if_awaited()
 
     # --- facts

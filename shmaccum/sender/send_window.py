@@ -154,7 +154,6 @@ class SendWindow(Generic[AnyShipment]):
 
     @property
     def is_in_flight(self) -> bool:
-        """True while a batch is in flight."""
         return any(shipment.is_in_flight for shipment in self.shipments)
 
     @property

@@ -150,7 +150,7 @@ class Sender:
             ArenaBusyError: another process is the sender, and this is no standby.
             OtherSinkError: this is a standby, and the present sender delivers to another sink.
             ArenaRemovedError: the arena was removed, and nothing is left in it.
-            OSError, ShmaccumError: the sink or the dead-letter log cannot be opened; the role is released.
+            OSError, ShmaccumError: the sink or the ``dead_letter`` log cannot be opened; the role is released.
         """
         if self._rounds is not None:
             return True

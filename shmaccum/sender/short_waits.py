@@ -47,7 +47,6 @@ class ShortWaits:
         """A producer whose batch is due before the end of the wait wakes the sender."""
 
     def sent(self, wires: Sequence[WireBatch], now_ns: int) -> None:
-        """Record that these batches are being sent."""
         said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
         self.went(max([wire.size for wire in wires]), min(said_ns, default=-1), now_ns)
 

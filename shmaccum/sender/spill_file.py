@@ -170,7 +170,7 @@ class SpillFile:
         self._force()
         self._number, self.position = number, position
 
-    def keep_name(self) -> bool:
+    def recreate_if_moved(self) -> bool:
         """Recreate the file if it was removed, moved or replaced. Return True if it was.
 
         Raises:
@@ -186,7 +186,6 @@ class SpillFile:
 
     @property
     def descriptor(self) -> int:
-        """The descriptor of the file."""
         return self._descriptor
 
     def position_for_native_call(self) -> tuple[int, int, bytes]:
@@ -228,7 +227,6 @@ class SpillFile:
         return OverflowBatch._make(ROW.unpack(content)) if len(content) == ROW.size else None
 
     def rows(self, first: int) -> Iterator[OverflowBatch]:
-        """Yield the rows from an index on."""
         for place in range(first, self.row_count, ROWS_READ):
             content = os.pread(self._descriptor, ROWS_READ * ROW.size, HEAD_SIZE + place * ROW.size)
             yield from map(OverflowBatch._make, ROW.iter_unpack(content[: len(content) // ROW.size * ROW.size]))

@@ -109,7 +109,6 @@ class Producer(producer.Producer):
 
 
 def _producer_from(arena: Arena, given: Mapping[str, Any], recipe: Recipe | None) -> Producer:
-    """Recreate a pickled producer."""
     return Producer(arena, sink=recipe, **given)
 
 

@@ -156,7 +156,6 @@ class SenderSupervisor:
 
     @property
     def is_running(self) -> bool:
-        """True while the thread runs."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 

@@ -5,7 +5,7 @@
 
     maintenance        every 100 ms: cleans up after dead processes, publishes the sender's state for observers
     expiry             advances the delivery clock, and gives batches older than delivery_timeout_ms that result
-    dead_letters       writes a few of the failed batches to the dead-letter log, if there is one
+    dead_letters       writes a few of the failed batches to the ``dead_letter`` log, if there is one
     transaction_ender  commits or aborts the arena's transaction, if the arena has transactions
     overflow           while the sink does not work, moves batches of a full arena to the overflow, if there is one;
                        when it works, delivers them to the sink
@@ -17,6 +17,6 @@
     duty               the base class, and the objects that all duties share
 
 A duty reports when it is due, whether it was requested, and whether it has work left. From this, the sender computes
-how long it may wait (`shmaccum.sender.round_wait`). In a sender without a dead-letter log, an overflow or transactions,
-`Duty` itself, which never has work, takes their places.
+how long it may wait (`shmaccum.sender.round_wait`). In a sender without a ``dead_letter`` log, an overflow or
+transactions, `Duty` itself, which never has work, takes their places.
 """

@@ -13,7 +13,7 @@
                       oldest, with another sequence
 
 A batch that expired or was aborted while the sink had it has its result already. Its Ack only frees its memory, and it
-is neither retried nor split. With a dead-letter log, the records that were not delivered become a dead letter.
+is neither retried nor split. Records that were not delivered are written to the ``dead_letter`` log, if there is one.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class AckSettler:
 
     @property
     def kept_count(self) -> int:
-        """Acks of batches whose bytes are still in use, or whose dead letter could not be written."""
+        """Acks of batches whose bytes are still in use, or whose failed records could not be written."""
         return len(self._kept)
 
     def settle(self, acks: Iterable[Ack | Acks], now_ns: int) -> None:
@@ -156,7 +156,7 @@ class AckSettler:
         self._batch_splitter.halve(ack.wire)
 
     def _out_of_sequence(self, ack: Ack, now_ns: int) -> None:
-        """Start over, unless an older batch may just be retried, which is possible in the first attempt only."""
+        """Retry. After the first attempt, start over; a first attempt may have overtaken an older batch."""
         was_oldest = ack.wire.batch.attempt_count > 1
         partition_index = ack.wire.partition_index
         self._send_again(ack, now_ns, now_ns)
@@ -184,7 +184,7 @@ class AckSettler:
             self._batch_splitter.leave(ack.wire.batch)
 
     def _release(self, ack: Ack) -> None:
-        """Requeue a batch that has its result, which frees its memory or makes a dead letter of undelivered records."""
+        """Requeue a batch that has its result, which frees its memory or marks undelivered records as failed."""
         if self._dead_letters is not None:
             self._dead_letters.expect()
             if ack.verdict is Verdict.DELIVERED:
@@ -195,7 +195,7 @@ class AckSettler:
             self._requeue(ack, 0)
 
     def _write_dead_letter(self, ack: Ack, sentence: str, now_ns: int) -> bool:
-        """Write the dead letter. Return False if the batch cannot be completed now."""
+        """Write the records of a failed batch. Return False if the batch cannot be completed now."""
         assert self._dead_letters is not None
         wire = ack.wire
         self._host.last_failures[wire.partition_index] = sentence

@@ -68,7 +68,7 @@ class BatchSender(Duty):
         return sent
 
     def _ready(self, now_ns: int) -> list[int]:
-        """Return the partitions with batches, starting with those that the last deliveries had no space for."""
+        """Return the partitions with batches. Partitions that did not fit into the last deliveries come first."""
         ready = self.ready.look(now_ns) + self.shared.batch_splitter.partitions_due()
         if not self.overflow.is_idle:
             ready = [index for index in ready if not self.overflow.holds(index)]

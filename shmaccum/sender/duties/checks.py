@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks once a second that other processes can find the doorbell, the socket and the server of a sender."""
+"""Checks once a second that other processes can find the FIFO, the socket and the server of a sender."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Checks(Duty):
         return 0
 
     def _look_at_doorbell(self) -> None:
-        """Without its doorbell, a sender wakes up only at its ticks, which is many times slower."""
+        """Without its FIFO, a sender wakes up only at its ticks, which is many times slower."""
         path = self._doorbell.path
         try:
             if self._doorbell.look():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes batches that failed to a log of their own before their memory is freed (docs/decisions/0025).
+"""Writes failed batches to a log of their own before their memory is freed (docs/decisions/0025).
 
-A dead letter has the records of a failed batch, unchanged, with their timestamps. Headers appended to their own state
-what happened (as in Kafka Connect's dead letter queue). It is in the log under its own topic and partition::
+The log has the records of a failed batch unchanged, with their timestamps, under their topic and partition. Headers
+that are added to each record state what happened, as in Kafka Connect::
 
     __shmaccum.errors.topic, .partition     the topic-partition that it was for
     __shmaccum.errors.result                expired: not delivered in time; failed: the sink rejected it
@@ -12,12 +12,12 @@ what happened (as in Kafka Connect's dead letter queue). It is in the log under 
     __shmaccum.errors.batch                 the unique name of the batch
 
 Procedure for a rejected batch: decide (in the arena, so that no sender sends it again), write, complete, free. A batch
-that expires gets its result in time, and is a dead letter of the arena until it is written.
+that expires gets its result in time, and keeps its memory until it is written.
 
-Deaths: the next sender finds the decision and writes the dead letter. If it was written already, it is the last batch
-in the log of its partition, since its memory is freed before the next one is written. The sender recognises it by its
-name. A dead letter that cannot be written (disk full) keeps its memory, and is tried again every second. Nothing is
-lost, and producers wait for buffers when all of them are dead letters.
+Deaths: the next sender finds the decision and writes the batch. If it was written already, it is the last batch in the
+log of its partition, since its memory is freed before the next one is written. The sender recognises it by its name.
+If a batch cannot be written (disk full), it keeps its memory, and writing is tried again every second. Nothing is lost,
+and producers wait for buffers when all of them have failed batches.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ BATCH_HEADER = PREFIX + "batch"
 MESSAGE_SIZE_MAX = 250
 PAUSE_NS = 1_000_000_000
 END_NS = 5_000_000_000
-"""The time for writing dead letters when the sender leaves."""
+"""The time for writing failed batches when the sender leaves."""
 BATCHES_PER_ROUND = 8
-"""A dead letter takes about a millisecond. Many of them must not delay the delivery of other batches."""
+"""Writing a batch takes about a millisecond. Many of them must not delay the delivery of others."""
 
 
 class _Waiting(NamedTuple):
@@ -61,7 +61,7 @@ class _Waiting(NamedTuple):
 
 
 class DeadLetters(Duty):
-    """The dead letters of an arena, and the log to which they are written.
+    """The failed batches of an arena, and the log to which they are written.
 
     Args:
         half: with the sender role, taken after `want_dead_letters`.
@@ -119,7 +119,7 @@ class DeadLetters(Duty):
         self._is_requested = True
 
     def _collect(self) -> None:
-        """Collect the dead letters of the arena since `expect`, oldest first."""
+        """Collect the failed batches of the arena since `expect`, oldest first."""
         if not self._is_requested:
             return
         self._is_requested = False
@@ -133,7 +133,7 @@ class DeadLetters(Duty):
         return trouble or f"not delivered within {self._host.options.delivery_timeout_ms} ms"
 
     def _work(self, now_ns: int, count_max: int = BATCHES_PER_ROUND) -> bool:
-        """Write and free some of the waiting dead letters. Return False if that failed, or failed recently."""
+        """Write and free some of the waiting batches. Return False if that failed, or failed recently."""
         self._look()
         for _ in range(min(count_max, len(self._waiting))):
             batch, reason = self._waiting[0]
@@ -151,7 +151,7 @@ class DeadLetters(Duty):
         return True
 
     def _look(self) -> None:
-        """Report a log that was removed or replaced, even if no dead letter has to be written."""
+        """Report a log that was removed or replaced, even if no batch has to be written."""
         self._directory.check_paths()
         if self._opened_count != self._directory.opened_count:
             self._opened_count = self._directory.opened_count
@@ -182,7 +182,7 @@ class DeadLetters(Duty):
         """Write records of a batch. Return True if they are in the log, by this call or a former one.
 
         Args:
-            record_count: the number of records from `first_record` on; by default, all that follow.
+            record_count: the number of records from `first_record` on; by default, all others.
 
         Raises:
             CorruptArenaError: a producer appended invalid records, or the batch has changed meanwhile.
@@ -208,7 +208,7 @@ class DeadLetters(Duty):
             return
         headers = _headers(topic, partition, batch.attempt_count, reason, name)
         dead_letter = _dead_letter(batch, rows, headers)
-        damage = self._damage(batch)  # the dead letter's own checksum would hide the damage
+        damage = self._damage(batch)  # the checksum of the written batch would hide the damage
         if damage is not None:
             raise CorruptArenaError(damage)
         (outcome,) = self._directory.partition(topic, partition).append([dead_letter])
@@ -225,7 +225,7 @@ class DeadLetters(Duty):
             raise CorruptArenaError(str(error)) from None
 
     def _last_name(self, topic: str, partition: int) -> str | None:
-        """Return the name of the youngest dead letter in a partition of the log."""
+        """Return the name of the youngest batch in a partition of the log."""
         place = topic, partition
         if place not in self._last_names:
             end_offset = self._directory.partition(topic, partition).log_end_offset
@@ -240,7 +240,7 @@ class DeadLetters(Duty):
     # --- the end
 
     def finish(self, now_ns: int) -> None:
-        """Write the waiting dead letters, until that fails or the time has passed; the next sender writes the rest."""
+        """Write the waiting batches, until that fails or the time has passed; the next sender writes the rest."""
         deadline_ns = clock.monotonic_ns() + END_NS
         self.expect()
         self._collect()
@@ -248,7 +248,7 @@ class DeadLetters(Duty):
             pass
 
     def close(self) -> None:
-        """Close the log. Dead letters that were not written stay in the arena.
+        """Close the log. Batches that were not written stay in the arena.
 
         Raises:
             OSError: the last sync failed.

@@ -13,7 +13,7 @@ class Maintenance(Duty):
     """Runs the maintenance, as often as rounds allow.
 
     Args:
-        has_logs: there is an overflow or a dead-letter log, which needs rounds of its own.
+        has_logs: there is an overflow or a ``dead_letter`` log, which needs rounds of its own.
     """
 
     due_ns = 0

@@ -6,7 +6,7 @@
     spill         moves batches of a full arena to the overflow while the sink does not work
     ship          sends ordinary batches of the overflow through the sink's sockets, in one native call
     ship_others   delivers the others with `Sink.deliver`, before any batch of the arena
-    keep          writes positions and results after the acks
+    record        writes positions and results after the acks
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NoOverflow(Duty):
     def settle(self, ack: Ack, now_ns: int) -> None:
         """Apply the sink's ack for a batch of the overflow."""
 
-    def keep(self) -> None:
+    def record(self) -> None:
         """Write the positions and results that acks have changed."""
 
 
@@ -141,5 +141,5 @@ class OverflowDuty(NoOverflow):
     def settle(self, ack: Ack, now_ns: int) -> None:
         self._overflow.settle(ack, self._shared.metrics, self._dead_letters, now_ns)
 
-    def keep(self) -> None:
-        self._overflow.keep()
+    def record(self) -> None:
+        self._overflow.record()

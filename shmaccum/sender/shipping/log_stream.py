@@ -154,7 +154,6 @@ class LogStream:
 
     @property
     def folder(self) -> str:
-        """The path of the partition."""
         return self._reader.folder
 
     @property

@@ -429,14 +429,14 @@ class Shipper(ClosedOnExit):
         is_due = clock.monotonic_ns() - self._look_ns >= LOOK_S * NS_PER_S
         if is_due:
             self._answered.clear()
-            self._keep_names()
+            self._recreate_names()
         if is_due or self.directory in changed:
             self._guard(self._take_up)
             self._look_ns = clock.monotonic_ns()
         for stream in self.streams:
             stream.is_hungry |= is_due or stream.folder in changed
 
-    def _keep_names(self) -> None:
+    def _recreate_names(self) -> None:
         """Retake the lock and rewrite the positions if their files were removed or replaced.
 
         A missing directory is checked again later.

@@ -238,8 +238,6 @@ def compressed(job: Future[Form | None], report: Callable[[str], object]) -> For
 
 
 class _TopicCompression:
-    """The sizes of one topic's batches."""
-
     def __init__(self, now_ns: int) -> None:
         self.size = Sensor(now_ns)
         self.rate = Sensor(now_ns)

@@ -132,7 +132,6 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
 
     @property
     def directory(self) -> LogDirectory:
-        """The open directory."""
         if self._directory is None:
             raise InvalidArgumentError(f"the sink log:{self._place} is not open")
         return self._directory

@@ -40,7 +40,6 @@ class Sensor:
         self._current.max = max(self._current.max, largest)
 
     def add(self, amount: float, now_ns: int) -> None:
-        """Record one value."""
         self.record(amount, 1, amount, now_ns)
 
     def _turn(self, now_ns: int) -> None:
@@ -79,7 +78,6 @@ def average_of(sensors: Iterable[Sensor], now_ns: int) -> float:
 
 
 def maximum_of(sensors: Iterable[Sensor], now_ns: int) -> float:
-    """Return the largest value of all sensors."""
     return max((window.max for sensor in sensors for window in sensor.windows(now_ns)), default=0)
 
 

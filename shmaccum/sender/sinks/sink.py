@@ -27,7 +27,7 @@ Bytes
     Before it returns the Ack, the sink releases them: no view, slice or array over them is left, and no socket and no
     thread reads them. A view that is left prevents the reuse of the batch's memory, and is reported.
     If `Limits.takes_files` is set, a shipper may deliver batches whose header is in memory and whose records are in a
-    file (`WireBatch.records`). These records have not been read, so only their receiver detects damage in them.
+    file (`WireBatch.records`). The shipper has not read these records, so only their receiver detects damage.
     If `fast_path` is a `Sockets`, a borrower sends batches through the sink's sockets. These batches get no Ack, unless
     they are returned without a response. No other method is called between `hand_over` and `return_socket`.
     If `fast_path` is a `LogEnds`, the sender appends ordinary batches to the sink's logs. They get no Ack either.
@@ -59,9 +59,9 @@ Identity
     help when the place holds the written data again.
 
 Durability
-    `SinkHost.durability` is the level at which the source preserves records across a power cut. An Ack frees them
-    there. Unless the level is "process", the sink therefore returns an Ack, or the end of a transaction, only after it
-    has forced the data to disk or a peer has confirmed that. A new file also needs its folder to be on disk.
+    `SinkHost.durability` is the level at which the source (an arena or a log) preserves records across a power cut. An
+    Ack frees them there. So unless the level is "process", the sink returns an Ack, or the end of a transaction, only
+    after it has forced the data to disk, or a peer has confirmed that. A new file also needs its folder to be on disk.
     An unset option of the sink follows the source. `open` refuses a lower level that was given explicitly, and names
     the remedy. Where the peer decides (acks of Kafka), the sink reports a lower level once.
     A sink that stores nothing (``null:``, ``memory:``) accepts any level. `shmaccum.common.durability` has the levels.

@@ -220,7 +220,7 @@ def test_a_death_behind_acks_that_nobody_wrote_down_repeats_nothing(
     settle(sending)
     away(sending).is_away = False
     with monkeypatch.context() as patched:
-        patched.setattr(Overflow, "keep", lambda _: None)
+        patched.setattr(Overflow, "record", lambda _: None)
         settle(sending)
     assert sending.values()
     die(sending)

@@ -49,7 +49,6 @@ class Delivery:
     """The names at the time of sending: a topic may be deleted and recreated meanwhile (KAFKA-19397)."""
 
     def partition_indices(self) -> list[int]:
-        """Return the partition index of each batch."""
         return [wire.partition_index for wire in self.wires]
 
     def topics(self, topic_id: Callable[[str], uuid.UUID | None]) -> tuple[Topic, ...]:

@@ -32,8 +32,6 @@ class NodeMetrics:
 
 
 class ProduceMetrics:
-    """Metrics of all Produce requests."""
-
     def __init__(self, now_ns: int) -> None:
         self._nodes: dict[int, NodeMetrics] = {}
         self._records_per_request = Sensor(now_ns)
@@ -45,7 +43,6 @@ class ProduceMetrics:
         return known
 
     def sent(self, node_id: int, record_count: int, now_ns: int) -> None:
-        """Count a request that was started."""
         self._records_per_request.add(record_count, now_ns)
         node = self._node(node_id, now_ns)
         node.request_total += 1
@@ -66,7 +63,6 @@ class ProduceMetrics:
             node.throttle_ms.record(throttle_ms, count, throttle_ms, now_ns)
 
     def answered(self, node_id: int, latency_ms: float, throttle_ms: float, now_ns: int) -> None:
-        """Count a response."""
         node = self._node(node_id, now_ns)
         node.latency_ms.add(latency_ms, now_ns)
         node.throttle_ms.add(throttle_ms, now_ns)

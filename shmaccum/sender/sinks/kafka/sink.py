@@ -636,7 +636,6 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         )
 
     def _version_for(self, node_id: int, *, has_topic_ids: bool) -> int:
-        """Return the version of a Produce request."""
         is_explicit = self._transaction is not None and not self._transaction.protocol.is_implicit
         newest = VERSION_EXPLICIT if is_explicit else VERSION_MAX
         return version_for(self._client.produce_versions(node_id), has_topic_ids=has_topic_ids, newest=newest)

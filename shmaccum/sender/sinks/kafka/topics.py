@@ -19,8 +19,6 @@ HOPELESS = frozenset({INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED})
 
 
 class TopicStateView(Protocol):
-    """A topic in the newest metadata."""
-
     partition_count: int | None
     error_code: int
 

@@ -81,7 +81,6 @@ class Traffic:
         self._rates = TotalRates(clock.monotonic_ns())
 
     def node(self, node_id: Any) -> NodeTraffic:
-        """Return the traffic of a broker."""
         return self._nodes.setdefault(node_id, NodeTraffic())
 
     def look(self) -> None:

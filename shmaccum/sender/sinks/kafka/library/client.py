@@ -39,8 +39,6 @@ WINDOW_S = WINDOW_NS / NS_PER_S
 
 @dataclass(slots=True)
 class TopicState:
-    """The metadata of a topic."""
-
     partition_count: int | None = None
     error_code: int = 0
     """The error in the last metadata; 0 if there is none."""
@@ -48,8 +46,6 @@ class TopicState:
 
 @dataclass(slots=True)
 class ProducerIdRequest:
-    """A request for a producer id."""
-
     producer_id: int = -1
     producer_epoch: int = -1
     error_code: int = 0
@@ -219,7 +215,6 @@ class Client:
 
     @property
     def metadata_count(self) -> int:
-        """The number of metadata responses."""
         count: int = self._manager.cluster.update_count
         return count
 

@@ -49,8 +49,6 @@ class ConnectionThrottle:
 
 
 class Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """Connections with our transports."""
-
     def __init__(
         self, net: Any, traffic: Traffic, on_failure: Callable[[str, Exception], None], **configs: Any
     ) -> None:
@@ -67,7 +65,6 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         return self._conns.get(node_id)
 
     def connections(self) -> list[Any]:
-        """Return all connections."""
         return list(self._conns.values())
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:

@@ -87,7 +87,6 @@ class ProduceFrame:
 
     @property
     def size(self) -> int:
-        """The size of all its bytes."""
         return self._request.size
 
     @property
@@ -156,7 +155,6 @@ class Sent(ProduceFrame):
 
     @property
     def api_version(self) -> int:
-        """The version of the request."""
         return self._request.version
 
     def get_response_class(self) -> Sent:
@@ -164,7 +162,6 @@ class Sent(ProduceFrame):
         return self
 
     def parse_header(self, stream: Any) -> Any:
-        """Return the header of the response."""
         return ProduceResponse[self.api_version].parse_header(stream)
 
     def decode(self, stream: Any) -> ProduceAnswer | PlainAnswer:
@@ -179,7 +176,6 @@ class Sent(ProduceFrame):
     # --- the library's future
 
     def success(self, answer: ProduceAnswer | PlainAnswer) -> None:
-        """Process the response."""
         self._traffic.responses += 1
         self._tell(answer, 0, "")
 

@@ -22,7 +22,6 @@ class _TimedSelector(selectors.DefaultSelector):
         self.woke_ns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for events."""
         started_ns = clock.monotonic_ns()
         ready = super().select(timeout)
         self.woke_ns = clock.monotonic_ns()
@@ -40,7 +39,6 @@ class Selector(NetworkSelector):  # type: ignore[misc]
 
     @property
     def times(self) -> LoopTimes:
-        """The times of the loop."""
         times: LoopTimes = self._selector.times
         return times
 

@@ -92,7 +92,6 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         return [frame for frame in self._write_buffer if isinstance(frame, Sent) and not frame.is_touched]
 
     def withdraw(self, sent: Sent) -> None:
-        """Remove one of the untouched requests."""
         self._write_buffer.remove(sent)
         sent.withdraw()
 

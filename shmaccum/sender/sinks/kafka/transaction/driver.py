@@ -31,8 +31,6 @@ from shmaccum.sender.sinks.kafka.transaction.requests import (
 
 
 class PendingRequest(Protocol):
-    """A request, and its response."""
-
     answer: TransactionResponse | None
     error_code: int
     message: str
