@@ -219,8 +219,8 @@ class LogLostError(LogError, OSError):
     def __str__(self) -> str:
         return str(self.args[1])
 
-    def __reduce__(self) -> tuple[type["LogLostError"], tuple[str]]:
-        return LogLostError, (str(self),)
+    def __reduce__(self) -> tuple[type["LogLostError"], tuple[str], dict[str, object]]:
+        return LogLostError, (str(self),), vars(self)
 
 
 class LogPartitionNotFoundError(LogError, LookupError):

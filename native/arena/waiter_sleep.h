@@ -25,7 +25,8 @@ _Static_assert(WAITER_SLICE_NS < 50 * NS_PER_MS, "a dead process delays the othe
  * parked waiters fits. Returns what buffer_pool_poll returns. */
 enum status waiter_sleep(struct arena *arena, struct buffer_wait *wait, uint64_t timeout_ns) MUST_USE;
 
-/* Ends the sleep of a wait of this process, from any of its threads, and each later sleep of this wait. */
+/* Ends the sleep of a wait of this process, from any of its threads, and each later sleep of this wait. Requires that
+ * the wait has joined the queue: joining clears the flag. */
 void waiter_interrupt(struct arena *arena, struct buffer_wait *wait);
 
 #endif

@@ -97,7 +97,13 @@ def classes_of(library: str, place: object, changes: ErrorNames | None = None) -
 
 
 class JoinedError(Exception):
-    """The base of the joined classes. Pickle identifies such a class by the two classes that it joins."""
+    """The base of the joined classes. Pickle identifies such a class by the two classes that it joins.
+
+    No constructor of the two classes is called, because each of them takes other arguments.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
 
     def __reduce__(self) -> tuple[Any, ...]:
         theirs, ours = type(self).__bases__[1:]
@@ -134,11 +140,12 @@ def join(error: Ours, theirs: type[Exception], *args: Any) -> Ours:
     """Returns the error as one that is also an error of the library. An error that is already joined is unchanged.
 
     Args:
-        args: the arguments of the library's class. The default is those of the error.
+        args: the arguments of the library's class. The default is the sentence of the error.
     """
     if issubclass(type(error), JoinedError):
         return error
-    joined: Ours = _joined(theirs, type(error), args or error.args, vars(error))
+    alone = theirs(*(args or (str(error),)))
+    joined: Ours = _joined(theirs, type(error), alone.args, {**vars(alone), **vars(error)})
     return joined
 
 

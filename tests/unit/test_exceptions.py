@@ -6,11 +6,22 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shmaccum import exceptions
+from shmaccum.aio.loop_producer import WouldWaitError
+from shmaccum.common.victim import NotToBeKilledError
 from shmaccum.exceptions import ShmaccumError
+from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.codecs import DecompressedTooLargeError
+from shmaccum.log.server.consumer_group import HeartbeatRefusedError
+from shmaccum.log.server.login import LoginError
+from shmaccum.log.server.messages import BadFrameError
+from shmaccum.log.server.transactional_id import TransactionRefusedError
 
 CLASSES: dict[str, type[ShmaccumError]] = {
     name: value
@@ -41,13 +52,49 @@ ARGUMENTS = {
 }
 
 
+def made(name: str) -> ShmaccumError:
+    """An exception of each class."""
+    return CLASSES[name](*ARGUMENTS.get(name, ("a sentence",)))
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_an_exception_can_be_pickled_and_copied(name: str) -> None:
-    error = CLASSES[name](*ARGUMENTS.get(name, ("a sentence",)))
+    error = made(name)
+    error.note = "a fact of a later version"  # type: ignore[attr-defined]
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(other) is CLASSES[name]
         assert str(other) == str(error)
         assert vars(other) == vars(error)
+
+
+INNER: dict[type[Exception], tuple[Any, ...]] = {
+    BadFrameError: ("a sentence",),
+    DecompressedTooLargeError: (5,),
+    HeartbeatRefusedError: (BrokerError.UNKNOWN_MEMBER_ID, "a sentence"),
+    LoginError: ("a sentence",),
+    NotToBeKilledError: ("a sentence",),
+    TransactionRefusedError: (BrokerError.INVALID_TXN_STATE,),
+    WouldWaitError: (1, 2, 3),
+}
+"""Exceptions of single modules, and their arguments."""
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_an_inner_exception_can_be_pickled_and_copied(inner: type[Exception]) -> None:
+    error = inner(*INNER[inner])
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is inner
+        assert str(other) == str(error)
+        assert vars(other) == vars(error)
+
+
+def test_each_exception_class_is_tested() -> None:
+    """A class of a module stands above; the others are joined, private, or errors of a command."""
+    package = Path(exceptions.__file__).parent
+    texts = [path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "exceptions.py"]
+    pattern = re.compile(r"^class ([A-Z]\w*Error)\(.*(?:Exception|Error)\):", re.MULTILINE)
+    names = {name for text in texts for name in pattern.findall(text)}
+    assert names - {"JoinedError"} == {inner.__name__ for inner in INNER}
 
 
 def test_the_former_names_are_known() -> None:

@@ -33,7 +33,11 @@ class DecompressedTooLargeError(ValueError):
     """The records are larger than the caller accepts when they are decompressed."""
 
     def __init__(self, size_max: int) -> None:
-        super().__init__(f"the records have more than {size_max} bytes when they are decompressed")
+        super().__init__(size_max)
+        self.size_max = size_max
+
+    def __str__(self) -> str:
+        return f"the records have more than {self.size_max} bytes when they are decompressed"
 
 
 class Codec(NamedTuple):

@@ -135,8 +135,12 @@ class HeartbeatRefusedError(Exception):
     """
 
     def __init__(self, error: BrokerError, sentence: str) -> None:
-        super().__init__(sentence)
+        super().__init__(error, sentence)
         self.error = error
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 class ConsumerLimits(NamedTuple):

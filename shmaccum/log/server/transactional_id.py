@@ -51,8 +51,11 @@ class TransactionRefusedError(Exception):
     """The request does not fit the state. The error is for the client."""
 
     def __init__(self, error: BrokerError) -> None:
-        super().__init__(error.name)
+        super().__init__(error)
         self.error = error
+
+    def __str__(self) -> str:
+        return self.error.name
 
 
 class ProducerKey(NamedTuple):

@@ -20,7 +20,9 @@ import pytest
 from shmaccum import Producer, _native, aio
 from shmaccum.aio import loop_producer
 from shmaccum.arena import Arena
+from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import ArenaPoisonedError, ProducerClosedError
+from shmaccum.producer.buffer_wait import BufferWaiter
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import SHARED_MEMORY, stuck_topic
 from tests.support.processes import wait_until
@@ -88,6 +90,30 @@ def test_close_ends_parked_sends_of_all_threads(stuck: Arena) -> None:
         producer.close(0)
         sends.join()
     assert [type(error) for error in sends.errors] == [ProducerClosedError] * 4
+    assert parked_count(stuck) == 0
+
+
+class Bell:
+    """A doorbell that calls a function as soon as a wait has joined the queue."""
+
+    def __init__(self) -> None:
+        self.then: Callable[[], None] = lambda: None
+
+    def ring_if_asleep(self) -> None:
+        self.then()
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_a_close_before_a_thread_sleeps_ends_its_wait(stuck: Arena, is_joined: bool) -> None:
+    """A wait that is not in the queue yet cannot be interrupted, and needs no interrupt."""
+    bell = Bell()
+    waiter = BufferWaiter(stuck, bell)  # type: ignore[arg-type]
+    if is_joined:
+        bell.then = waiter.refuse
+    else:
+        waiter.refuse()
+    with at_once(), pytest.raises(ProducerClosedError):
+        waiter.wait(1, LONG_MS, time.monotonic_ns() + LONG_MS * NS_PER_MS, None, 0)
     assert parked_count(stuck) == 0
 
 
