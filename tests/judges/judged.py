@@ -14,7 +14,7 @@ from shmaccum.log.server.users import User, Verifier, changed_users
 from tests.judges.guard import guarded
 from tests.support.processes import wait_until
 
-LISTENING = re.compile(r" at (\S+:\d+), to read")
+LISTENING = re.compile(r" at (\S+:\d+), ")
 """The server's first sentence, which may come in pieces and behind warnings."""
 OPTIONS = ("--writable", "-Xgroup_initial_rebalance_delay_ms=50")
 LOGIN = ("judge", "secret of the judge")
