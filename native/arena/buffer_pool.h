@@ -137,7 +137,6 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, u
 /* Returns STATUS_OK if granted (call buffer_pool_take), else STATUS_EXHAUSTED. */
 enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait) MUST_USE;
 
-/* Returns true while the waiter is parked. */
 bool buffer_pool_is_parked(const struct arena *arena, const struct buffer_wait *wait);
 
 /* Returns true while it is parked and does not fit. Takes no lock. */

@@ -29,7 +29,6 @@ struct queue_census {
     uint32_t held; /* slots of its batches */
 };
 
-/* The slots of one process. */
 struct holding_census {
     uint32_t owned; /* privately */
     uint32_t held;  /* for its share: those, and the batches it opened */

@@ -26,10 +26,10 @@
  *   sender   results recorded, or the transaction ended or failed, full barrier (C4), read the word. If the flag is
  *            set: CAS to the word without the flag and with one more wake-up, and wake all
  *   So either the sender sees that a process waits, or the waiter sees the change. If the sender clears the flag for an
- *   earlier result, it does not cancel a wait for the next one: the word that the process would sleep on has changed,
- *   so it does not sleep, checks, and sets the flag again (docs/decisions/0043).
- *   It is a flag and not a count of waiters: a waiter that dies leaves at most one unneeded wake-up. If the sender is
- *   killed between the CAS and the wake, the sleepers wait for the rest of their slice.
+ *   earlier result, it does not cancel a wait for the next one. The word that the process would sleep on has changed,
+ *   so it does not sleep: it checks, and sets the flag again (docs/decisions/0043). It is a flag and not a count of
+ *   waiters: a waiter that dies leaves at most one unneeded wake-up. If the sender is killed between the CAS and the
+ *   wake, the sleepers wait for the rest of their slice.
  *
  *   An event loop cannot sleep on a futex, so it polls a FIFO (shmaccum/arena/results_bell.py). It sets the other flag
  *   (C3) and checks. The sender clears that flag after its results (C4), and wakes the loops. Without a loop this costs

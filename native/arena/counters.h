@@ -81,7 +81,6 @@ static inline uint32_t error_code_note(uint32_t code)
  * ERROR_LOG_TEXT_SIZE. */
 void error_log_note(struct arena *arena, enum status status, uint32_t note, const char *text);
 
-/* The same without a note. */
 void error_log_record(struct arena *arena, enum status status, const char *text);
 
 /* ---- poison ----

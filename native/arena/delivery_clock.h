@@ -47,7 +47,6 @@ static inline uint32_t delivery_stamp_of(uint64_t delivery_clock_ns)
     return (uint32_t)(delivery_clock_ns / NS_PER_MS);
 }
 
-/* Returns the stamp of a batch that is opened now. */
 static inline uint32_t delivery_stamp_now(const struct arena *arena)
 {
     return delivery_stamp_of(load_relaxed_u64(&arena->globals->delivery_clock_ns));

@@ -39,7 +39,6 @@
 
 #include "arena/arena.h"
 
-/* The features that this build knows. */
 #ifdef SHMACCUM_LATER_BUILD /* for a test (tests/skew) */
 #define FEATURES_COMPATIBLE (UINT64_C(1) << 63)
 #define FEATURES_READ_ONLY (UINT64_C(1) << 63)

@@ -142,7 +142,7 @@ static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index
     return sync_record_find(arena, slot_index, word, &forced) ? VERDICT_CUT : VERDICT_QUARANTINE;
 }
 
-/* A piece shares the verdict of its head. If the head was just quarantined, the piece is part of the evidence. */
+/* A piece is kept or freed with its head. With a head that was just quarantined, it is part of the evidence. */
 static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
 {
     CHECK(slot_word_state(word) == SLOT_CONT);

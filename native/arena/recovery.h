@@ -40,7 +40,6 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
 /* Computes the report of recovery_run without changing a byte. Works on a read-only mapping. */
 enum status recovery_plan(struct arena *arena, struct recovery_report *report, struct error *error) MUST_USE;
 
-/* Reads the id of this boot of this host. */
 void boot_id_read(uint8_t boot_id[16]);
 
 #endif

@@ -7,7 +7,7 @@
  *       together hold at most half, regardless of their number.
  *   R2  A topic may always hold its first batch, and `wanted` slots while the sum over all topics of
  *       min(what the topic holds, wanted) is at most factor * free. These are dynamic thresholds, as in switches with
- *       shared buffers (Choudhury and Hahne 1998), with max-min fairness between the topics: all heavy topics together
+ *       shared buffers (Choudhury and Hahne 1998), with max-min fairness between the topics. All heavy topics together
  *       settle at factor / (1 + factor) of the slots, and a topic that holds little counts little. The only topic of
  *       an arena has no share, an arena with fewer than 9 slots has none, and a factor of 0 turns shares off.
  *   Records larger than a slot may hold oversized_bytes_max together, which is less than the arena. So both rules also

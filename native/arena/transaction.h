@@ -55,8 +55,8 @@
  * cas on a slot whose opener found `has batches`, or set it by a cas from OPEN. The end goes from OPEN without it to
  * NONE by a cas on the same word. So one of the two precedes the other: after the opener, the end finds `has batches`;
  * after the end, the opener finds NONE or another number. A slot may be open again under an old `open` that names it,
- * before its opener has set the bit. No record gets in there: the opener has the partition's lock until it names its
- * slot, an appender that was passed does not use the slot that it has read, and the process that passes an opener seals
+ * before its opener has set the bit. No record gets in there. The opener has the partition's lock until it names its
+ * slot. An appender that was passed does not use the slot that it has read. The process that passes an opener seals
  * what `open` names and clears it.
  *
  * WHY A RECORD IS IN THE TRANSACTION THAT WAS JOINED. The appender saw the slot OPEN, then the word OPEN with its
@@ -211,7 +211,6 @@ void transaction_decide(struct arena *arena, uint64_t word);
  * committed, or TRANSACTION_WHY_NOT if it ended according to the word. */
 enum status transaction_end(struct arena *arena, uint64_t number, enum transaction_why why) MUST_USE;
 
-/* Stores the recovery state for the next sender. */
 void transaction_standing_store(struct arena *arena, uint64_t standing);
 
 /* ---- cold recovery ---- */

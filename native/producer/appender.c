@@ -51,7 +51,6 @@ void appender_close(struct appender *appender)
     free(appender);
 }
 
-/* The child of a fork has appended nothing. */
 static COLD void appender_forget(struct appender *appender)
 {
     CHECK(appender->owner != appender->arena->owner);

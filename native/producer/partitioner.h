@@ -10,10 +10,10 @@
  *
  *   choose   a process that finds none draws a partition and stores it by CAS. The first store counts for all.
  *   stay     while its open batch takes records. Only one load per record is shared.
- *   move on  CAS (n, partition) -> (n + 1, none), under the producer lock of that partition, at the moment when another
- *            batch would have to be opened there, if the previous one is full, or if this process alone has appended
- *            batch_size bytes there in batches that were sealed early (linger, flush). So it leaves no partly filled
- *            batch. Also when this process alone has appended twice that much there (KAFKA-14156).
+ *   move on  CAS (n, partition) -> (n + 1, none), under the producer lock of that partition, before another batch is
+ *            opened there, so that no partly filled batch remains. The previous batch is full, or this process alone
+ *            has appended batch_size bytes there in batches that were sealed early (linger, flush). The topic also
+ *            moves on when this process alone has appended twice that much there (KAFKA-14156).
  *
  * Kafka counts the bytes of all its threads. Here each process counts its own, because every record of every process
  * would write a shared count. A full batch, the frequent reason, is noticed by the process that finds it full.

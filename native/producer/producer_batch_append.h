@@ -51,7 +51,6 @@ static ALWAYS_INLINE void partition_lock(struct arena *arena, uint32_t partition
     }
 }
 
-/* Counts that this process was passed. */
 void partition_note_passed(struct arena *arena);
 
 static ALWAYS_INLINE void partition_unlock(struct arena *arena, const struct partition_hold *hold)

@@ -98,7 +98,7 @@ static uint64_t batch_wait_ns(const struct sender_half *half, const struct ready
 
 /* Returns true for a batch that fills and has lingered for at least half of its time. */
 static bool batch_may_go_along(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index,
-                             uint64_t wait_ns)
+                               uint64_t wait_ns)
 {
     const struct arena *arena = half->arena;
     return options->takes_along && wait_ns <= batch_linger_ns(arena, options, slot_index) / 2 &&
