@@ -82,7 +82,7 @@ class ArenaCloser:
         folder = _found_export(self._arena)
         if folder is not None:
             self._native.end_closing()
-            self._abort(half, folder, f"its records were exported to {folder} by a sender that died then")
+            self._abort(half, folder, f"its records were exported to {folder} by a sender that died afterwards")
         if folder is not None or self.is_over():
             raise self.error
 

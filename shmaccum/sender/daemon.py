@@ -76,7 +76,7 @@ def _refusals() -> Iterator[str]:
         try:
             reset_part()
         except (OSError, ValueError) as error:  # noqa: PERF203 - each part is tried
-            yield f"{part} of the starting process stays, because the kernel refuses another one: {error}"
+            yield f"{part} of the starting process is unchanged, because the kernel refuses to reset it: {error}"
 
 
 def _reset_oom_score() -> None:

@@ -26,7 +26,7 @@ def serve_log(sink: Sink, listen: str) -> ServerThread:
     served = None if logs is None else logs.log
     if served is None:
         raise InvalidArgumentError(
-            f"listen={listen} serves a log, and the sink {sink.name or type(sink).__name__} is none: leave listen out, "
+            f"listen={listen} needs a log, and the sink {sink.name or type(sink).__name__} has none: leave listen out, "
             "or deliver to log:DIR"
         )
     from shmaccum.log.server.server_thread import ServerThread  # imports kafka-python, which other senders do not need

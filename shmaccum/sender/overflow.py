@@ -218,7 +218,7 @@ class Overflow:
         records = format_count(self._native.spilled()["record_count"], "record")
         return LogError(
             f"the overflow of {self._arena.name} is lost: the arena counts {records} on disk, and {path} does not hold "
-            f"those of {', '.join(map(str, places[:3]))}. Bring the folder back, or give these records up (shmaccum "
+            f"those of {', '.join(map(str, places[:3]))}. Restore the folder, or give these records up (shmaccum "
             f"recover {self._arena.name} --give-up-overflow)"
         )
 

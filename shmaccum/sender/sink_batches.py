@@ -74,7 +74,7 @@ class Quarantine:
         self._places = places
         self.count = 0
 
-    def take(self, batch: Batch, damage: str = "its bytes are no records") -> None:
+    def take(self, batch: Batch, damage: str = "its bytes are not valid records") -> None:
         """Give a batch the result RESULT_CORRUPT; its slot stays BAD.
 
         Args:

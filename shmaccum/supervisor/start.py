@@ -268,7 +268,7 @@ def _wait_for_sink(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
     """Wait until the present sender has named its sink. The started sender may not have got the role."""
     while not expect_sink(arena, recipe.sink_name) and arena.native.sender_is_alive:
         if clock.monotonic() >= deadline_s:
-            raise SenderNotStartedError(f"the sender of {arena.name} did not say in time where it delivers")
+            raise SenderNotStartedError(f"the sender of {arena.name} did not publish its sink in time")
         time.sleep(ELECTION_SLICE_S)
 
 
@@ -291,8 +291,8 @@ def start(arena: Arena, recipe: Recipe, deadline_s: float) -> None:
         if arena.native.sender_is_alive:
             return
         if not is_closed:
-            raise SenderNotStartedError(f"the sender of {arena.name} did not begin in time")
-        raise SenderNotStartedError(f"the sender of {arena.name} could not begin: {_reason(log, begins_at)}")
+            raise SenderNotStartedError(f"the sender of {arena.name} did not start in time")
+        raise SenderNotStartedError(f"the sender of {arena.name} could not start: {_reason(log, begins_at)}")
 
 
 def _interpreter() -> str:

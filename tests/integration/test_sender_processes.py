@@ -272,10 +272,10 @@ def test_a_standby_leaves_when_the_sender_it_stands_by_is_followed_by_one_that_d
 def test_why_a_sender_could_not_begin_is_told(arena: Arena, tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_bytes(b"not a directory")
-    with pytest.raises(SenderNotStartedError, match=r"could not begin: .*file"):
+    with pytest.raises(SenderNotStartedError, match=r"could not start: .*file"):
         ensure_sender(arena, f"log:{place}")
     log_path = tmp_path / "sender.log"
-    with pytest.raises(SenderNotStartedError, match="could not begin"):
+    with pytest.raises(SenderNotStartedError, match="could not start"):
         ensure_sender(arena, f"log:{place}", log_path=log_path)
     assert str(place) in log_path.read_text()
     with pytest.raises(InvalidArgumentError, match="did you mean linger_ms"):

@@ -128,7 +128,7 @@ class BatchSender(Duty):
         try:
             self.shared.sink.deliver(wires)
         except Exception as error:  # noqa: BLE001 - no exception of a sink may lose a batch
-            sentence = f"the sink could not begin a delivery: {sentence_of(error)}"
+            sentence = f"the sink could not start a delivery: {sentence_of(error)}"
             self.ack_settler.settle([Ack(wire, Verdict.RETRY, message=sentence) for wire in wires], now_ns)
         return len(wires)
 

@@ -76,7 +76,7 @@ class TopicPublisher(Duty):
         if unknown:
             self._report(
                 f"the arena can have {room} topics, and most names are taken: topics that the sink does not know take "
-                f"places, as {unknown[0]!r}. Correct the programs that send to them, and create the arena anew"
+                f"places, as {unknown[0]!r}. Correct the programs that send to them, and recreate the arena"
             )
 
     def _publish_one(self, topic: str) -> bool:

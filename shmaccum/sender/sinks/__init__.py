@@ -72,7 +72,7 @@ def register_sink(kind: str, sink_type: type[Sink], options_type: type[Options] 
     if not kind.replace("-", "").isalnum():
         raise InvalidArgumentError(f"{kind!r} cannot be a kind of sink: use letters, digits and dashes")
     if kind in _sinks:
-        raise InvalidArgumentError(f"{kind!r} is a kind of sink already")
+        raise InvalidArgumentError(f"the kind of sink {kind!r} exists already")
     _sinks[kind] = sink_type
     _options[kind] = options_type
 
@@ -89,7 +89,7 @@ def _check_kind(kind: str) -> None:
         advice = (
             f"did you mean {near[0]}:?" if near else "there are " + ", ".join(f"{known}:" for known in sink_kinds())
         )
-        raise InvalidArgumentError(f"{kind}: is no kind of sink, {advice}")
+        raise InvalidArgumentError(f"{kind}: is not a kind of sink, {advice}")
 
 
 def sink_type(kind: str) -> type[Sink]:

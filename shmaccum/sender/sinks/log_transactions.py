@@ -76,7 +76,7 @@ class LogTransactions:
             return {str(name): int(producer_id) for name, producer_id in json.loads(content).items()}
         except (ValueError, TypeError, AttributeError) as error:
             raise LogError(
-                f"{self._path} is damaged ({error}): remove it, when no other arena writes transactions to this log"
+                f"{self._path} is damaged ({error}): remove it if no other arena writes transactions to this log"
             ) from None
 
     def begin_producer(self, producer_id: int) -> None:

@@ -161,7 +161,7 @@ def _check_sequence(partition: _Partition, wire: WireBatch) -> Ack | None:
             wire,
             Verdict.OUT_OF_SEQUENCE,
             error_code=OUT_OF_ORDER_SEQUENCE_NUMBER,
-            message=f"sequence {wire.base_sequence} of {wire.topic}-{wire.partition} came instead of {expected}",
+            message=f"sequence {wire.base_sequence} of {wire.topic}-{wire.partition} arrived instead of {expected}",
         )
     return None
 

@@ -23,7 +23,7 @@ class PlacelessSink(SynchronousSink):
     def __init__(self, place: str = "", **options: Any) -> None:
         super().__init__()
         if place:
-            raise InvalidArgumentError(f"{self.kind}: has no place, so {place!r} means nothing: leave it out")
+            raise InvalidArgumentError(f"{self.kind}: has no place: leave {place!r} out")
         self.name = f"{self.kind}:"
         self._partition_count = PlacelessSinkOptions.parse(options).partitions
 

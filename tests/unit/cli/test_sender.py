@@ -338,7 +338,7 @@ def test_a_sender_is_started_behind_once(senders: Senders, shell: Shell) -> None
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--sink", "nix:x"], "nix: is no kind of sink"),
+        (["--sink", "nix:x"], "nix: is not a kind of sink"),
         (["--sink", "log"], "write the kind and a colon first, as in log:log"),
         (["--sink", "log:"], "log: needs a directory"),
         (["--sink", "null:", "-X", "acks=1"], "enable_idempotence needs acks=all"),

@@ -172,7 +172,7 @@ def test_a_place_that_is_not_said_in_time_is_an_error(arena: Arena, monkeypatch:
             return {"sink_name": None}
 
     monkeypatch.setattr(arena, "native", Silent())
-    with pytest.raises(SenderNotStartedError, match="did not say in time where it delivers"):
+    with pytest.raises(SenderNotStartedError, match="did not publish its sink in time"):
         ensure_sender(arena, "null:", timeout_s=0.05)
     monkeypatch.undo()
 

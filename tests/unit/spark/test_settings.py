@@ -118,7 +118,7 @@ def test_settings_are_plain_data() -> None:
     [
         ({}, "no arena is set: set .option"),
         ({"arena": "events"}, "no sink is set"),
-        (LOG | {"sink": "logg:/x"}, "logg: is no kind of sink, did you mean log:?"),
+        (LOG | {"sink": "logg:/x"}, "logg: is not a kind of sink, did you mean log:?"),
         (LOG | {"sink": "log:x"}, "log:x is a relative path"),
         (LOG | {"arena": "./events"}, "the arena ./events is a relative path"),
         (LOG | {"sender": "external"}, "sender=external and a sink contradict each other"),

@@ -282,7 +282,7 @@ def test_a_supervisor_that_misses_the_name_closes_the_arena(arena_name: str) -> 
 
 def test_a_sink_that_cannot_be_opened_is_told_by_the_producer_that_names_it(kept: Arena, log: Path) -> None:
     log.write_text("no directory")
-    with pytest.raises(SenderNotStartedError, match=f"could not begin: .*{log}"):
+    with pytest.raises(SenderNotStartedError, match=f"could not start: .*{log}"):
         Producer(kept, sink=f"log:{log}")
     assert not keeps(kept)
 
@@ -296,7 +296,7 @@ def test_senders_that_fail_again_and_again_are_told_and_started_more_and_more_ra
         kill_sender(kept)
         wait_until(lambda: "in a row failed or died early; the next start is in 0.2 s" in caplog.text, "it waits")
         reports = [report for report in read_reports(kept.native) if report.kind is Kind.NOT_KEPT]
-        assert any("could not begin" in report.detail for report in reports)
+        assert any("could not start" in report.detail for report in reports)
         with pytest.raises(BufferExhaustedError, match=r"No sender runs: .* Its supervisor reports: "):
             fill(producer)
         log.unlink()

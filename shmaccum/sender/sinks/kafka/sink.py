@@ -138,14 +138,16 @@ def parse_servers(place: str) -> list[str]:
     """
     servers = [server.strip() for server in place.split(",") if server.strip()]
     if not servers:
-        raise InvalidArgumentError("kafka: needs brokers to begin with, as in kafka:localhost:9092")
+        raise InvalidArgumentError("kafka: needs bootstrap brokers, as in kafka:localhost:9092")
     for server in servers:
         if server.startswith("//"):
             bare = place.replace("//", "").rstrip("/")
             raise InvalidArgumentError(f"kafka:{place}: write kafka:{bare}, without slashes")
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
-            raise InvalidArgumentError(f"{server!r} is no broker: write HOST:PORT, as in kafka:localhost:9092")
+            raise InvalidArgumentError(
+                f"{server!r} is not a broker address: write HOST:PORT, as in kafka:localhost:9092"
+            )
     return servers
 
 
@@ -410,7 +412,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             return asked.producer_id, asked.producer_epoch
         self._ask_again_s = clock.monotonic() + self._retry_backoff_ms / 1000
         if treatment(asked.error_code).action is Action.REFUSE:
-            self._host.report(f"the cluster gives no producer id: {sentence(asked.error_code, asked.message or None)}")
+            self._host.report(f"the cluster refused a producer id: {sentence(asked.error_code, asked.message or None)}")
         return None
 
     def partition_count(self, topic: str) -> int | None:

@@ -72,7 +72,7 @@ class RequestedTopics:
         try:
             self._metadata.watch_topic(topic)
         except (ValueError, TypeError) as error:
-            raise UnknownTopicError(f"{topic!r} can be no topic of Kafka: {error}") from None
+            raise UnknownTopicError(f"{topic!r} is not a valid topic name: {error}") from None
 
     def _check_hope(self, topic: str, error_code: int) -> None:
         if error_code in HOPELESS:

@@ -34,9 +34,9 @@ def verdicts(sink: MemorySink, wires: Sequence[WireBatch]) -> list[tuple[Verdict
     ("url", "sentence"),
     [
         ("events", "'events' names no sink: write the kind and a colon first, as in log:events"),
-        ("memroy:", "memroy: is no kind of sink, did you mean memory:?"),
-        ("carrier-pigeon:home", "carrier-pigeon: is no kind of sink, there are "),
-        ("null:somewhere", "null: has no place, so 'somewhere' means nothing: leave it out"),
+        ("memroy:", "memroy: is not a kind of sink, did you mean memory:?"),
+        ("carrier-pigeon:home", "carrier-pigeon: is not a kind of sink, there are "),
+        ("null:somewhere", "null: has no place: leave 'somewhere' out"),
         ("memory:somewhere", "memory: has no place"),
     ],
 )
@@ -65,7 +65,7 @@ def test_a_kind_of_ones_own_is_registered_once() -> None:
     assert open_sink("own-kind:").name == "own-kind:"
     assert "own-kind" in sink_kinds()
     assert sink_type("own-kind") is OwnSink
-    with pytest.raises(InvalidArgumentError, match="is a kind of sink already"):
+    with pytest.raises(InvalidArgumentError, match="exists already"):
         register_sink("own-kind", OwnSink)
     with pytest.raises(InvalidArgumentError, match="letters, digits and dashes"):
         register_sink("no:colon", OwnSink)

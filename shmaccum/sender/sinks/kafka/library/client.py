@@ -176,7 +176,7 @@ class Client:
     def _bootstrap_failed(self, error: Exception) -> None:
         if self._manager.closed:
             return
-        self._fail(f"{self._servers} is no broker we can use: {describe(error)}")
+        self._fail(f"no usable broker at {self._servers}: {describe(error)}")
         delay_s = min(BOOTSTRAP_PAUSE_S * 2**self._bootstrap_failures, BOOTSTRAP_PAUSE_MAX_S)
         self._bootstrap_failures += 1
         self._net.call_later(delay_s, self._bootstrap)

@@ -28,8 +28,8 @@ ADVICE: Sequence[tuple[type[Exception], str]] = (
             "or for which service the ticket is (sasl_kerberos_service_name)"
         ),
     ),
-    (errors.UnsupportedSaslMechanismError, "choose a sasl_mechanism the broker has"),
-    (errors.IllegalSaslStateError, "the listener wants no login: check security_protocol"),
+    (errors.UnsupportedSaslMechanismError, "choose a sasl_mechanism that the broker supports"),
+    (errors.IllegalSaslStateError, "the listener expects no login: check security_protocol"),
     (errors.IncompatibleBrokerVersion, "shmaccum needs Apache Kafka 0.11 or newer"),
     (errors.UnsupportedVersionError, "shmaccum needs Apache Kafka 0.11 or newer"),
     (

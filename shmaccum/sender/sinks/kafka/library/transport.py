@@ -165,7 +165,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
         except errors.KafkaProtocolError as error:
             self.abort(error=error)
         except Exception as error:  # noqa: BLE001 - hostile bytes raise anything in the library, its only reader
-            self.abort(error=errors.KafkaProtocolError(f"an answer cannot be read: {error}"))
+            self.abort(error=errors.KafkaProtocolError(f"a response cannot be parsed: {error}"))
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         try:
