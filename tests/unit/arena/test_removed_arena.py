@@ -35,7 +35,7 @@ from shmaccum.exceptions import (
 from shmaccum.log.files import LogReader
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.producer import Producer
-from shmaccum.sender import Sender, closing
+from shmaccum.sender import Sender, arena_closer
 from shmaccum.sender.arena_closer import ArenaCloser
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Sink
@@ -467,11 +467,11 @@ def _about_to_export(name: str) -> Callable[[], None]:
 
 
 def test_an_export_of_another_user_counts_for_nothing(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, _ = closing._places(arena)
+    folder, _ = arena_closer._places(arena)
     folder.mkdir()
-    assert closing._found_export(arena) == folder
+    assert arena_closer._found_export(arena) == folder
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert closing._found_export(arena) is None
+    assert arena_closer._found_export(arena) is None
 
 
 # --- the arena that has the name now

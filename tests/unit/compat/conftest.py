@@ -13,7 +13,7 @@ import pytest
 from shmaccum import Sender
 from shmaccum.arena import Arena
 from shmaccum.producer.producer import _producers
-from shmaccum.supervisor import keeper
+from shmaccum.supervisor import supervisor
 from tests.support.arenas import end_senders
 from tests.support.processes import wait_until
 
@@ -37,7 +37,9 @@ def own(arena_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
     if not Arena.exists(arena_name):
         return
     with Arena.attach(arena_name) as arena:
-        wait_until(lambda: all(kept.uuid != arena.uuid for kept in list(keeper._keepers)), "the keeper has ended")
+        wait_until(
+            lambda: all(kept.uuid != arena.uuid for kept in list(supervisor._supervisors)), "the supervisor ends"
+        )
         end_senders(arena)
         with Sender(arena, "null:") as sender:
             sender.stop()
