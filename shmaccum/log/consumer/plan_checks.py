@@ -96,7 +96,6 @@ class PlanChecks(Generic[AnyChecker]):
         """Account for a check of the plan.
 
         Args:
-            user: the consumer.
             plan: the plan that it read or published.
             next_s: the time at which it must check again, or infinity if the regular checks are enough.
 

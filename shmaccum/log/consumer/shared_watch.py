@@ -97,7 +97,6 @@ class SharedWatch:
         """Watch exactly these folders and files for a consumer; return False if the kernel does not watch all of them.
 
         Args:
-            user: the consumer.
             paths: the folders and files.
             lock_path: the path among them that is the lock file of the consumer's group.
         """
@@ -176,7 +175,6 @@ class SharedWatch:
         """Account for a plan check of a consumer, and inform the others that have to act on the plan.
 
         Args:
-            user: the consumer.
             plan: the plan that it read or published.
             pause_s: the time until it must check again, or infinity if the regular checks are enough.
         """

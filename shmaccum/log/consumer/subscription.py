@@ -212,7 +212,6 @@ class Subscription(Positions):
         """The offset that the group has committed for a partition, or None.
 
         Args:
-            partition: any partition.
             metadata: If True, return an `OffsetAndMetadata`.
 
         Raises:
