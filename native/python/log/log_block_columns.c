@@ -15,7 +15,7 @@
 #include "python/common/errors.h"
 #include "python/log/column_objects.h"
 #include "python/log/log.h"
-#include "python/log/plain_batch.h"
+#include "log/plain_batch.h"
 #include "python/log/record_parts.h"
 
 /* A call ends with the batch that reaches it. Spark's own record batches have so many rows. */
@@ -128,7 +128,8 @@ PyObject *py_module_decode_block(PyObject *module, const struct py_module_decode
     if (PyObject_GetBuffer(given->block, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    plain_block_begin(&order.block, &bytes);
+    order.block.start = bytes.buf;
+    order.block.size = bytes.len;
     PyObject *result = block_decode(&order);
     PyBuffer_Release(&bytes);
     return result;

@@ -14,7 +14,7 @@
 #include "python/common/errors.h"
 #include "python/log/consumer_record.h"
 #include "python/log/log.h"
-#include "python/log/plain_batch.h"
+#include "log/plain_batch.h"
 
 enum {
     PLACE_FIELD_COUNT = 2,     /* topic, partition */
@@ -194,7 +194,8 @@ PyObject *py_module_consume_block(PyObject *module, const struct py_module_consu
     if (!place_check(given->place) || !order_begin(&order, given->block)) {
         return NULL;
     }
-    plain_block_begin(&block, &order.bytes);
+    block.start = order.bytes.buf;
+    block.size = order.bytes.len;
     PyObject *records = order_answer(&order, block_walk(&order, &block, given->place));
     return records == NULL ? NULL
                            : Py_BuildValue("(NLL)", records, (long long)block.position,

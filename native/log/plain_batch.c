@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "python/log/plain_batch.h"
+#include "log/plain_batch.h"
 
 #include "format/crc32c.h"
-#include "python/common/arguments.h"
 
 static bool has_right_crc(const uint8_t *batch, size_t size, uint32_t crc)
 {
