@@ -78,7 +78,7 @@ static PyObject *completion_to_row(uint64_t number, const struct completion *com
                          completion->first_record, completion->record_count);
 }
 
-/* Overwritten ones are behind the ring: nobody has to look at them one by one. */
+/* The first result that the ring still has. Overwritten results are skipped as a whole. */
 static uint64_t first_kept(const struct arena *core, uint64_t first, uint64_t last)
 {
     uint64_t count = core->geometry.completion_count;
@@ -117,7 +117,7 @@ PyObject *py_arena_completions(struct arena_object *self, const struct py_arena_
 
 /* ---- wait ---- */
 
-/* The GIL is let go of in each slice; between two of them signals are looked for. */
+/* Releases the GIL in each slice, and checks signals between slices. */
 static PyObject *change_wait(struct arena_object *self, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns)
 {
     int64_t begin_ns = monotonic_ns();
@@ -149,7 +149,7 @@ PyObject *py_arena_wait_transaction(struct arena_object *self, const struct py_a
     return change_wait(self, &self->core->globals->transaction, word, (uint64_t)given->timeout_ns);
 }
 
-/* An event loop says so before it waits elsewhere. */
+/* An event loop calls this before it waits in its selector. */
 PyObject *py_arena_expect_completion(struct arena_object *self)
 {
     completion_listen(self->core);

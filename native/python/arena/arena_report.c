@@ -268,7 +268,7 @@ PyObject *py_arena_sender(struct arena_object *self)
                          load_relaxed_u32(&globals->producer_epoch) & UINT16_MAX, "sink_name", sink_name_of(core));
 }
 
-/* The delivery clock, and why it stands still if the living sender says so. */
+/* The delivery clock, and the reason why it is stopped, if the living sender has published one. */
 PyObject *py_arena_delivery_clock(struct arena_object *self)
 {
     const struct arena *core = self->core;

@@ -273,7 +273,7 @@ PyObject *py_arena_poisoned(struct arena_object *self)
     return status == 0 ? Py_NewRef(Py_None) : PyUnicode_FromString(status_name((enum status)status));
 }
 
-/* ---- clock and doorbell ---- */
+/* ---- clock and sleep flag ---- */
 
 PyObject *py_arena_now_ns(struct arena_object *self)
 {
@@ -292,7 +292,8 @@ PyObject *py_arena_set_manual_clock(struct arena_object *self, const struct py_a
     Py_RETURN_NONE;
 }
 
-/* D2: stored, full barrier, then the sender looks for news once more before it sleeps (D1 in appender.c). */
+/* D2: after the store and a full barrier, the sender scans the ready hints once more, then sleeps (D1 in
+ * appender.c). */
 PyObject *py_arena_set_sender_asleep(struct arena_object *self, const struct py_arena_set_sender_asleep *given)
 {
     store_seq_cst_u32(&self->core->globals->sender_sleep, given->is_asleep ? SENDER_ASLEEP : SENDER_AWAKE); /* D4 */
@@ -300,7 +301,7 @@ PyObject *py_arena_set_sender_asleep(struct arena_object *self, const struct py_
     Py_RETURN_NONE;
 }
 
-/* A process that waits for a buffer or a flush rings then, and a process with something due before the nap is over. */
+/* During a short wait, a process wakes the sender if it waits for a buffer or a flush, or has a batch due earlier. */
 PyObject *py_arena_set_sender_short_wait(struct arena_object *self, const struct py_arena_set_sender_short_wait *given)
 {
     store_seq_cst_u32(&self->core->globals->sender_sleep, SENDER_SHORT_WAIT + (uint32_t)given->short_wait_us); /* D4 */
@@ -321,7 +322,7 @@ PyObject *py_arena_show_fallback(struct arena_object *self)
     Py_RETURN_NONE;
 }
 
-/* The process that clears the flag rings. */
+/* The process that clears the flag wakes the sender. */
 PyObject *py_arena_take_sleep_flag(struct arena_object *self)
 {
     return PyBool_FromLong(exchange_u32(&self->core->globals->sender_sleep, SENDER_AWAKE)); /* D3 */
@@ -421,7 +422,7 @@ PyObject *py_arena_topic_partition_count(struct arena_object *self, const struct
     return PyLong_FromUnsignedLong(load_acquire_u32(&self->core->topics[topic_index].partition_count)); /* V2 */
 }
 
-/* Without an entry of its own, nobody has appended to a partition yet, and nobody has said that it is unavailable. */
+/* A partition without an entry has no record yet, and was never published as unavailable. */
 static bool partition_is_available(const struct arena_object *self, uint32_t topic_index, uint32_t partition)
 {
     uint32_t partition_index;
@@ -445,7 +446,7 @@ PyObject *py_arena_available_partitions(struct arena_object *self, const struct 
     return list;
 }
 
-/* Waits for nothing, and wakes nobody. */
+/* Does not wait, and wakes no process. */
 PyObject *py_arena_want_partitions(struct arena_object *self, const struct py_arena_want_partitions *given)
 {
     uint32_t topic_index;

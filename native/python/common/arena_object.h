@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena: the object that every room of the extension works on (python/arena/arena_type.c).
+ * Arena: the object that every folder of the extension works on (python/arena/arena_type.c).
  */
 #ifndef PYTHON_COMMON_ARENA_OBJECT_H
 #define PYTHON_COMMON_ARENA_OBJECT_H

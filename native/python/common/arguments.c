@@ -178,7 +178,7 @@ bool loans_keep(struct loans *loans, PyObject *object)
 
 /* ---- bytes ---- */
 
-/* Kept apart from a BufferError of ours, which says that memory is full. */
+/* A BufferError of shmaccum means that memory is full, so this one becomes a TypeError. */
 static bool buffer_refuse(const char *name)
 {
     if (PyErr_ExceptionMatches(PyExc_BufferError)) {
@@ -234,7 +234,7 @@ static bool header_key_parse(PyObject *key, struct record_header *header)
     return true;
 }
 
-/* `pair` may be a list that somebody changes while we write: its two items are kept by themselves. */
+/* `pair` may be a list that another thread changes during the append, so its two items are kept as a tuple. */
 static bool header_parse(const struct module_state *state, PyObject *pair, struct record_header *header,
                          struct loans *loans)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From Python's arguments to C's: here parsing stops, below are only C types.
+ * The arguments of a call as C types.
  *
- * A record points into Python objects while it is written, and an append may let go of the GIL while it waits for a
- * lock: another thread could then change a list or resize a bytearray. So whatever a record points into is either an
- * argument of the running call (the caller holds it) or lent: a buffer that is exported to us, or a reference of ours.
- * Loans are rare; a record of plain `bytes` needs none.
+ * A record points into Python objects while it is written, and an append may release the GIL while it waits for a lock.
+ * Another thread could then change a list or resize a bytearray. Therefore, a record points only into an argument of
+ * the running call, which the caller holds, or into a loan: an exported buffer, or a reference that the call owns. A
+ * record of plain `bytes` needs no loan.
  */
 #ifndef PYTHON_COMMON_ARGUMENTS_H
 #define PYTHON_COMMON_ARGUMENTS_H
@@ -32,7 +32,7 @@ struct argument {
     int64_t max;
 };
 
-/* The arguments of a call. Those that are required come first. */
+/* The arguments of a call, required ones first. */
 struct signature {
     const char *function; /* as in messages */
     const struct argument *arguments;
@@ -48,7 +48,7 @@ bool arguments_bind(const struct signature *signature, PyObject *const *args, Py
 bool arguments_parse(const struct module_state *state, const struct signature *signature, PyObject *const *args,
                      Py_ssize_t count, PyObject *names, void *fields);
 
-/* Names in a call are interned, and so are those of the signature. False: something is wrong or unusual. */
+/* Compares names by identity: those of a call and of a signature are interned. False if one does not match. */
 static inline bool keywords_bind(const struct signature *signature, PyObject *const *interned, PyObject *const *values,
                                  PyObject *names, PyObject **bound)
 {

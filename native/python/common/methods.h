@@ -22,7 +22,7 @@
  *     METHOD(guard, name, arguments, doc)         PyObject *py_TYPE_name(SELF *self, const struct py_TYPE_name *given)
  *     UNPARSED(name, signature, doc)              the function of METH_FASTCALL | METH_KEYWORDS itself, without guard
  *
- * The arguments of a METHOD follow one another without commas. Those that may be left out come last:
+ * The arguments of a METHOD follow one another without commas, optional ones last:
  *
  *     OBJECT(name)                                PyObject *name, borrowed
  *     OBJECT_OR_NONE(name)                        the same; NULL if it is left out

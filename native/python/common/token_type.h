@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Token: the name of an appended record, by which Arena.find() tells its result. It is the base of DeliveryFuture.
+ * Token: the identity of an appended record. Arena.find() returns its result. It is the base class of DeliveryFuture.
  */
 #ifndef PYTHON_COMMON_TOKEN_TYPE_H
 #define PYTHON_COMMON_TOKEN_TYPE_H

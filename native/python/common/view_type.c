@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * View: the object behind a memoryview over the mapping. It exists to count: as long as one memoryview, or anything
- * made of it, is alive, the counts it was given are raised, and neither the batch is completed nor the arena closed.
+ * View: the exporter of a memoryview over the mapping. It counts: while a memoryview, or an object made from it, is
+ * alive, the counts of the View are raised, and neither can the batch be completed nor the arena be closed.
  *
- * A program gets the memoryview, and by its `obj` the View, which may outlive it. When the last buffer of a View was
- * released, its memory may be gone or belong to another batch. So a View gives no buffer from then on.
+ * A program gets the memoryview, and through its `obj` the View, which may outlive it. After the last buffer of a View
+ * is released, its memory may be unmapped or belong to another batch. From then on a View exports no buffer.
  */
 #include "python/common/view_type.h"
 
@@ -12,7 +12,7 @@ struct view_object {
     PyObject ob_base;
     PyObject *owner;
     struct view_counts counts;
-    atomic_u32 buffer_count; /* and one while view_memory makes the first; 0: over for good */
+    atomic_u32 buffer_count; /* plus one while view_memory makes the first. At 0 the View exports no more */
     const uint8_t *start;
     Py_ssize_t size;
 };
@@ -28,7 +28,7 @@ static void counts_add(const struct view_counts *counts, uint32_t amount)
     }
 }
 
-/* The counts are raised before the View is asked, and fall behind it: where they are 0, the View is over, too. */
+/* The counts are raised before a buffer is exported and lowered after its release, so at 0 no View exports. */
 static bool view_hold(struct view_object *self)
 {
     uint32_t buffer_count = load_acquire_u32(&self->buffer_count); /* V6 */

@@ -15,7 +15,7 @@ struct view_counts {
     atomic_u32 *batch; /* or NULL */
 };
 
-/* A read-only memoryview; `owner`, which holds the counts, is kept alive. */
+/* A read-only memoryview. It holds a reference to `owner`, which has the counts. */
 PyObject *view_memory(struct module_state *state, PyObject *owner, const struct view_counts *counts,
                       const uint8_t *start, size_t size);
 

@@ -9,9 +9,8 @@
  *   lock       a descriptor of the lock file       file   opened with O_APPEND
  *   size       of the file, as the caller left it
  *
- * Rules: this call waits for nobody and repairs nothing. Where the byte is taken, the file has changed, or the write
- * fails, the caller goes the long way (shmaccum/log/groups/offsets_file.py), which waits, reads, cuts, and tells the
- * error.
+ * Rules: this call never waits and repairs nothing. If the byte is locked, the file has changed, or the write fails,
+ * the caller takes the slow path (shmaccum/log/groups/offsets_file.py), which waits, reads, cuts, and raises the error.
  *
  * Deaths: the kernel frees the byte with its holder. A frame that was written in part is cut by the next writer.
  */
@@ -41,7 +40,7 @@ static bool file_is_unchanged(const struct py_module_append_frame *given)
     return fstat((int)given->file, &status) == 0 && status.st_size == given->size && status.st_nlink > 0;
 }
 
-/* The size of the file behind the frame; 0: nothing was written. */
+/* Returns the size of the file after the frame, or 0 if nothing was written. */
 static int64_t frame_write(const struct py_module_append_frame *given, const char *body, size_t body_size)
 {
     uint8_t head[HEAD_SIZE];
@@ -53,12 +52,12 @@ static int64_t frame_write(const struct py_module_append_frame *given, const cha
         return given->size + written;
     }
     if (written > 0) {
-        (void)!ftruncate((int)given->file, given->size); /* where this fails, the long way cuts the frame */
+        (void)!ftruncate((int)given->file, given->size); /* if this fails, the slow path cuts the frame */
     }
     return 0;
 }
 
-/* As frame_write, with the byte, which is free before and behind. */
+/* Runs frame_write under the lock of the byte. */
 static int64_t frame_append(const struct py_module_append_frame *given, const char *body, size_t body_size)
 {
     if (!byte_set(given, F_WRLCK)) {

@@ -78,7 +78,7 @@ bool column_objects_new(const struct record_columns_room *room, struct column_ob
            (!columns->has_headers || headers_new(room, objects, columns));
 }
 
-/* ---- giving room back ---- */
+/* ---- shrinking ---- */
 
 static bool buffer_cut(PyObject **object, int64_t count, size_t cell_size)
 {

@@ -26,12 +26,12 @@ struct column_objects {
     struct bytes_objects header_value;
 };
 
-/* New objects of this room, and columns that are to be filled in them. False with an exception set; after it, in any
- * case: column_objects_release. */
+/* Makes objects of these sizes, and columns that are filled in them. False with an exception set. Call
+ * column_objects_release afterwards in either case. */
 bool column_objects_new(const struct record_columns_room *room, struct column_objects *objects,
                         struct record_columns *columns);
 
-/* Gives back the room that the columns did not need. False with an exception set. */
+/* Shrinks the objects to the bytes that the columns use. False with an exception set. */
 bool column_objects_cut(const struct record_columns *columns, struct column_objects *objects);
 
 /* The columns as log/files/columns.py names them. NULL with an exception set. */

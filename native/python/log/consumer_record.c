@@ -33,10 +33,10 @@ struct consumer_record {
     PyObject *given; /* a tuple of all fields, of a record that a program made; NULL: all below counts */
     PyObject *place;
     PyObject *key;   /* NULL: null, or in `bytes` */
-    PyObject *value; /* likewise */
+    PyObject *value; /* as key */
     int64_t offset;
     int64_t timestamp_ms;
-    int32_t key_size; /* -1: null */
+    int32_t key_size; /* -1 if null */
     int32_t value_size;
     int32_t header_count;
     int32_t timestamp_type;

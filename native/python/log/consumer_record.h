@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ConsumerRecord: one record as a consumer hands it out, with the fields and the manners of kafka-python's named tuple.
+ * ConsumerRecord: one record as a consumer hands it out, with the fields and the behaviour of kafka-python's named
+ * tuple.
  *
  *   +-----------+------------+-----------+--------+-----------+-------+ - - - - - - - - - - - - - - - - +
  *   | place     | key, value | offset    | timestamp          | sizes | small key, small value, headers |
  *   +----|------+----|-------+-----------+--------+-----------+-------+ - - - - - - - - - - - - - - - - +
- *        |           +--> objects; NULL: the part lies behind, as bytes
+ *        |           +--> objects, or NULL if the part follows as bytes
  *        +--> (topic, partition, leader epoch), shared by the records of a batch
  *
  * A program reads few fields of most records. So a record is one object with numbers and a copy of its bytes, and a

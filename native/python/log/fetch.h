@@ -79,11 +79,12 @@ struct batch_walk {
     int64_t offset;
 };
 
-/* The size of the batch that has the offset, at walk->position; 0: there is none below the end; -1: an exception. */
+/* Returns the size of the batch that has the offset, at walk->position; 0 if there is none before the end; -1 with an
+ * exception set. */
 int64_t batch_find(struct batch_walk *walk);
 
-/* How many bytes of a tuple of pieces a socket took, behind those that are gone already; -1: an exception, before any
- * byte went. */
+/* Sends a tuple of pieces after the first `gone` bytes, which were sent before. Returns the bytes that the socket took,
+ * or -1 with an exception set if it took none. */
 Py_ssize_t pieces_send(int socket, PyObject *pieces, Py_ssize_t gone);
 
 /* The tables by which ordinary fetches are answered, as serve_fetch.c says. */
@@ -97,9 +98,9 @@ struct serving {
 /* False when the objects are of other types. */
 bool serving_check(const struct serving *given);
 
-/* Receives from a client, and answers an ordinary fetch: a Served. Other bytes are given as they came, and no bytes at
- * the end of the connection. None: there are none yet. NULL with OSError: the socket broke, or a file ended before its
- * range. */
+/* Receives from a client. Returns a Served if it was an ordinary fetch, which is sent; the bytes of any other request;
+ * no bytes at the end of the connection; None if nothing has arrived; NULL with OSError if the socket broke, or a file
+ * ended before its range. */
 PyObject *fetch_serve(int socket, const struct serving *given);
 
 /* True for a Served of which the socket has not taken every byte. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The answer to a fetch (Kafka's FetchResponse, versions 4 to 17): the bytes around the records, which go from their
+ * The response to a fetch (Kafka's FetchResponse, versions 4 to 17): the bytes around the records, which go from their
  * file to the socket.
  *
  *   frame      size i32 | correlation id i32 | (tags) | throttle time i32 | (error i16 | session id i32, from 7 on) |
@@ -13,8 +13,8 @@
  *
  *   pieces     [ bytes | range of a file | bytes | range of a file | ... | bytes ]
  *
- * Lengths and tags are those of fetch_request.c. No records have length 0, never null. Neighbours of one topic stand
- * below one name, as in Kafka's own answers.
+ * Lengths and tags are those of fetch_request.c. No records have length 0, never null. Partitions of one topic that
+ * follow each other share one name, as in Kafka's own responses.
  */
 #include "base/bytes.h"
 #include "format/varint.h"
@@ -283,7 +283,7 @@ static void frame_begin(struct writer *writer, const struct fetch_answer *given)
     }
 }
 
-/* The first piece is bytes that nobody else has seen yet. */
+/* The first piece is a bytes object that no other code has seen yet. */
 static bool frame_end(struct writer *writer)
 {
     bool has_rest = writer->cursor > writer->piece;

@@ -14,8 +14,8 @@
  * A length is an i32, that of a text an i16. From version 12 on a length is an unsigned varint of one more; 0 stands
  * for null. Only then structures end with tags (KIP-482), of which none concerns a log on one host.
  *
- * The bytes come from a stranger. Each step looks for the end of the request, all arrays together have at most
- * ELEMENTS_MAX elements, and the last byte has to be used. ValueError tells the mistake.
+ * The bytes are input. Each step checks the end of the request, all arrays together have at most ELEMENTS_MAX elements,
+ * and the last byte has to be used. The ValueError names the mistake.
  */
 #include "base/bytes.h"
 #include "format/varint.h"
@@ -92,7 +92,7 @@ static bool tags_skip(struct reader *reader)
     return true;
 }
 
-/* A length in a fixed number of bytes, or as a varint; -1: null. */
+/* Reads a length in a fixed number of bytes, or as a varint. -1 is null. */
 static bool length_take(struct reader *reader, size_t fixed_size, int64_t *length)
 {
     uint64_t one_more;

@@ -3,13 +3,12 @@
  * decode_block: the plain batches of a block that was read from a log -> the buffers of Arrow columns. Headers, CRCs
  * and records are read in one call, and no Python code runs per batch.
  *
- * The first walk looks at the headers of batches alone: they tell how many rows there are at most. A column of bytes is
- * never larger than the records, so the second walk reads each record once, and room that was not needed is given back.
- * Where headers of records are wanted, the first walk counts all records: nothing but the bytes bounds the number of
- * their headers.
+ * The first pass reads only the headers of batches, which bound the number of rows. A column of bytes is never larger
+ * than the records, so the second pass reads each record once, and unused bytes are released. If headers of records are
+ * requested, the first pass counts all records, because only the bytes bound the number of their headers.
  *
- * A batch that is not plain, or whose records contradict its header, ends the walk, and the answer has nothing of it:
- * the caller judges it.
+ * A batch that is not plain, or whose records contradict its header, ends the walk. The result has no record of it: the
+ * caller decides what it is.
  */
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
@@ -39,7 +38,7 @@ static struct log_records batch_records(const struct plain_block *block, const s
                                 .record_count = header->record_count};
 }
 
-/* ---- the room ---- */
+/* ---- sizes ---- */
 
 /* The most that so many records of so many bytes need. */
 static enum status room_bound(const struct log_records *records, struct record_columns_room *room)
@@ -65,7 +64,7 @@ static bool room_extend(const struct order *order, const struct log_records *rec
     return status == STATUS_OK;
 }
 
-/* The room of all batches before the position that it answers. */
+/* Measures all batches up to the position that it returns. */
 static int64_t block_measure(const struct order *order, struct record_columns_room *room)
 {
     struct plain_block block = order->block;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * decode_columns: records of batches that were read from a log -> the buffers of Arrow columns, as bytes objects, which
- * an Arrow library can take as they are. For whoever reads many records (the Spark source): no object is made per
- * record.
+ * an Arrow library takes without a copy. The Spark source reads records this way. No object is made per record.
  *
- * The caller has checked the batches' CRCs and decompressed what was compressed. A batch's bytes may lie in a file that
- * somebody changes while we look: see record_columns.h.
+ * The caller has checked the batches' CRCs and decompressed what was compressed. A batch's bytes may be in a file that
+ * another process changes during the call: see record_columns.h.
  */
 #include "python/common/arguments.h"
 #include "python/common/errors.h"

@@ -5,8 +5,8 @@
  *   consume_batch   one batch, whose header was read and whose CRC was checked, decompressed if need be
  *   consume_block   all plain batches from a position of a block on: headers, CRCs and records in one call
  *
- * consume_block leaves a batch to its caller that is not plain (plain_batch.h). So only the caller judges a batch. The
- * answer has nothing of it.
+ * consume_block stops at a batch that is not plain (plain_batch.h), and returns no record of it. Only the caller
+ * decides what it is.
  *
  * Bytes are input: no byte outside of the block is read, and a batch makes at most a record of seven of its bytes.
  */
@@ -42,7 +42,7 @@ static bool record_append(struct order *order, const struct record_view *view, c
     return is_appended;
 }
 
-/* Puts the records in [cursor, end) behind those of the list. False with an exception set; some may be there then. */
+/* Appends the records in [cursor, end) to the list. False with an exception set; some may be appended then. */
 static bool records_append(struct order *order, const uint8_t *cursor, const uint8_t *end,
                            const struct batch_facts *facts)
 {
@@ -154,7 +154,7 @@ static bool batch_append(struct order *order, const uint8_t *batch, const struct
                           batch + RECORD_BATCH_UNCOUNTED_SIZE + header->batch_length, &facts);
 }
 
-/* Takes the records of a damaged batch back; the caller finds its error anew. False: the error is another one. */
+/* Removes the records of a damaged batch; the caller finds its error again. False if the error is another one. */
 static bool batch_take_back(struct order *order, Py_ssize_t count)
 {
     if (!PyErr_ExceptionMatches(order->state->exceptions[STATUS_CORRUPT])) {

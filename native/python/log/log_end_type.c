@@ -272,7 +272,7 @@ static PyObject *newest_row(const struct log_end_object *log, int64_t producer_i
     return row;
 }
 
-/* -1: it is no number. */
+/* -1 if it is no number. */
 static long long row_number(PyObject *row, enum row_field field)
 {
     long long number = PyLong_AsLongLong(PyTuple_GET_ITEM(row, field));
@@ -280,7 +280,7 @@ static long long row_number(PyObject *row, enum row_field field)
     return number;
 }
 
-/* The sequence behind the newest batch that is known of the producer; -1: the producer, or its epoch, is unknown. */
+/* The sequence after the newest known batch of the producer. -1 if the producer, or its epoch, is unknown. */
 static int32_t next_sequence(const struct log_end_object *log, const struct log_batch *batch)
 {
     PyObject *row = newest_row(log, batch->producer_id);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a partition's log, as objects of Python: the numbers of log/segment_end.h, and LogEnd, which has all that
- * an append needs.
+ * The end of a partition's log, as objects of Python: the numbers of log/segment_end.h, and LogEnd, which has
+ * everything that an append needs.
  *
  *   Segment    is a SegmentEnd      the open .log file
  *   Indexer    is an IndexPosition  what the next index entry depends on
@@ -9,10 +9,10 @@
  *   LogEnd     refers to all of them and to the producers' table
  *
  *   known   {producer id: [row, ...]}   a row is (epoch, first sequence, last sequence, base offset, last offset,
- *                                       timestamp), the newest last: producer_state.py owns it and says the rules
+ *                                       timestamp), the newest last: producer_state.py owns it and has the rules
  *
- * A LogEnd is open until the log rolls, is closed, or goes on with other options. It takes ordinary batches: those that
- * fit, each with the sequence that follows. The writer in Python appends any other batch.
+ * A LogEnd is open until the log rolls, is closed, or gets other options. It takes ordinary batches: batches that fit,
+ * each with the sequence that follows. The writer in Python appends any other batch.
  */
 #ifndef PYTHON_LOG_LOG_END_TYPE_H
 #define PYTHON_LOG_LOG_END_TYPE_H
@@ -36,7 +36,7 @@ struct log_end_object {
     bool is_in_call; /* a call has planned an append already */
 };
 
-/* False: a call has it already. One that took it leaves it. */
+/* False if another call has taken it. A call that took it leaves it. */
 bool log_end_take(struct log_end_object *log);
 void log_end_leave(struct log_end_object *log);
 

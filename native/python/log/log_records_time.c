@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether the records of a batch are those that its header tells of, and from when to when they are.
+ * Checks that a batch has the records that its header announces, and finds their smallest and largest timestamp.
  */
 #include "format/record_batch.h"
 #include "python/common/arguments.h"

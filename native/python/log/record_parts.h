@@ -47,7 +47,7 @@ static inline PyObject *bytes_or_none(const uint8_t *start, int32_t size)
 /* The headers from `cursor` on, as a tuple of pairs (str, bytes or None). NULL with an exception set. */
 PyObject *headers_to_tuple(const uint8_t *cursor, const uint8_t *end, int32_t count);
 
-/* Each raises as raise_format: a damaged record, bytes behind the last record, more records than the bytes can hold. */
+/* Each raises as raise_format: for a damaged record, for bytes after the last record, for more records than bytes. */
 PyObject *raise_record(const struct module_state *state, Py_ssize_t index);
 PyObject *raise_rest(const struct module_state *state, ptrdiff_t rest);
 PyObject *raise_count(const struct module_state *state, int64_t record_count, Py_ssize_t size);

@@ -5,12 +5,12 @@
  *   pieces    ( bytes | range of a file | bytes | range of a file | ... | bytes )
  *
  *   bytes, small range  ──> memory ──> one sendmsg    a small range is read: one packet, and one wake of the client
- *   large range         ──> sendfile                  its bytes go from the page cache, and nobody copies them
+ *   large range         ──> sendfile                  its bytes go from the page cache without a copy
  *
  * Rules: no call waits for the client. A call sends one portion, because a client may read as fast as the server sends,
- * and the others have requests, too. The socket holds bytes back that have more behind them (MSG_MORE), so the last
- * ones go without it. A file that ended too early ends the connection: its bytes are never made up. An error behind
- * bytes that were sent is told by the next call, which meets it again.
+ * and the others have requests, too. The socket delays bytes that are followed by others (MSG_MORE), so the last ones
+ * are sent without it. A file that ended too early ends the connection: its bytes are never invented. An error after
+ * bytes that were sent is raised by the next call, which meets it again.
  */
 #include "broker/pieces.h"
 #include "python/common/arguments.h"

@@ -190,8 +190,8 @@ static PyObject *tuple_make(PyObject *type, PyObject *const *fields, Py_ssize_t 
     return tuple;
 }
 
-/* The bytes of a batch and of those behind it; None where they are more than the request allows. NULL: there is no
- * batch, or an exception is set. */
+/* The bytes of a batch and of the following ones, or None if they exceed what the request allows. NULL if there is no
+ * batch, or with an exception set. */
 static PyObject *records_find(struct fetch *fetch, PyObject *window, int64_t offset, int64_t size_max)
 {
     PyObject *file = PyTuple_GET_ITEM(window, WINDOW_FILE);
@@ -264,7 +264,7 @@ static bool has_records(PyObject *found)
     return PyTuple_GET_ITEM(found, FOUND_RECORDS) != Py_None;
 }
 
-/* Adds the answer of a partition to the list; false: it is not ordinary, or an exception is set. */
+/* Appends the response of a partition to the list. False if it is not ordinary, or with an exception set. */
 static bool wanted_answer(struct fetch *fetch, PyObject *wanted, PyObject *list)
 {
     PyObject *window = window_of(fetch, wanted);
@@ -300,7 +300,7 @@ struct made {
     PyObject *pieces; /* a tuple */
 };
 
-/* False: the fetch is not ordinary. Python meets an error of the log, or of the request, once more, and says it. */
+/* False if the fetch is not ordinary. Python meets an error of the log, or of the request, again and reports it. */
 static bool answer_make(struct fetch *fetch, struct made *made)
 {
     made->request = fetch_request_read(fetch->body, fetch->body_size, fetch->version, type_of(fetch, TYPE_REQUEST),
@@ -327,7 +327,7 @@ static bool is_whole(Py_ssize_t sent, PyObject *pieces)
     return sent == (Py_ssize_t)(sizeof size + size);
 }
 
-/* How many bytes of an answer the socket has taken, those that are gone already included; -1: an exception. */
+/* Returns the bytes of a response that the socket has taken so far, or -1 with an exception set. */
 static Py_ssize_t answer_go_on(int socket, PyObject *pieces, Py_ssize_t gone)
 {
     Py_ssize_t sent = pieces_send(socket, pieces, gone);
@@ -351,7 +351,7 @@ static void made_drop(struct made *made)
     Py_CLEAR(made->request);
 }
 
-/* A Served: takes over all that was made; NULL with an exception when the socket broke. */
+/* Makes a Served, and takes over its parts. NULL with an exception set if the socket broke. */
 static PyObject *answer_send(const struct fetch *fetch, int socket, struct made *made)
 {
     Py_ssize_t sent = answer_go_on(socket, made->pieces, 0);
@@ -387,7 +387,7 @@ PyObject *served_go_on(int socket, PyObject *served)
 
 /* ---- the call ---- */
 
-/* The bytes that came; None: the client has not said more; NULL with OSError: the socket broke. */
+/* The received bytes, or None if there are none yet. NULL with OSError if the socket broke. */
 static PyObject *bytes_receive(int socket)
 {
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, RECEIVED_MAX);

@@ -12,19 +12,19 @@
  *   under_way  { descriptor: (client, Served) }
  *   noted      [ (client, events, Served | bytes | OSError), (descriptor, events, None), ... ]
  *
- * A consumer that catches up is answered again and again, and no step of Python lies in between. Python takes over what
- * was noted when the call ends: at the time-out, behind NOTED_MAX answers, and as soon as an event is Python's own. A
- * fetch of a session ends the call, because Python takes over the session's changes before its next fetch.
+ * A consumer that catches up is answered repeatedly, without a step of Python in between. Python takes over what was
+ * noted when the call ends: at the timeout, after NOTED_MAX responses, and as soon as an event is Python's own. A fetch
+ * of a session ends the call, because Python takes over the session's changes before its next fetch.
  *
- * A large answer does not fit into a socket. The call waits until the socket has room again (EPOLLOUT), and reads
- * nothing of that client meanwhile. Each event sends one portion, so neither a slow reader nor a fast one delays the
- * others. An answer that is still under way at the end of the call is noted, and Python sends the rest.
+ * A large response does not fit into a socket. The call waits until the socket accepts bytes again (EPOLLOUT), and
+ * reads nothing from that client meanwhile. Each event sends one portion, so neither a slow reader nor a fast one
+ * delays the others. A response that is still under way at the end of the call is noted, and Python sends the rest.
  *
- * Why no event is lost: epoll tells of a file as long as it is ready. A call that ends early leaves the other files
- * ready for the next one. The call leaves the epoll as it found it.
+ * Why no event is lost: epoll reports a file while it is ready. A call that ends early leaves the other files ready for
+ * the next one, and leaves the epoll unchanged.
  *
- * Why no client gets a part of an answer with another one behind it: a call that fails breaks the connections whose
- * answers are under way, for nobody is told of them.
+ * Why no client gets part of a response followed by another one: a call that fails breaks the connections whose
+ * responses are under way, because its caller does not learn about them.
  */
 #include "base/clock.h"
 #include "python/common/arguments.h"
@@ -66,7 +66,7 @@ static bool is_ended(PyObject *outcome)
                NO_SESSION;
 }
 
-/* Notes an outcome that has an end. Behind one that Python goes on with, the call is over. */
+/* Notes an outcome that is final. After one that Python continues, the call ends. */
 static bool outcome_note(struct loop *loop, PyObject *client, uint32_t events, PyObject *outcome)
 {
     loop->is_over |= outcome == NULL || !is_ended(outcome);

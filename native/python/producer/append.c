@@ -65,8 +65,8 @@ static int64_t slice_ns(struct append_target *target)
     return left_ns < WAITER_SLICE_NS ? left_ns : WAITER_SLICE_NS;
 }
 
-/* The ordinary wait: joins, rings, and sleeps for the first slice. The place is TAKEN then; in any other stage Python
- * goes on with it. NULL with an exception set. */
+/* The ordinary wait: joins the queue, wakes the sender, and sleeps for the first slice. The place is TAKEN then. In any
+ * other stage Python continues the wait. NULL with an exception set. */
 static struct buffer_wait_object *slots_wait_briefly(struct appender_object *self, struct append_target *target,
                                                      uint32_t need)
 {
@@ -74,7 +74,7 @@ static struct buffer_wait_object *slots_wait_briefly(struct appender_object *sel
     if (place == NULL || place->stage == WAIT_OVER || buffer_wait_take(place)) {
         return place;
     }
-    if (!append_ring(self)) { /* somebody waits: nothing lingers any more */
+    if (!append_ring(self)) { /* a process waits, so linger ends */
         Py_DECREF(place);
         return NULL;
     }
@@ -84,7 +84,7 @@ static struct buffer_wait_object *slots_wait_briefly(struct appender_object *sel
     return place;
 }
 
-/* Calls wait(need, max_block_ms, deadline_ns, place, partition_index): it comes back with slots that are ours, or
+/* Calls wait(need, max_block_ms, deadline_ns, place, partition_index), which returns slots of this process or
  * raises. */
 static struct buffer_wait_object *slots_wait_on(const struct appender_object *self, struct append_target *target,
                                                 uint32_t need, struct buffer_wait_object *place)
@@ -141,8 +141,8 @@ static bool append_prepare_again(struct appender_object *self, struct append_tar
     return false;
 }
 
-/* Waits for slots as often as it takes: those of one wait may be used up by an open that somebody passed. A sticky
- * partition that moves on takes what was waited for along. */
+/* Waits for slots until the append succeeds: those of one wait may be used by an open that another process passed. If
+ * the sticky partition changes, the slots are used for the new one. */
 COLD bool append_run_slow(struct appender_object *self, struct append_target *target,
                           const struct measured_record *records, uint32_t count, enum status status,
                           struct append_result *result)

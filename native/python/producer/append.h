@@ -3,9 +3,9 @@
  * The steps that every way of appending shares: the partition's index, the record measured, the append with its
  * waiting, and the work that is then left to Python.
  *
- * An append is told as one only when the memory that it wrote to is the arena's still (arena/lost_memory.h).
+ * An append succeeds only if the memory that it wrote to still belongs to the arena (arena/lost_memory.h).
  *
- * All of it stands inside a counted call (appender_call_begin).
+ * All functions run inside a counted call (appender_call_begin).
  */
 #ifndef PYTHON_PRODUCER_APPEND_H
 #define PYTHON_PRODUCER_APPEND_H
@@ -18,10 +18,10 @@
 /* Where a call appends to, and how long it may wait. */
 struct append_target {
     uint32_t partition_index;
-    struct sticky *sticky; /* chose the partition; NULL: chosen for good */
-    bool (*choose_again)(struct append_target *target); /* the sticky partition moved on. False: an exception is set */
+    struct sticky *sticky; /* chose the partition. NULL if the choice is final */
+    bool (*choose_again)(struct append_target *target); /* the sticky partition changed. False with an exception set */
     int64_t max_block_ms;
-    int64_t deadline_ns; /* CLOCK_MONOTONIC; 0: not computed yet, nothing had to be waited for */
+    int64_t deadline_ns; /* CLOCK_MONOTONIC. 0 until the first wait */
 };
 
 /* When the waiting of this call ends, from now on if it has not waited yet. */
@@ -51,10 +51,11 @@ static inline bool record_prepare(const struct appender_object *self, struct wal
 
 /* ---- append ---- */
 
-/* Of all that find the sender asleep, the one that clears the flag rings; all that find it silent ring. */
+/* Of the processes that find the sender asleep, the one that clears the flag wakes it. If the heartbeat is old, each
+ * does. */
 bool append_ring(struct appender_object *self);
 
-/* Goes on behind any other status than STATUS_OK: chooses again, waits for slots, or raises. */
+/* Continues after any status but STATUS_OK: chooses again, waits for slots, or raises. */
 bool append_run_slow(struct appender_object *self, struct append_target *target,
                      const struct measured_record *records, uint32_t count, enum status status,
                      struct append_result *result);
@@ -66,8 +67,8 @@ static inline bool append_tell(struct appender_object *self, const struct append
     return LIKELY(!result->is_sender_wanted) || append_ring(self);
 }
 
-/* Appends records[0..count) as far as one batch takes them, at least one. False with an exception set; the records that
- * result->appended counts were appended all the same. */
+/* Appends records[0..count) as far as one batch takes them, at least one. False with an exception set; the
+ * result->appended records before it are appended. */
 static inline bool append_run(struct appender_object *self, struct append_target *target,
                               const struct measured_record *records, uint32_t count, struct append_result *result)
 {

@@ -2,8 +2,8 @@
  *
  * Appender: opening and closing. Nothing is appended through it directly: a Producer does that (producer_type.c).
  *
- * Work that is rare (waiting for a buffer for longer than a slice, ringing the doorbell) is Python, given to the
- * constructor as callables.
+ * Rare work (waiting for a buffer for longer than a slice, waking the sender) is done by Python callables, which the
+ * constructor gets.
  */
 #include "python/producer/appender_type.h"
 
@@ -47,7 +47,7 @@ static bool core_open(struct appender_object *self, int64_t linger_ns)
 struct appender_settings {
     int sleeps;
     int64_t max_block_ms;
-    int64_t linger_ns; /* -1: says nothing about it */
+    int64_t linger_ns; /* -1 if the sender decides */
 };
 
 static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena, PyObject *const *callables,

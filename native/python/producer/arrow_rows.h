@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of Arrow data as Python objects, for a program that sends them elsewhere: Producer.append_rows gives those that
- * an arena did not take because it cannot be used any more. Nothing here looks at an arena.
+ * Rows of Arrow data as Python objects. Producer.append_rows passes the rows that an unusable arena did not take to the
+ * program, which sends them elsewhere. Nothing here reads an arena.
  */
 #ifndef PYTHON_PRODUCER_ARROW_ROWS_H
 #define PYTHON_PRODUCER_ARROW_ROWS_H

@@ -228,7 +228,7 @@ bool buffer_wait_take(struct buffer_wait_object *self)
 {
     struct arena *core = self->arena->core;
     if (buffer_pool_poll(core, &self->wait) != STATUS_OK || place_take(self) != STATUS_OK) {
-        return false; /* Python finds the same, and tells it */
+        return false; /* Python finds the same, and reports it */
     }
     counter_add(core, COUNTER_WAIT_NS, (uint64_t)(monotonic_ns() - self->joined_ns));
     return true;

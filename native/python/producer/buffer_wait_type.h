@@ -22,7 +22,7 @@ struct buffer_wait_object {
     uint32_t slots[];
 };
 
-/* A place in the queue, QUEUED. It is OVER where Python has to join, and waits for the share or tells the error. NULL
+/* A place in the queue, QUEUED. It is OVER if Python has to join; Python then waits for the share or raises. NULL
  * with an exception set. */
 struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_t partition_index, uint32_t need);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Many records given as columns: a sequence of values and, as long as it, sequences of the other parts or none. They
- * are kept as tuples of our own, so that no thread changes them while a call waits.
+ * Many records given as columns: a sequence of values and, of the same length, sequences of the other parts or none.
+ * They are copied into tuples, so that no thread changes them while a call waits.
  */
 #ifndef PYTHON_PRODUCER_COLUMNS_H
 #define PYTHON_PRODUCER_COLUMNS_H

@@ -10,7 +10,7 @@
  *
  * A record is made before the append and changed after it, while no one else sees it: it will be sent, so nothing after
  * the append may fail. It is late if there is no memory for its index and its batch, which are None then, or if the
- * chain was taken during the call: its result may be older than those that poll() has walked.
+ * chain was taken during the call: its result may be older than the results that poll() has delivered.
  */
 #include "python/producer/producer_type.h"
 

@@ -80,7 +80,7 @@ static PyObject *future_get_completion(PyObject *object, void *unused)
     return completion;
 }
 
-/* Only a tuple: an object that refers back to the future would be a cycle that nobody collects. */
+/* Only a tuple: an object that refers back to the future would be a cycle, and a future has no garbage collection. */
 static int future_set_completion(PyObject *object, PyObject *completion, void *unused)
 {
     (void)unused;

@@ -14,16 +14,16 @@ struct future_object {
     struct token_object token;
     PyObject *tracker;
     PyObject *completion; /* a tuple as Arena.find() answers it, or NULL: not looked up yet */
-    int32_t key_size;     /* bytes; -1: null */
+    int32_t key_size;     /* bytes. -1 if null */
     int32_t value_size;
-    int32_t headers_size; /* bytes of all header keys and values; -1: no headers */
+    int32_t headers_size; /* bytes of all header keys and values. -1 without headers */
 };
 
 /* ---- memory ----
  *
- * Nearly every future is let go of before the next one is made. So the memory of one is kept, and the next future is
- * made there. It keeps its type, but no reference to it. A Python that counts or lists its objects would not find the
- * next future there, and without a GIL threads would share the memory: these make each future anew. */
+ * Nearly every future is freed before the next one is made. Therefore, the memory of one is retained, and the next
+ * future is made there. It has its type, but no reference to it. A debug build of Python, which lists its objects,
+ * would not find that future, and without a GIL threads would share the memory. Both allocate each future. */
 
 #if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS)
 enum { SPARES_FUTURE = false };

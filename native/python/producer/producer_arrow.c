@@ -183,7 +183,7 @@ static bool row_topic(struct arrow_call *call, const struct arrow_slice *slices,
     return many_topic_by_name(&call->many, slices[i].start, (uint32_t)slices[i].size, &chunk->topics[i]);
 }
 
-/* A new topic may have to be waited for in Python: the exception of a later row is kept aside meanwhile. */
+/* Python may have to wait for a new topic. The exception of a later row is saved during that wait. */
 static void fill_topics(struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
 {
     struct arrow_slice slices[CHUNK_COUNT_MAX];
@@ -241,7 +241,7 @@ static COLD bool unsent_begin(struct arrow_call *call)
     return call->unsent != NULL;
 }
 
-/* The exception that was kept, with the rows; another one that is set takes its place. */
+/* The saved exception, with the rows. Another one that is set replaces it. */
 static COLD void unsent_end(struct arrow_call *call)
 {
     if (call->exception == NULL) {

@@ -8,7 +8,7 @@
 
 /* One number for all records, or a column of them and of None. */
 struct partition_argument {
-    int32_t number; /* -1: none was given */
+    int32_t number; /* -1 if none was given */
     PyObject *column;
 };
 

@@ -8,12 +8,12 @@
  *     -> groups     the records of a partition in a row (producer/grouping.h)
  *     -> runs       what one batch took of a group (producer/receipt.h)
  *
- * Nothing is made in Python per record. The GIL is let go of where a call waits, and for a moment every few thousand
- * records, so that other threads are not kept waiting by a long one.
+ * No Python object is made per record. The GIL is released while a call waits, and briefly every few thousand records,
+ * so that a long call does not block other threads.
  *
- * When a call fails midway, its exception tells by the attribute `appended`, a Receipt, which records are there: where
- * one record is wrong (its place is the attribute `record_index`), all before it; where memory is exhausted, all chunks
- * before, and of the last one the groups that came first.
+ * If a call fails midway, the attribute `appended` of its exception is a Receipt of the records that were appended. If
+ * a record is invalid (its place is the attribute `record_index`), these are all records before it. If memory is
+ * exhausted, these are all earlier chunks, and the first groups of the last one.
  */
 #ifndef PYTHON_PRODUCER_PRODUCER_MANY_H
 #define PYTHON_PRODUCER_PRODUCER_MANY_H
@@ -39,7 +39,7 @@ struct many {
     struct producer_object *producer;
     struct receipt_object *receipt;
     int64_t now_ms;      /* of records without a timestamp */
-    int64_t deadline_ns; /* of all waiting in this call; 0: nothing had to be waited for yet */
+    int64_t deadline_ns; /* of all waits of this call. 0 until the first wait */
 };
 
 /* Records on their way. The filler sets `count` and, of each row, all of these. */
@@ -47,7 +47,7 @@ struct chunk {
     uint32_t count;
     struct measured_record records[CHUNK_COUNT_MAX];
     struct topic_note *topics[CHUNK_COUNT_MAX];
-    int32_t partitions[CHUNK_COUNT_MAX]; /* -1: to be chosen */
+    int32_t partitions[CHUNK_COUNT_MAX]; /* -1 if it is to be chosen */
     bool has_timestamps; /* given by the caller: the receipt has to remember them one by one */
 };
 

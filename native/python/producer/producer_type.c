@@ -8,10 +8,10 @@
  *   append     measure, lock, encode, commit (append.h, producer/appender.c)
  *   future     the only object that is made
  *
- * Rare work is Python's, given to __init__ as callables: waiting for a partition count, the pipeline that prepares a
- * record (interceptors, serializers, a partitioner of the user's own), and the work behind an append (interceptors
- * again, waiting for the disk). Every record goes down here once: prepare → append → conclude. A producer without the
- * callables appends at once. A send that raises goes to `rescue`, which has what the program gave to send.
+ * Rare work is done by Python callables, which __init__ gets: waiting for a partition count, the pipeline that prepares
+ * a record (interceptors, serializers, a partitioner of the user), and the work after an append (interceptors again,
+ * waiting for the disk). Every record takes one path: prepare → append → conclude. A producer without the callables
+ * appends at once. A send that raises is passed to `rescue`, with its arguments.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -222,8 +222,7 @@ static COLD bool topic_find_slow(struct producer_object *self, PyObject *topic, 
     return true;
 }
 
-/* Nobody has told yet how many partitions the topic has, or it has too few: the sender asks the sink, and may have to
- * be woken for it. */
+/* The partition count of the topic is unknown or too small: the sender asks the sink, and may have to be woken. */
 COLD bool producer_wait_for_partitions(struct producer_object *self, PyObject *topic, struct append_target *target,
                                        int64_t least, uint32_t *partition_count)
 {

@@ -33,8 +33,8 @@ struct producer_object {
     PyObject *tracker;                      /* the object that its futures refer to */
     PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns, least) -> partition count, or raises */
     PyObject *prepare; /* (arguments of send) -> all six, serialized; NULL: records are sent as they are given */
-    PyObject *conclude;  /* (future or None, exception or None) behind each append; NULL: nothing is left to do there */
-    PyObject *rescue; /* (exception, arguments of send...) behind a send that raised; NULL: it raises */
+    PyObject *conclude;  /* called with (future or None, exception or None) after each append, or NULL */
+    PyObject *rescue; /* called with (exception, arguments of send...) if a send raised, or NULL */
     bool is_open;
     bool is_piped; /* it was given prepare, conclude or rescue */
     bool ignores_keys;
@@ -43,7 +43,7 @@ struct producer_object {
     struct wall_clock clock;
     struct partitioner partitioner;
     struct topic_note *topics; /* by topic index */
-    uint32_t topic_count;      /* of the arena: room in `topics` */
+    uint32_t topic_count;      /* of the arena: the length of `topics` */
     struct topic_cell cells[TOPIC_CELL_COUNT];
 };
 
@@ -63,7 +63,7 @@ void producer_end(struct producer_object *self);
 bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
                     uint32_t *partition_count);
 
-/* Waits until the topic has at least so many partitions; *partition_count gets their number. False: an exception. */
+/* Waits until the topic has `least` partitions; *partition_count gets their number. False with an exception set. */
 bool producer_wait_for_partitions(struct producer_object *self, PyObject *topic, struct append_target *target,
                                   int64_t least, uint32_t *partition_count);
 

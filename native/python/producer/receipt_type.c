@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Receipt: the answer of a call that appended many records. Records are counted in the order they were given; those
- * that a failed call did not append are left out.
+ * Receipt: the result of a call that appended many records. Records are counted in the given order, without the records
+ * that a failed call did not append.
  */
 #include "python/common/alone.h"
 #include "python/common/errors.h"
@@ -90,7 +90,7 @@ static bool future_fill(struct future_object *future, const struct receipt *rece
                                       .seq = run->seq,
                                       .timestamp_ms = receipt_timestamp(receipt, row)};
     future_object_fill(future, run->partition_index, &place);
-    future->key_size = future->value_size = future->headers_size = -1; /* not kept */
+    future->key_size = future->value_size = future->headers_size = -1; /* unknown */
     future->completion = run->is_resolved ? run_completion(run) : NULL;
     return !run->is_resolved || future->completion != NULL;
 }
@@ -198,7 +198,7 @@ PyObject *py_receipt_totals(struct receipt_object *self)
     return list;
 }
 
-/* The run with the smallest row of all that are resolved and did not succeed; NULL: there is none. */
+/* The run with the smallest row among runs that are resolved and did not succeed, or NULL. */
 static const struct receipt_run *first_failed_run(const struct receipt *receipt, uint32_t *first_row)
 {
     const struct receipt_run *first = NULL;

@@ -5,7 +5,7 @@
  *   link    (socket, version, client, acks, requests_max, request_size_max, stream count)
  *   stream  (topic, topic id or None, partition, file, position, offset, limit offset, producer id, epoch, origin,
  *            leader epoch, name, topic id as text)      those of a link in a row; origin -1: it keeps the producer
- *   found   a list that gets (stream ...), (link ...) and (what the recorder has to tell, has failed) before the call
+ *   found   a list that gets (stream ...), (link ...) and (the report of the recorder, has failed) before the call
  *           returns. A signal handler that raises would lose an answer of the call, and with it how far the files are.
  *
  * shipper_batch_loop.c has the call of a shipper, and sender_half_batch_loop.c that of an overflow.
@@ -26,12 +26,12 @@ struct batch_loop_arguments {
     int64_t answer_time_ms;
 };
 
-/* Runs a batch loop without the GIL, and tells of streams and links. `thread` is what a recorder restores where
- * it needs the GIL. False with an exception set. */
+/* Runs a batch loop without the GIL, and appends the progress of streams and links to `found`. `thread` is what a
+ * recorder restores if it needs the GIL. False with an exception set. */
 bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct ship_recorder *recorder,
                              PyThreadState **thread);
 
-/* Tells what the recorder has to tell, which may be NULL, and takes it over. False with an exception set. */
+/* Appends the report of the recorder to `found`, and takes it over. It may be NULL. False with an exception set. */
 bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed);
 
 /* A tuple of what `make` returns for each index; NULL with an exception set. */

@@ -27,7 +27,7 @@
 #include "python/sender/part.h"
 #include "sender/log_run.h"
 
-enum { PASSES_NS = 4000000 }; /* how long those who look for news behind the call wait for it, and one pass more */
+enum { PASSES_NS = 4000000 }; /* after this time no further pass begins, so that the sender scans for other work */
 
 struct append_call {
     struct sender_half_object *half;
@@ -289,8 +289,8 @@ static uint32_t call_pass(struct append_call *call, const struct drain_options *
     return ended_count;
 }
 
-/* All that was drained is gone, and nothing but in_flight_max ended the drain. The rows of a spill file are counted in
- * Python, so an overflow has one pass. */
+/* True if every drained batch has left the arena, and only in_flight_max ended the drain. Python counts the rows of a
+ * spill file, so an overflow has one pass. */
 static bool call_may_go_on(const struct append_call *call, uint32_t partition_count, uint32_t ended_count)
 {
     return ended_count > 0 && ended_count == call->drained_count && call->seen_count == partition_count &&

@@ -34,12 +34,12 @@ struct call {
     struct pump pump;
     struct produce_topic *topics;
     size_t names_size;
-    uint64_t result_count; /* batches whose results were told */
+    uint64_t result_count; /* batches whose results were announced */
 };
 
 /* ---- the plan ---- */
 
-/* None: the batches of the link belong to no transaction. */
+/* None if the batches of the link belong to no transaction. */
 static bool transactional_id_take(PyObject *tuple, Py_ssize_t index, struct produce_request *form)
 {
     return PyTuple_GET_ITEM(tuple, index) == Py_None ||
@@ -207,7 +207,7 @@ static void call_free(struct call *call)
 
 /* ---- the rounds ---- */
 
-/* Wakes the waiters that the round has served, and tells of results. False with an exception set. */
+/* Wakes the waiters that the round has served, and announces results. False with an exception set. */
 static bool round_tell(struct call *call)
 {
     if (!call->pump.delays_waiters) {

@@ -198,7 +198,7 @@ static struct batch_object *batch_parse_lent(struct sender_half_object *self, Py
     return batch_object_is_current(batch) ? batch : NULL;
 }
 
-/* The same, and nobody reads its bytes any more. */
+/* The same, and no buffer of it is exported. */
 static struct batch_object *batch_parse(struct sender_half_object *self, PyObject *object)
 {
     struct batch_object *batch = batch_parse_lent(self, object);
@@ -277,7 +277,7 @@ struct many {
     struct batch_completion *completions;
     struct batch_object **batches; /* of the completions */
     uint32_t completion_count;
-    PyObject *left; /* places of those that are no ordinary ones */
+    PyObject *left; /* places of batches that are not ordinary */
 };
 
 static bool many_begin(struct many *many, const struct py_half_complete_many *given)
@@ -315,7 +315,7 @@ static void many_end(struct many *many)
     Py_XDECREF(many->left);
 }
 
-/* Whole, in flight, without a result so far, and nobody reads its bytes any more. */
+/* Whole, in flight, without a result so far, and without an exported buffer. */
 static bool batch_is_ordinary(const struct sender_half_object *self, const struct batch_object *batch,
                               int64_t record_count)
 {
@@ -341,7 +341,7 @@ static bool many_take(struct sender_half_object *self, struct many *many, Py_ssi
     int64_t record_count;
     if (!Py_IS_TYPE(batch, self->state->batch_type) || batch->half != self ||
         !batch_object_is_current(batch)) {
-        PyErr_Clear(); /* to be said by whoever completes it alone */
+        PyErr_Clear(); /* complete() raises it again */
         return many_leave(many, place);
     }
     *completion = (struct batch_completion){.seq = batch->facts.seq, .slot_index = batch->facts.slot_index};

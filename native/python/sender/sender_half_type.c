@@ -3,11 +3,11 @@
  * SenderHalf: the role, and the beginning and end of every call of its holder.
  *
  * One thread at a time: the core may let other threads run while it waits for the pool's lock, and its private queues
- * are half changed then. A second thread that comes in is refused. Every call wakes the waiters that it served
- * before it returns.
+ * are half changed then. A call of a second thread is refused. Every call wakes the waiters that it served before it
+ * returns.
  *
- * A Batch that nobody refers to any more before it was completed cannot be put back at that moment (its last reference
- * may go on any thread, in the middle of any call): it is noted, and requeued by the next call of the sender.
+ * A Batch whose last reference is dropped before it was completed cannot be requeued at that moment, because this may
+ * happen on any thread, in the middle of any call. It is noted, and the next call of the sender requeues it.
  */
 #include "python/sender/sender_half_type.h"
 

@@ -28,9 +28,9 @@ struct sender_half_object {
     bool is_in_call;
     bool is_interrupted; /* the running call of `pump` is to end */
     bool wants_dead_letters;         /* for the next time the role is taken */
-    char sink_name[SINK_NAME_SIZE];  /* likewise */
+    char sink_name[SINK_NAME_SIZE];  /* for the next time the role is taken */
     uint64_t stint; /* how often it took the role: a batch of an earlier stint is not ours any more */
-    struct abandoned_batch *abandoned; /* room for every slot; NULL before the first stint */
+    struct abandoned_batch *abandoned; /* one for each slot. NULL before the role is first taken */
     uint32_t abandoned_count;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_batch_loop(links, streams, found, ...): the ordinary rounds of a shipper, without the GIL. batch_loop_parts.h has
- * links, streams and found; the recorder tells the size of the file of positions.
+ * run_batch_loop(links, streams, found, ...): the ordinary rounds of a shipper, without the GIL. batch_loop_parts.h
+ * describes links, streams and found. The recorder reports the size of the file of positions.
  */
 #include "python/sender/batch_loop_parts.h"
 
