@@ -78,7 +78,7 @@ def repeated_view_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--json", "is_json", is_flag=True, help="Print JSON with stable keys, one line for each view."),
         click.option("--once", "is_once", is_flag=True, help="Print one view and exit, even on a terminal."),
-        click.option("-c", "--count", type=click.IntRange(min=1), help="Exit after N views."),
+        click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Exit after N views."),
         click.option(
             "-n",
             "--interval",

@@ -102,7 +102,7 @@ def _table(rows: Iterable[ArenaRow]) -> Table:
 )
 @json_option
 def command(is_json: bool) -> None:
-    """List the arenas on this host: those in shared memory, and mapped files.
+    """List the arenas on this host: those in shared memory, and files that a process has mapped.
 
     Only reads the arenas; no process is contacted. An arena of another user is listed if this user can read it.
     """

@@ -136,7 +136,10 @@ def _starts(texts: tuple[str, ...]) -> Mapping[str, str]:
     help="The time between two progress reports.",
 )
 @click.option(
-    "--forget", "is_forgetting", is_flag=True, help="Forget the shipping positions. Retention then ignores them."
+    "--forget",
+    "is_forgetting",
+    is_flag=True,
+    help="Forget the shipping positions, so that retention no longer waits for shipping.",
 )
 @click.option(
     "-X",

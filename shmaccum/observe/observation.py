@@ -349,7 +349,7 @@ class Rates(NamedTuple):
 # --- observers
 
 
-class _Running(NamedTuple):
+class _ProcessState(NamedTuple):
     """The facts of a process at one time, from /proc."""
 
     state: str
@@ -358,12 +358,12 @@ class _Running(NamedTuple):
     """Distinguishes a process from a later one with the same pid."""
 
 
-def _running(pid: int) -> _Running | None:
+def _running(pid: int) -> _ProcessState | None:
     """Return the facts of a process, or None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
             fields = stream.read().rpartition(")")[2].split()  # from the third field on
-        return _Running(PROCESS_STATES.get(fields[0], fields[0]), int(fields[19]))
+        return _ProcessState(PROCESS_STATES.get(fields[0], fields[0]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
 

@@ -507,7 +507,7 @@ def test_groups_are_looked_at_and_changed_through_tls_and_a_login(tmp_path: Path
         properties.write_text(properties.read_text().replace(PASSWORD, "wrong"))
         assert "wrong user name or password" in groups("delete", "readers", *config, code=2)
         properties.write_text(properties.read_text().replace('"wrong"', f'"{PASSWORD}"'))
-        assert "readers is deleted" in groups("delete", "readers", *config)
+        assert "readers was deleted" in groups("delete", "readers", *config)
 
 
 def test_a_password_in_the_program_reaches_each_sender_and_no_environment(tmp_path: Path, arena_name: str) -> None:

@@ -43,7 +43,7 @@ def assign_ranges(members: Subscriptions, counts: Counts, _former: Mapping[str, 
 def assign_uniformly(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) -> dict[str, Places]:
     """Give members equal numbers of places, with as few moves as possible."""
     loads = _Loads(_subscribers(members, counts))
-    owners = _kept(members, counts, former)
+    owners = _former_owners(members, counts, former)
     for owner in owners.values():
         loads.add(owner, 1)
     for place in ((topic, partition) for topic in loads.topics for partition in range(counts[topic])):
@@ -72,7 +72,7 @@ def _subscribers(members: Subscriptions, counts: Counts) -> dict[uuid.UUID, tupl
     return {topic: tuple(found[topic]) for topic in sorted(found)}
 
 
-def _kept(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) -> dict[Place, str]:
+def _former_owners(members: Subscriptions, counts: Counts, former: Mapping[str, Places]) -> dict[Place, str]:
     """Return the member of each place that had it before and still subscribes to its topic."""
     owners: dict[Place, str] = {}
     for member, topics in members.items():

@@ -385,7 +385,7 @@ class ConsumerGroup:
         if request.member_epoch == LEAVES:
             self._remove(member)
         else:
-            self._give_up(member)
+            self._release_revoked(member)
             member.epoch = IS_AWAY
         return HeartbeatAnswer(request.member_id, request.member_epoch)
 
@@ -412,12 +412,12 @@ class ConsumerGroup:
 
     def _release(self, member: ConsumerMember) -> None:
         """Releases all places of the member."""
-        self._give_up(member)
+        self._release_revoked(member)
         for place in member.assigned:
             del self.owners[place]
         member.assigned = NO_PLACES
 
-    def _give_up(self, member: ConsumerMember) -> None:
+    def _release_revoked(self, member: ConsumerMember) -> None:
         """Releases the places that the member has revoked."""
         for place in member.revoked:
             del self.owners[place]
@@ -484,7 +484,7 @@ class ConsumerGroup:
         if member.state is MemberState.UNREVOKED:
             if owned is None or owned & member.revoked:
                 return
-            self._give_up(member)
+            self._release_revoked(member)
         target = self.targets[member.member_id]
         kept, superfluous = member.assigned & target, member.assigned - target
         member.assigned = kept
@@ -494,10 +494,10 @@ class ConsumerGroup:
                 member.state = MemberState.UNREVOKED
                 member.revoked_until_ms = now_ms + member.rebalance_timeout_ms
                 return
-            self._give_up(member)
-        self._take_over(member, target)
+            self._release_revoked(member)
+        self._assign_free(member, target)
 
-    def _take_over(self, member: ConsumerMember, target: Places) -> None:
+    def _assign_free(self, member: ConsumerMember, target: Places) -> None:
         """Assigns the free places of the target to the member, and sets its epoch to the target's."""
         free = frozenset(place for place in target if place not in self.owners)
         member.assigned |= free

@@ -4,10 +4,10 @@
 ::
 
     bytes ──> frame ──> row of the table ──> rule of its rights ──> handler ──> result
-                                                                               │
-           ┌──────────────── response, a frame in pieces <─────────────────────┤
-           v                                                  steps, in slices <──┤
-         socket                                  later, by `Call.complete` <──────┘
+                                                                                   │
+           ┌──────────────── response, a frame in pieces <─────────────────────────┤
+           v                                                  steps, in slices <───┤
+         socket                                  later, by `Call.complete` <───────┘
 
 Rules: nothing here blocks on a client or another thread. A connection has at most one request in progress. A request
 whose work grows with the number of names in it is answered in steps (`steps`), a few milliseconds at a time. If its

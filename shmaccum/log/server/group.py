@@ -6,7 +6,7 @@
                         join                    all have joined           the leader's sync
       ┌──────> EMPTY ───────────> PREPARING ──────────────────> COMPLETING ────────────────> STABLE
       │                           ^   │ ^                          │                           │
-      │    no member is left      │   │ └──── join, leave, expiry ─┴────── join, leave, expiry ┘
+      │    no member is left      │   │ └── join, leave, expiry ───┴─── join, leave, expiry ───┘
       └───────────────────────────┼───┘
                                   └── another round when a join changes something
 
@@ -293,7 +293,7 @@ class Group:
     def _join_new(self, token: Hashable, request: Join, now_ms: float) -> None:
         member_id = self.new_member_id(request.instance_id or request.client_id)
         if request.instance_id is not None and request.instance_id in self._static:
-            self._take_over(token, self._static[request.instance_id], member_id, request, now_ms)
+            self._replace_static(token, self._static[request.instance_id], member_id, request, now_ms)
         elif len(self.members) + len(self._promised) >= self.limits.member_count_max:
             self._answer_join(token, JoinAnswer(BrokerError.GROUP_MAX_SIZE_REACHED, ""))
         elif request.instance_id is None and request.is_member_id_required:
@@ -323,11 +323,11 @@ class Group:
             self._round.ends_at_ms = min(now_ms + self.limits.initial_delay_ms, self._round.latest_end_ms)
         self._park_join(token, member, now_ms)
 
-    def _take_over(self, token: Hashable, former_id: str, member_id: str, request: Join, now_ms: float) -> None:
+    def _replace_static(self, token: Hashable, former_id: str, member_id: str, request: Join, now_ms: float) -> None:
         """Replaces a static member that joined again under a new member id."""
         member = self.members.pop(former_id)
         self._fence(member)
-        is_unchanged = _same_protocols(member.join, request)
+        is_unchanged = _has_same_protocols(member.join, request)
         leader = self.leader
         member.member_id = member_id
         self._update(member, request)
@@ -361,7 +361,7 @@ class Group:
         if request.instance_id is not None and self._static.get(request.instance_id) != member.member_id:
             self._answer_join(token, JoinAnswer(BrokerError.FENCED_INSTANCE_ID, request.member_id))
             return
-        is_unchanged = _same_protocols(member.join, request)
+        is_unchanged = _has_same_protocols(member.join, request)
         self._update(member, request)
         is_leader = self.leader == member.member_id
         is_known = self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)
@@ -413,7 +413,7 @@ class Group:
         """Starts a round, in which every member has to join."""
         was_empty = self.state is GroupState.EMPTY
         for member in self.members.values():
-            self._give(member, b"")
+            self._set_assignment(member, b"")
             self._refuse_sync(member, BrokerError.REBALANCE_IN_PROGRESS)
         self.state = GroupState.PREPARING
         if was_empty and self.limits.initial_delay_ms:
@@ -515,14 +515,14 @@ class Group:
     def _assign(self, assignments: dict[str, bytes], now_ms: float) -> None:
         self.state = GroupState.STABLE
         for member in self.members.values():
-            self._give(member, assignments.get(member.member_id, b""))
+            self._set_assignment(member, assignments.get(member.member_id, b""))
         for member in self.members.values():
             token, member.syncing = member.syncing, None
             if token is not None:
                 self._touch(member, now_ms)
                 self.answers.append(Answer(token, self._synced(member)))
 
-    def _give(self, member: Member, assignment: bytes) -> None:
+    def _set_assignment(self, member: Member, assignment: bytes) -> None:
         self.size += len(assignment) - len(member.assignment)
         member.assignment = assignment
 
@@ -576,7 +576,7 @@ class Group:
             return BrokerError.NONE
         if member_id not in self.members:
             return BrokerError.UNKNOWN_MEMBER_ID
-        self._lose(self.members[member_id], now_ms)
+        self._remove_and_rebalance(self.members[member_id], now_ms)
         return BrokerError.NONE
 
     def _member_problem(self, member_id: str, instance_id: str | None, generation: int) -> BrokerError | None:
@@ -597,7 +597,7 @@ class Group:
     def _touch(self, member: Member, now_ms: float) -> None:
         member.expires_at_ms = now_ms + member.join.session_timeout_ms
 
-    def _lose(self, member: Member, now_ms: float) -> None:
+    def _remove_and_rebalance(self, member: Member, now_ms: float) -> None:
         self._remove(member)
         if self.state in {GroupState.STABLE, GroupState.COMPLETING}:
             self._prepare(now_ms)
@@ -640,7 +640,7 @@ class Group:
             if member.is_parked:
                 self._touch(member, now_ms)
             elif member.expires_at_ms <= now_ms and self.members.get(member.member_id) is member:
-                self._lose(member, now_ms)
+                self._remove_and_rebalance(member, now_ms)
         if self._round.ends_at_ms <= now_ms:
             if self.state is GroupState.PREPARING:
                 self._end_of_preparing(now_ms)
@@ -666,7 +666,7 @@ def _rebalance_timeout_ms(join: Join) -> int:
     return join.rebalance_timeout_ms if join.rebalance_timeout_ms > 0 else join.session_timeout_ms
 
 
-def _same_protocols(one: Join, other: Join) -> bool:
+def _has_same_protocols(one: Join, other: Join) -> bool:
     return one.protocols == other.protocols
 
 

@@ -208,9 +208,9 @@ class LogServer(ClosedOnExit):
     def run(self) -> None:
         """Serves until `stop` is called. An error of the log or a bug is logged and does not end the loop."""
         while not self._is_stopped:
-            self._run_once_or_tell()
+            self._run_once_and_log()
 
-    def _run_once_or_tell(self) -> None:
+    def _run_once_and_log(self) -> None:
         try:
             self.run_once()
         except Exception as error:

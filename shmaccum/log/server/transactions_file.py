@@ -69,7 +69,7 @@ class TransactionsFile:
         for _, body in frames.bodies:
             self._replay(body)
         if frames.damages:
-            self._keep_aside(content, frames.damages)
+            self._save_damaged(content, frames.damages)
         self._size = frames.end
         self._descriptor = self._opened()
         if frames.damages:
@@ -97,7 +97,7 @@ class TransactionsFile:
         except (ValueError, TypeError, OverflowError) as error:
             logger.error("ignored an invalid frame of %s: %s", self._path, error)
 
-    def _keep_aside(self, content: bytes, damages: list[tuple[int, int]]) -> None:
+    def _save_damaged(self, content: bytes, damages: list[tuple[int, int]]) -> None:
         copy = f"{self._path}.damaged-{time.time_ns()}"
         replace_file_synced(copy, content)
         where = ", ".join(f"{begin} to {end}" for begin, end in damages[:3])
@@ -130,7 +130,7 @@ class TransactionsFile:
         """
         self._append([_body(state)])
         self._ids[state.name] = state
-        self._shorten()
+        self._maybe_rewrite()
 
     def forget(self, names: list[str]) -> None:
         """Removes ids.
@@ -141,7 +141,7 @@ class TransactionsFile:
         self._append([[FORGET, name] for name in names])
         for name in names:
             del self._ids[name]
-        self._shorten()
+        self._maybe_rewrite()
 
     def _append(self, bodies: list[Body]) -> None:
         content = b"".join(map(pack_frame, bodies))
@@ -153,7 +153,7 @@ class TransactionsFile:
             append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
         self._size += len(content)
 
-    def _shorten(self) -> None:
+    def _maybe_rewrite(self) -> None:
         """Rewrites the file if most of its frames are obsolete."""
         if self._size >= DEAD_SIZE_MIN + 400 * len(self._ids):
             self._rewrite()

@@ -3,7 +3,7 @@
 
 ::
 
-    loop    request ──> ask ─┐                                      ┌──> conclude: the request is answered
+    loop    request ──> ask ─┐                                        ┌──> conclude: the request is answered
     thread                   └──> compute, one at a time ──> wake fd ─┘
 
 The thread hashes passwords and decompresses produced batches. Rules: the thread only computes, and accesses nothing

@@ -249,7 +249,7 @@ def test_a_look_reads_the_state_of_each_process_once(arena: Arena, monkeypatch: 
     read: list[int] = []
     running = observation._running
 
-    def reading(pid: int) -> observation._Running | None:
+    def reading(pid: int) -> observation._ProcessState | None:
         read.append(pid)
         return running(pid)
 

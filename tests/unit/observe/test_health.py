@@ -63,7 +63,7 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
     "poisoned": (lambda seen: changed(seen, poisoned="a lock has two owners"), "a lock has two owners"),
     "silent_sender": (
         lambda seen: with_sender(seen, heartbeat_age_ns=SILENCE_NS_MAX + 1),
-        "no progress for 30 s",
+        "no sign of life for 30 s",
     ),
     "no_sender": (
         lambda seen: changed(with_sender(seen, is_alive=False), queued_record_count=1),
