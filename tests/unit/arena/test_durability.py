@@ -249,7 +249,7 @@ def test_what_was_not_forced_is_cut_off_and_said(durable: Callable[[Level], Aren
         stream.seek(at)
         stream.write(b"\0" * 12)
     boot_again(path)
-    assert "1 batch to cut back to what had been forced to disk" in shell("recover", str(path), "--dry-run").stdout
+    assert "1 batch to cut back to the records forced to disk" in shell("recover", str(path), "--dry-run").stdout
     document = shell.json("recover", str(path))
     assert (document["cut_count"], document["quarantined_count"], document["record_count"]) == (1, 0, 5)
     with Arena.attach(path) as again, Accumulator(again) as sender:

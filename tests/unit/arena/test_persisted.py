@@ -81,9 +81,9 @@ def left(path: Path) -> Path:
 def test_what_would_be_done_is_said_and_nothing_is_done(left: Path, shell: Shell) -> None:
     before = left.read_bytes()
     said = shell("recover", str(left), "--dry-run").stdout
-    assert "last used in this boot: its words are believed" in said
+    assert "last used in this boot: its state is trusted" in said
     assert "2 open batches to seal at the last committed record" in said
-    assert "4 batches with 11 records to be delivered by the next sender" in said
+    assert "4 batches with 11 records for the next sender to deliver" in said
     assert left.read_bytes() == before
 
 
@@ -139,9 +139,9 @@ def test_only_what_agrees_with_its_checksum_is_believed(left: Path, shell: Shell
     scribble(left)
     boot_again(left)
     said = shell("recover", str(left), "--dry-run", code=1).stdout
-    assert "last used in another boot: only checksums are believed" in said
-    assert "3 batches with 10 records to be delivered by the next sender" in said
-    assert "1 damaged batch to be kept for inspection" in said
+    assert "last used in another boot: only checksums are trusted" in said
+    assert "3 batches with 10 records for the next sender to deliver" in said
+    assert "1 damaged batch to keep for inspection" in said
     document = shell.json("recover", str(left), code=1)
     assert (document["quarantined_count"], document["record_count"], document["findings"]) == (1, 10, [])
 
