@@ -25,8 +25,9 @@ void stuck_partitions_begin(struct sender_half *half)
     uint64_t now_ns = arena_now_ns(arena);
     for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
         half->queues[i].acked_ns = partition_has_spilled(half, i) ? now_ns : 0; /* the age of its batches is unknown */
-        if (load_relaxed_u64(&arena->partitions[i].stuck) != 0) {
-            store_relaxed_u64(&arena->partitions[i].stuck, 0);
+        uint64_t former = load_relaxed_u64(&arena->partitions[i].stuck);
+        if (former != 0) { /* keeps its time */
+            store_relaxed_u64(&arena->partitions[i].stuck, stuck_word(STUCK_NOT, 0, stuck_word_since_ms(former)));
         }
     }
     store_release_u64(&arena->globals->stuck_epoch, load_relaxed_u64(&arena->globals->sender_epoch)); /* V2 */
@@ -99,12 +100,24 @@ void stuck_partition_publish(struct sender_half *half, uint32_t partition_index,
     half->limits.is_recount_due |= (reason == STUCK_NOT) != (queue->stuck_reason == STUCK_NOT);
     queue->stuck_reason = reason;
     queue->stuck_error = error_code;
-    uint64_t word = reason == STUCK_NOT ? 0 : stuck_word(reason, error_code, now_ns / NS_PER_MS);
-    store_relaxed_u64(&half->arena->partitions[partition_index].stuck, word);
+    atomic_u64 *cell = &half->arena->partitions[partition_index].stuck;
+    uint64_t former = load_relaxed_u64(cell);
+    uint64_t since_ms = former != 0 ? stuck_word_since_ms(former) : now_ns / NS_PER_MS;
+    store_relaxed_u64(cell, reason == STUCK_NOT ? 0 : stuck_word(reason, error_code, since_ms));
     sender_store_length(half, partition_index, 0);
 }
 
 /* ---- maintenance ---- */
+
+/* The partition is delivered to, or has no batch: the time that a former sender left is over. */
+static void former_time_forget(struct sender_half *half, uint32_t partition_index)
+{
+    CHECK(partition_index < half->arena->geometry.partition_count);
+    atomic_u64 *cell = &half->arena->partitions[partition_index].stuck;
+    if (half->queues[partition_index].stuck_reason == STUCK_NOT && load_relaxed_u64(cell) != 0) {
+        store_relaxed_u64(cell, 0);
+    }
+}
 
 void stuck_partitions_maintain(struct sender_half *half)
 {
@@ -120,6 +133,7 @@ void stuck_partitions_maintain(struct sender_half *half)
             queue->acked_ns = now_ns;
             queue->has_acked = false;
             queue->refused_error = 0;
+            former_time_forget(half, i);
         }
         stuck_partition_publish(half, i, now_ns);
     }

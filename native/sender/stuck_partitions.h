@@ -9,15 +9,16 @@
  *                     acknowledged for as long, and a batch of another partition was acknowledged since
  *   STUCK_NOT         none of these; also REFUSED and SILENT without a batch, because nothing is known any more
  *
- *   partition.stuck   sender, when it changes: the first reason above that applies
+ *   partition.stuck   sender, when it changes: the first reason above that applies, and since when one has applied. A
+ *                     new sender leaves the time with STUCK_NOT until it delivers to the partition or finds it empty
  *   queued_batch_count of it   PARTITION_UNAVAILABLE, so that records without a key go elsewhere
- *   stuck_epoch       sender, when it takes the role, after the stores that clear all stuck words. Before that, and
- *                     without a sender, no stuck word counts
+ *   stuck_epoch       sender, when it takes the role, after the stores that clear all reasons. Before that, and without
+ *                     a sender, no stuck word counts
  *   acked_ns, usual_delivery_ns   sender, with the acknowledgements of a call
  *
  * Killed anywhere here: the next sender has another epoch, so the words do not count until that sender has cleared
- * them. It determines them again: from the sink, from the first error, and from the first acknowledgement after the
- * oldest batch.
+ * their reasons. It determines them again: from the sink, from the first error, and from the first acknowledgement
+ * after the oldest batch.
  */
 #ifndef SENDER_STUCK_PARTITIONS_H
 #define SENDER_STUCK_PARTITIONS_H

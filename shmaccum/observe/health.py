@@ -143,10 +143,9 @@ def _at_share(seen: Observation) -> str | None:
     worst = waiting[0]
     threads = format_count(worst.waiting_count, "thread waits", "threads wait")
     return (
-        f"topic {worst.topic!r} holds its share, {worst.held_slot_count:,} of "
-        f"{format_count(seen.slot_count, 'buffer')}, and {threads} for one, for "
-        f"{format_duration_ns(worst.waiting_age_ns or 0)}{_others(waiting)}: the sink is too slow, or the arena is too "
-        "small"
+        f"topic {worst.topic!r} holds {worst.held_slot_count:,} of {format_count(seen.slot_count, 'buffer')}, and "
+        f"{threads} for one, for {format_duration_ns(worst.waiting_age_ns or 0)}: {worst.why}{_others(waiting)}: the "
+        "sink is too slow, or the arena is too small"
     )
 
 

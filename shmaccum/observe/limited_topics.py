@@ -5,7 +5,8 @@
 
     stuck     nothing can be delivered to a partition of the topic. New batches are opened only while more than half
               of the buffers are free
-    at share  threads wait because the topic holds its share of the buffers (topic_share_factor)
+    at share  threads wait because the topic holds its share of the buffers (topic_share_factor), or of the buffers for
+              records larger than a buffer (oversized_max_bytes)
 
 The sender marks a stuck partition in the arena, with the reason and the time, and a waiting thread names its partition.
 So all facts are read from the arena, and no process is contacted. native/arena/topic_share.h defines the limits.
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from shmaccum.arena import Arena
 
 AT_SHARE = "it holds its share of the buffers (topic_share_factor)"
+AT_LARGE_SHARE = "its records larger than a buffer may take no more of oversized_max_bytes"
 
 
 class LimitedTopic(NamedTuple):
@@ -38,7 +40,7 @@ class LimitedTopic(NamedTuple):
     why: str
     """The reasons as text."""
     stuck_age_ns: int | None
-    """The time since the first partition became stuck or this sender started, or None if none is stuck."""
+    """The time since the first partition became stuck, or None if none is stuck."""
     held_slot_count: int
     """The number of buffers that its batches hold."""
     held_size: int
@@ -78,6 +80,8 @@ class Parked(NamedTuple):
     partition_index: int
     age_ns: int
     free_needed: int
+    is_large_admitted: bool
+    """False while records larger than a buffer may take no more of oversized_max_bytes."""
 
 
 def stuck_partitions(arena: Arena, now_ns: int) -> list[Stuck]:
@@ -121,7 +125,7 @@ def limited_topics(
             partition_count=counts[topic],
             stuck_partition_count=len(marked),
             reasons=dict(Counter(one.reason for one in marked)),
-            why="; ".join(sorted({one.why for one in marked})) or AT_SHARE,
+            why="; ".join(sorted({one.why for one in marked} or {_why_parked(wait) for wait in waits})),
             stuck_age_ns=max((one.age_ns for one in marked), default=None),
             held_slot_count=held.get(topic, 0),
             held_size=held.get(topic, 0) * batch_size,
@@ -134,6 +138,10 @@ def limited_topics(
         for topic, (marked, waits) in found.items()
     ]
     return sorted(rows, key=lambda row: (not row.is_stuck, -row.held_slot_count, row.topic))
+
+
+def _why_parked(wait: Parked) -> str:
+    return AT_SHARE if wait.is_large_admitted else AT_LARGE_SHARE
 
 
 def _free_needed(stuck: Iterable[Stuck], parked: Iterable[Parked]) -> Iterator[int]:

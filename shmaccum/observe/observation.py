@@ -431,8 +431,8 @@ class _Census:
         self.damage: list[tuple[int, int]] = counted["damage"]
         self.oldest = None if counted["oldest"] is None else _Oldest(*counted["oldest"])
         self.parked = [
-            Parked(entry, index, max(now_ns - since_ns, 0), free_needed)
-            for entry, index, since_ns, free_needed in counted["parked"]
+            Parked(entry, index, max(now_ns - since_ns, 0), free_needed, is_large_admitted)
+            for entry, index, since_ns, free_needed, is_large_admitted in counted["parked"]
         ]
         self.held: list[tuple[int, int]] = counted["held"]
         self.waiting: list[int] = counted["waiting"] + [wait.entry for wait in self.parked]

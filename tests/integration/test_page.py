@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -20,9 +21,13 @@ from shmaccum.arena import Arena
 from shmaccum.observe.prometheus import ArenaCollector
 from shmaccum.observe.server import MetricsServer
 from tests.support.accumulator import Accumulator
-from tests.support.arenas import deliver_all
+from tests.support.arenas import deliver_all, fill
+from tests.support.processes import wait_until
 
 TIMEOUT_S = 600
+LIMIT_VALUE = bytes(3000)
+"""One record fills a batch."""
+LIMIT_MS = 60_000
 HOSTILE = "<img src=x onerror=\"document.title='taken over'\"><script>document.title='taken over'</script>"
 
 
@@ -88,6 +93,42 @@ def test_a_hostile_topic_is_text(arena: Arena, tmp_path: Path) -> None:
     assert f"{HOSTILE}-0" in text_of(page)
     assert "<img" not in page
     assert len(re.findall("<script", page)) == 1
+
+
+def test_the_page_shows_the_topics_at_a_limit(arena: Arena, tmp_path: Path) -> None:
+    """One topic is stuck, and a thread waits for a buffer of another one, which holds its share."""
+    with Accumulator(arena) as accumulator, Accumulator(arena) as sender:
+        sender.become_sender()
+        sender.append("dead", 3, 1, None, b"x")
+        sender.set_available(sender.partition_index("dead", 3), False)
+        fill(sender, "busy", LIMIT_VALUE)
+        thread = threading.Thread(target=accumulator.append, args=("busy", 0, 1, None, LIMIT_VALUE, None, LIMIT_MS))
+        thread.start()
+        wait_until(lambda: arena.statistics().waiting_count == 1, "the thread waits")
+        with closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:
+            page = shown(f"http://127.0.0.1:{server.port}/", tmp_path)
+        sender.set_available(sender.partition_index("dead", 3), True)
+        deliver_all(sender)
+        thread.join()
+        deliver_all(sender)
+    assert re.search(r'<section class="wide" id="limited">', page), "the section is hidden"
+    table = re.search(r'<div class="rows" id="limited_topics">(.*?)</table>', page, re.DOTALL)
+    assert table is not None
+    head, dead, busy = re.findall(r"<tr>(.*?)</tr>", table[1], re.DOTALL)
+    assert text_of(head) == "topic stuck since holds needs free waiting overflow why"
+    assert re.fullmatch(
+        r"dead 1 of 1 partition [\d.]+ m?s 4 KiB \(6\.3 %\) 9 buffers 0 threads \u2013 it has no leader", text_of(dead)
+    ), text_of(dead)
+    assert re.fullmatch(
+        r"busy \u2013 [\d.]+ m?s \d+ KiB \([\d.]+ %\) \d+ buffers 1 thread \u2013 it holds its share of the buffers .*",
+        text_of(busy),
+    ), text_of(busy)
+
+
+def test_the_page_hides_the_section_of_limits_while_no_topic_is_at_one(arena: Arena, tmp_path: Path) -> None:
+    with closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:
+        page = shown(f"http://127.0.0.1:{server.port}/", tmp_path)
+    assert re.search(r'<section class="wide" id="limited" hidden="">', page)
 
 
 LONG_TOPIC = "a-topic-with-a-long-name." * 8

@@ -97,8 +97,8 @@ static PyObject *waiting(const struct arena *core)
     return list;
 }
 
-/* (entry index of the process, partition index or -1, waiting_ns, free slots that it needs) of each parked wait. All of
- * it is input. */
+/* (entry index of the process, partition index or -1, waiting_ns, free slots that it needs, whether the part of records
+ * larger than a slot has room for it) of each parked wait. All of it is input. */
 static PyObject *parked(const struct arena *core)
 {
     PyObject *list = PyList_New(0);
@@ -108,10 +108,12 @@ static PyObject *parked(const struct arena *core)
         if (waiter_word_state(word) == WAITER_PARKED) {
             uint32_t partition_index = load_relaxed_u32(&waiter->partition) - 1; /* NO_PARTITION: -1 */
             uint32_t need = waiter_word_need(word) == 0 ? 1 : waiter_word_need(word);
-            list = list_add(list, Py_BuildValue("(IiKI)", owner_index(load_relaxed_u32(&waiter->owner)),
+            bool has_part = need == 1 || topic_share_admits_oversized(core, partition_index, need, 0);
+            list = list_add(list, Py_BuildValue("(IiKIN)", owner_index(load_relaxed_u32(&waiter->owner)),
                                                 (int)partition_index,
                                                 (unsigned long long)load_relaxed_u64(&waiter->waiting_ns),
-                                                topic_share_free_needed(core, partition_index, need, 0)));
+                                                topic_share_free_needed(core, partition_index, need, 0),
+                                                PyBool_FromLong(has_part)));
         }
     }
     return list;

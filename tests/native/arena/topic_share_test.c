@@ -131,7 +131,7 @@ TEST(a_stuck_partition_has_no_limit_without_a_sender)
     EXPECT_EQ_U64(append_batches(&host, STUCK), SLOTS);
     struct error error = {0};
     EXPECT_STATUS(accumulator_become_sender(host.sender, &error), STATUS_OK);
-    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[STUCK].stuck), 0); /* the new one knows nothing of it yet */
+    EXPECT(!partition_is_marked(host.arena, STUCK)); /* the new one knows nothing of it yet */
     host_ended(&host);
 }
 
@@ -205,6 +205,44 @@ static void name_time(struct host *host, uint64_t now_ns)
 {
     host->arena->clock = (struct clock){.is_manual = true, .manual_ns = now_ns};
     host->sending->clock = host->arena->clock;
+}
+
+static uint64_t stuck_since_ms(const struct host *host)
+{
+    EXPECT(partition_is_marked(host->arena, STUCK));
+    return stuck_word_since_ms(load_relaxed_u64(&host->arena->partitions[STUCK].stuck));
+}
+
+static void replace_sender(struct host *host)
+{
+    struct error error = {0};
+    accumulator_drop_sender(host->sender);
+    EXPECT_STATUS(accumulator_become_sender(host->sender, &error), STATUS_OK);
+    sender_maintain(host->sender->sender, NULL);
+    EXPECT(!partition_is_marked(host->arena, STUCK));
+}
+
+TEST(a_partition_is_stuck_since_the_time_of_the_first_sender_that_marked_it)
+{
+    struct host host = host_begun(0);
+    name_time(&host, 100 * NS_PER_S);
+    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
+    mark_stuck(&host, true);
+    name_time(&host, 200 * NS_PER_S);
+    replace_sender(&host);
+    replace_sender(&host);
+    mark_stuck(&host, true);
+    EXPECT_EQ_U64(stuck_since_ms(&host), 100 * 1000);
+    sender_set_refused(host.sender->sender, STUCK, 19);
+    mark_stuck(&host, false);
+    EXPECT_EQ_U64(stuck_since_ms(&host), 100 * 1000); /* another reason */
+    replace_sender(&host);
+    deliver_some(&host, 1);
+    sender_maintain(host.sender->sender, NULL);
+    mark_stuck(&host, true);
+    EXPECT_EQ_U64(stuck_since_ms(&host), 200 * 1000); /* it was delivered to in between */
+    mark_stuck(&host, false);
+    host_ended(&host);
 }
 
 TEST(a_partition_whose_broker_is_silent_while_another_answers_is_stuck)

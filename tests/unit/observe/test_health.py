@@ -12,7 +12,7 @@ import pytest
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.observe.health import PATIENCE_NS_MAX, REPORT_NS_MAX, SILENCE_NS_MAX, TROUBLES, Question, troubles
-from shmaccum.observe.limited_topics import LimitedTopic
+from shmaccum.observe.limited_topics import AT_SHARE, LimitedTopic
 from shmaccum.observe.observation import ErrorFacts, Observation, Observer, PartitionFacts
 from tests.support.accumulator import Accumulator
 
@@ -83,8 +83,8 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
         ),
     ),
     "at_share": (
-        lambda seen: with_limited(seen, waiting_count=1, waiting_age_ns=11 * 10**9),
-        "topic 'flights' holds its share, 8 of 16 buffers, and 1 thread waits for one, for 11 s: the sink is too slow",
+        lambda seen: with_limited(seen, waiting_count=1, waiting_age_ns=11 * 10**9, why=AT_SHARE),
+        f"topic 'flights' holds 8 of 16 buffers, and 1 thread waits for one, for 11 s: {AT_SHARE}: the sink is too",
     ),
     "retried": (
         lambda seen: changed(

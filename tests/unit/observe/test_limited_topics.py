@@ -14,7 +14,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.stuck import REASONS, stuck_reason
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.observe.health import Question, troubles
-from shmaccum.observe.limited_topics import AT_SHARE, LimitedTopic
+from shmaccum.observe.limited_topics import AT_LARGE_SHARE, AT_SHARE, LimitedTopic
 from shmaccum.observe.observation import Observation, Observer
 from shmaccum.observe.prometheus import LIMITED_TOPIC_COUNT_MAX, ArenaCollector, exposition
 from tests.support.accumulator import Accumulator
@@ -112,6 +112,24 @@ def test_a_topic_whose_threads_wait_for_its_share_has_a_row(small: Arena) -> Non
         assert row.free_needed > seen.slots["FREE"]
         assert row.waiting_age_ns is not None
         assert [process.is_waiting for process in seen.processes].count(True) == 1
+        deliver_all(sender)
+        thread.join()
+        deliver_all(sender)
+
+
+def test_a_topic_whose_large_records_wait_for_their_part_has_the_reason(small: Arena) -> None:
+    """Records of two buffers may hold 8 buffers together."""
+    large = bytes(5000)
+    with Accumulator(small) as accumulator, Accumulator(small) as sender:
+        accumulator.append("other", 0, 1, None, b"v")
+        sender.become_sender()
+        for _ in range(3):
+            accumulator.append("busy", 0, 1, None, large, None, 0)
+        thread = threading.Thread(target=accumulator.append, args=("busy", 0, 1, None, large, None, LONG_MS))
+        thread.start()
+        wait_until(lambda: seen_of(small).waiting_count == 1, "the thread waits")
+        (row,) = seen_of(small).limited_topics
+        assert (row.topic, row.why, row.waiting_count) == ("busy", AT_LARGE_SHARE, 1)
         deliver_all(sender)
         thread.join()
         deliver_all(sender)
