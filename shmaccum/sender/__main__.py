@@ -43,7 +43,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     return {name: command_line_value(name, value) for name, value in pairs.items()}
 
 
-def tell_that_it_is_open(*, has_log: bool) -> None:
+def report_start(*, has_log: bool) -> None:
     """Close standard output, which reports the start to the process that waits on the other end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
@@ -74,7 +74,7 @@ def main(
             standby=given.standby,
             mode=given.mode,
             group=given.group,
-            on_open=lambda _: tell_that_it_is_open(has_log=not given.no_log),
+            on_open=lambda _: report_start(has_log=not given.no_log),
             **_pairs(given.set),
         )
         service.run_until_signalled()

@@ -170,7 +170,7 @@ class Backlog:
         self.end_offset = end_offset
         self.file.cut(self.file.find(end_offset))
         for seq in self._own_seqs():
-            self._note_seq(seq)
+            self._record_seq(seq)
 
     def _own_seqs(self) -> list[int]:
         return [row.seq for row in self.file.rows(self.file.find(self.position.offset)) if row.arena == self._arena]
@@ -189,7 +189,7 @@ class Backlog:
         new = [row for row in rows if last is None or row.base_offset > last.base_offset]
         self.file.append(new)
         for row in rows:
-            self._note_seq(row.seq)
+            self._record_seq(row.seq)
         self.end_offset = max(self.end_offset, end_offset)
 
     def spill_file(self) -> tuple[int, int, int, int]:
@@ -204,7 +204,7 @@ class Backlog:
         self.end_seq = row.seq + 1
         self.end_offset = end_offset
 
-    def _note_seq(self, seq: int) -> None:
+    def _record_seq(self, seq: int) -> None:
         if seq < self.end_seq:
             self.late_seqs.add(seq)
         self.end_seq = max(self.end_seq, seq + 1)
@@ -370,10 +370,10 @@ class Backlog:
         """
         self.file.write_position(self.position._replace(offset=done[-1].end_offset))
         if not done[-1].is_complete:
-            self._go_on(done[-1])
+            self._next_part(done[-1])
         self.window.advance()
 
-    def _go_on(self, shipment: SpilledBatch) -> None:
+    def _next_part(self, shipment: SpilledBatch) -> None:
         """Continue with the next part of a batch."""
         first = shipment.wire.first_record + shipment.wire.record_count
         shipment.outcome, shipment.is_settled, shipment.is_recorded = None, False, False

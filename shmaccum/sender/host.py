@@ -26,18 +26,18 @@ class Repeats:
     """Limits the repetition of sentences. Otherwise, a disk that stays full would fill another one with log lines."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[int, int]] = {}
+        self._reported: dict[str, tuple[int, int]] = {}
         """Sentence -> the time of its last report, and its count since then."""
 
-    def count_to_tell(self, sentence: str, now_ns: int) -> int:
+    def count_to_report(self, sentence: str, now_ns: int) -> int:
         """Return the count of the sentence since its last report, including this one; 0 if it is not due again."""
-        told_ns, count = self._told.get(sentence, (None, 0))
+        told_ns, count = self._reported.get(sentence, (None, 0))
         if told_ns is not None and now_ns - told_ns < REPEAT_NS:
-            self._told[sentence] = (told_ns, count + 1)
+            self._reported[sentence] = (told_ns, count + 1)
             return 0
-        if len(self._told) >= SENTENCES_MAX:
-            self._told.clear()
-        self._told[sentence] = (now_ns, 0)
+        if len(self._reported) >= SENTENCES_MAX:
+            self._reported.clear()
+        self._reported[sentence] = (now_ns, 0)
         return count + 1
 
 
@@ -151,7 +151,7 @@ class Host:
         if report.kind is not Kind.EXPIRED:  # an expiry is not a reason
             self.last_trouble = (sentence, now_ns)
         report.record(self.arena.native)
-        if (count := self._repeats.count_to_tell(sentence, now_ns)) == 1:
+        if (count := self._repeats.count_to_report(sentence, now_ns)) == 1:
             logger.warning("%s", sentence)
         elif count:
             logger.warning("%s (%s more)", sentence, format_count(count, "time"))

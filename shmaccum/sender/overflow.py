@@ -257,7 +257,7 @@ class Overflow:
         try:
             self._open()
         except (OSError, LogError) as error:
-            self._tell(str(error))
+            self._report_failure(str(error))
         else:
             self._is_lost, self._opened_count = False, self._directory.opened_count
 
@@ -569,9 +569,9 @@ class Overflow:
 
     def _fail(self, sentence: str, now_ns: int) -> None:
         self._not_before_ns = now_ns + PAUSE_NS
-        self._tell(f"the overflow cannot be written, and records stay in the arena: {sentence}")
+        self._report_failure(f"the overflow cannot be written, and records stay in the arena: {sentence}")
 
-    def _tell(self, sentence: str) -> None:
+    def _report_failure(self, sentence: str) -> None:
         """Report a failure. It recurs about every second while it lasts."""
         self._host.report(Report(Kind.IMPAIRED, sentence))
 
@@ -669,7 +669,7 @@ class Overflow:
             action()
         except (OSError, LogError) as error:
             backlog.window.pause(PAUSE_NS, self._native.now_ns())
-            self._tell(f"the overflow of {backlog.place} cannot be read or written now: {error}")
+            self._report_failure(f"the overflow of {backlog.place} cannot be read or written now: {error}")
 
     def take(self, partition_indices: Iterable[int], now_ns: int) -> list[WireBatch]:
         """Return the batches of one delivery, which are in flight from now on."""
@@ -808,7 +808,7 @@ class Overflow:
         self._look()
         self._publish()
         if (lost := self._directory.lost) is not None:
-            self._tell(lost)
+            self._report_failure(lost)
         for sentence in self._directory.findings:
             if sentence != lost:
                 self._host.report(sentence)

@@ -123,7 +123,7 @@ class Sender:
         self._overflow: Overflow | None = None
         self._stop_at_ns: int | None = None
         self._stop_deadline_ns: int | None = None
-        self._has_told_stop = False
+        self._has_logged_stop = False
         self._is_aborted = False
         self._arena_closer = ArenaCloser(self.arena)
         self._idle_since_ns: int | None = None
@@ -162,10 +162,10 @@ class Sender:
             self._doorbell = doorbell = Doorbell(self.arena)
             places = Places(self.arena.native)
             self._host = host = Host(self._half, self.arena, places, doorbell, self.options, self._supervisor)
-            self._outwait_former_sender(host, lambda: self._open_dead_letters(places, host))
-            self._outwait_former_sender(host, lambda: self.sink.open(host))
+            self._wait_for_former_sender(host, lambda: self._open_dead_letters(places, host))
+            self._wait_for_former_sender(host, lambda: self.sink.open(host))
             check_transactions(host, self.sink)
-            self._outwait_former_sender(host, lambda: self._open_overflow(host))
+            self._wait_for_former_sender(host, lambda: self._open_overflow(host))
             shared = Shared(self._half, host, self.sink, doorbell, self._results_bell)
             self._rounds = Rounds(shared, self._dead_letters, self._overflow)
             self._results_bell.ring()  # for results that the former sender recorded before it died
@@ -181,10 +181,10 @@ class Sender:
         self._supervisor.ready(f"delivers to {sink_name}")
         return True
 
-    def _outwait_former_sender(self, host: Host, open_log: Callable[[], None]) -> None:
+    def _wait_for_former_sender(self, host: Host, open_log: Callable[[], None]) -> None:
         """Open a log, with retries while the sender of a removed arena of this name still has it open."""
         deadline_s = clock.monotonic() + self.options.delivery_timeout_ms / 1000 + 2 * CLOSE_TIMEOUT_S
-        is_told = False
+        is_logged = False
         while True:
             try:
                 open_log()
@@ -193,9 +193,9 @@ class Sender:
                 is_former = error.arena_name == self.arena.name and error.pid != str(os.getpid())
                 if is_over or not is_former:
                     raise
-                if not is_told:
+                if not is_logged:
                     logger.warning("%s: waiting for the sender of a removed arena of this name", error)
-                is_told = True
+                is_logged = True
             else:
                 return
             host.show_life()
@@ -367,16 +367,16 @@ class Sender:
             return True
         if self._stop_at_ns is None:
             return self._is_idle_for_long()
-        self._tell_stop()
+        self._log_stop()
         if self._stop_deadline_ns is not None and self.arena.native.now_ns() >= self._stop_deadline_ns:
             return True
         return self._is_emptied() if self._arena_closer.has_begun else self._is_drained()
 
-    def _tell_stop(self) -> None:
+    def _log_stop(self) -> None:
         """Log once that it was asked to stop. `stop` itself does not log, because it runs in signal handlers."""
-        if self._has_told_stop or self._arena_closer.has_begun or self._stop_deadline_ns is None:
+        if self._has_logged_stop or self._arena_closer.has_begun or self._stop_deadline_ns is None:
             return
-        self._has_told_stop = True
+        self._has_logged_stop = True
         from shmaccum.observe.observation import Observer  # no other sender needs it
 
         left_ns = max(self._stop_deadline_ns - self.arena.native.now_ns(), 0)
@@ -487,7 +487,7 @@ class Sender:
             if rounds is not None and not is_lost:
                 rounds.requeue()
                 if not self._arena_closer.leave(self._half):
-                    self._tell_what_is_left()
+                    self._warn_of_left_batches()
         finally:
             self._release_all(is_in_order=is_in_order)
 
@@ -506,7 +506,7 @@ class Sender:
             stack.callback(self._close_overflow)
             stack.callback(self._close_dead_letters)
 
-    def _tell_what_is_left(self) -> None:
+    def _warn_of_left_batches(self) -> None:
         """Warn of undelivered batches. Only a sender that was asked to leave had to deliver them."""
         left = self._half.statistics()["queued_count"] if self._stop_at_ns is not None else 0
         if left:

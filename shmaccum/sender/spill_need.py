@@ -79,7 +79,7 @@ class SpillClock:
             holds_any: the overflow has batches.
         """
         used, waiter_count, acked_ns, waits_since_ns, former_heartbeat_ns = self._half.pressure(linger_ns, now_ns)
-        self._note_look(former_heartbeat_ns if self._looked_ns is None else self._looked_ns, now_ns)
+        self._record_check(former_heartbeat_ns if self._looked_ns is None else self._looked_ns, now_ns)
         is_silent = waits_since_ns is not None and self._is_over(max(acked_ns, waits_since_ns), now_ns)
         is_outage = self._sink.peer.outage is not None or is_silent
         stuck = self._half.stuck_partitions()
@@ -91,7 +91,7 @@ class SpillClock:
             surplus = self._slot_count
         return SpillNeed(surplus, is_outage, stuck) if surplus > 0 else SpillNeed()
 
-    def _note_look(self, looked_ns: int, now_ns: int) -> None:
+    def _record_check(self, looked_ns: int, now_ns: int) -> None:
         if not 0 <= now_ns - looked_ns <= self._after_ns:
             self._begun_ns = now_ns
         self._looked_ns = now_ns

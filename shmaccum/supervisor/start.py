@@ -158,8 +158,8 @@ def ensure_sender(
         ArenaRemovedError: the arena was removed since the caller attached to it.
         ArenaError: the arena cannot be attached to.
     """
-    is_told = idle_exit is None or "idle_exit_ms" in {name.replace(".", "_") for name in options}
-    given = {**options} if is_told else {**options, "idle_exit_ms": idle_exit}
+    has_idle_exit = idle_exit is None or "idle_exit_ms" in {name.replace(".", "_") for name in options}
+    given = {**options} if has_idle_exit else {**options, "idle_exit_ms": idle_exit}
     recipe = Recipe(sink, given, sink_options or {}, log_path)
     deadline_s = clock.monotonic() + timeout_s
     with _attached(arena, mode) as attached:

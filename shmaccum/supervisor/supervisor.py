@@ -271,7 +271,7 @@ class SenderSupervisor:
             raise tell_removal(arena)  # a sender that is started by that name would serve another arena
         died = native.sender_died
         if not self._is_absent:
-            self._note_absence(arena, died)
+            self._record_absence(arena, died)
         if not died or arena.has_external_sender:
             self.watch.pause(ABSENT_LOOK_S)
         elif self._is_left_to_a_standby(arena):
@@ -279,7 +279,7 @@ class SenderSupervisor:
         else:
             self._start_another(arena)
 
-    def _note_absence(self, arena: Arena, died: bool) -> None:
+    def _record_absence(self, arena: Arena, died: bool) -> None:
         now_s = clock.monotonic()
         self._is_absent, self._absent_s = True, now_s
         if died and self._met_s is not None:
@@ -312,7 +312,7 @@ class SenderSupervisor:
         """Return False if no sender has to be started any more. This process stays elected meanwhile."""
         pause_s = self._restarts.pause_s
         if pause_s > 0:
-            self._tell(
+            self._report(
                 arena,
                 f"{self._restarts.failure_count} in a row failed or died early; the next start is in {pause_s:g} s",
                 "senders fail or die soon after their start, again and again: there is a pause before each start",
@@ -336,9 +336,9 @@ class SenderSupervisor:
 
     def _fail(self, arena: Arena, error: SenderNotStartedError | OtherSinkError) -> None:
         self.failure = error
-        self._tell(arena, str(error), str(error))
+        self._report(arena, str(error), str(error))
 
-    def _tell(self, arena: Arena, for_log: str, for_arena: str) -> None:
+    def _report(self, arena: Arena, for_log: str, for_arena: str) -> None:
         """Report a failure. Only the log gets numbers: the arena counts equal sentences, and stores few."""
         logger.error("no sender of %s: %s", arena.name, for_log)
         with contextlib.suppress(ShmaccumError):

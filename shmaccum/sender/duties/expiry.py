@@ -36,7 +36,7 @@ class Expiry(Duty):
         self._results_bell = shared.results_bell
         self._dead_letters = dead_letters
         self._timeout_ms = shared.options.delivery_timeout_ms
-        self._is_told = False
+        self._is_reported = False
         self._stood_still = True
         """True if the delivery clock stood still in the last round, or in the first round: batches may have any age."""
 
@@ -51,9 +51,9 @@ class Expiry(Duty):
     def _expire(self, now_ns: int) -> int:
         timeout_ns = self._timeout_ms * NS_PER_MS
         # As of the last round, no batch is old enough before `due_ns`.
-        self._is_told = (self._stood_still or now_ns >= self.due_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
-        if self._is_told:
-            self._tell(now_ns)
+        self._is_reported = (self._stood_still or now_ns >= self.due_ns) and self._oldest_age_ns(now_ns) >= timeout_ns
+        if self._is_reported:
+            self._report_reason(now_ns)
         expired_count, next_ns = self._half.expire(timeout_ns, now_ns)
         self._stood_still = self._clock.stands_still
         self.due_ns = NEVER_NS if next_ns is None or self._stood_still else now_ns + next_ns
@@ -67,15 +67,15 @@ class Expiry(Duty):
             except CorruptArenaError:  # the batch or the table is damaged
                 topic = ""
             self._metrics.failed(topic, record_count, now_ns)
-        if not self._is_told:
-            self._tell(now_ns)
+        if not self._is_reported:
+            self._report_reason(now_ns)
 
     def _oldest_age_ns(self, now_ns: int) -> int:
         """Return the age, on the delivery clock, of the oldest batch without a result; 0 if there is none."""
         _, left_ns = self._half.expire(FAR_NS, now_ns)
         return 0 if left_ns is None else FAR_NS - left_ns
 
-    def _tell(self, now_ns: int) -> None:
+    def _report_reason(self, now_ns: int) -> None:
         trouble, told_ns = self._host.last_trouble
         is_young = now_ns - told_ns < self._timeout_ms * NS_PER_MS
         self._host.report(Report(Kind.EXPIRED, trouble if is_young else "", f"{self._timeout_ms} ms"))

@@ -51,7 +51,7 @@ class ShipperHost:
         return max((stream.place.partition + 1 for stream in self._streams if stream.route.topic == topic), default=0)
 
     def report(self, sentence: str) -> None:
-        if count := self._repeats.count_to_tell(sentence, clock.monotonic_ns()):
+        if count := self._repeats.count_to_report(sentence, clock.monotonic_ns()):
             logger.warning("%s%s", sentence, "" if count == 1 else f" ({count} times)")
 
     def show_life(self) -> None:

@@ -274,7 +274,7 @@ class LogStream:
             batch = self.window.read_verified(offset)
         except OffsetOutOfRangeError as error:
             batch = self._first_left(error)
-        self._tell_damage()
+        self._report_damages()
         return batch
 
     def _first_left(self, error: OffsetOutOfRangeError) -> LogBatch | None:
@@ -287,7 +287,7 @@ class LogStream:
         self.window.rest()
         return self.window.read_verified(start)
 
-    def _tell_damage(self) -> None:
+    def _report_damages(self) -> None:
         """Report each damage once, however often it is read again."""
         for damage in self.window.take_damages():
             if (damage.segment, damage.position) not in self._damages:

@@ -181,9 +181,9 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
 
         The creator or a former sink stored this number in the arena, and batches may wait for all partitions.
         """
-        told = 0 if self._host is None else self._host.partition_count(topic)
+        published = 0 if self._host is None else self._host.partition_count(topic)
         is_new = self.directory.partition_count(topic) == 0
-        return max(told, self._options.partitions) if told and is_new else told or None
+        return max(published, self._options.partitions) if published and is_new else published or None
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
         acks: list[Ack] = []
@@ -200,7 +200,9 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
     def _compressed(self, batches: Sequence[WireBatch], compression: Compression) -> list[WireBatch]:
         """Return the batches in the form in which they are appended."""
         jobs = [compression.begin(batch) for batch in batches]
-        forms = [self._form(batch, compressed(job, self._tell)) for batch, job in zip(batches, jobs, strict=True)]
+        forms = [
+            self._form(batch, compressed(job, self._report_sentence)) for batch, job in zip(batches, jobs, strict=True)
+        ]
         sizes = [(batch, form.size) for batch, form in zip(batches, forms, strict=True)]
         compression.metrics.sent(sizes, clock.monotonic_ns())
         return forms
@@ -219,7 +221,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
             self._host.show_life()
         outcomes = [log] * len(batches) if isinstance(log, Rejection) else log.append(given)
         self._outage = self._outage or next(filter(None, map(_medium_failure, outcomes)), None)
-        self._note_lost(TopicPartition(batches[0].topic, batches[0].partition), outcomes[-1])
+        self._record_lost(TopicPartition(batches[0].topic, batches[0].partition), outcomes[-1])
         if isinstance(log, PartitionLog) and isinstance(outcomes[-1], int):
             self._open_end(batches[0].partition_index, log)
         acks = [_ack(batch, outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
@@ -228,7 +230,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
                 ack.log_append_time_ms = log.time_of(ack.wire, ack.base_offset)
         return self._hold(acks, log) if self._is_sync_awaited and isinstance(log, PartitionLog) else acks
 
-    def _note_lost(self, place: TopicPartition, outcome: Outcome) -> None:
+    def _record_lost(self, place: TopicPartition, outcome: Outcome) -> None:
         if isinstance(outcome, int):
             self._lost.pop(place, None)
         elif outcome.errno == errno.ESTALE:
@@ -323,7 +325,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         interval_ms = self._options.sync_interval_ms
         return super().poll(timeout_s if interval_ms is None else min(timeout_s, interval_ms / 1000), wake_fd)
 
-    def _tell(self, sentence: str) -> None:
+    def _report_sentence(self, sentence: str) -> None:
         if self._host is not None:
             self._host.report(sentence)
 

@@ -93,7 +93,7 @@ class KafkaTransactions:
         self._take_part = take_part
         self._report = report
         self._backoff_ms = retry_backoff_ms
-        self._told: tuple[TransactionFailure, int] | None = None
+        self._reported: tuple[TransactionFailure, int] | None = None
         self._ask_at_s = 0.0
         self._offsets: list[tuple[WireBatch, list[GroupMember]]] = []
         self._acks: list[Ack] = []
@@ -250,14 +250,14 @@ class KafkaTransactions:
         self._driver.step()
         if trouble := self._protocol.take_trouble():
             self._report(f"the transactional_id {self._host.transactional_id!r}: {trouble}")
-        self._tell()
+        self._report_failure()
 
-    def _tell(self) -> None:
+    def _report_failure(self) -> None:
         """Report to the arena, once, that its transaction cannot be committed."""
         failure, number = self._protocol.failure, self._host.number
-        if failure is None or (failure, number) == self._told or self._host.state not in UNDECIDED:
+        if failure is None or (failure, number) == self._reported or self._host.state not in UNDECIDED:
             return
-        self._told = failure, number
+        self._reported = failure, number
         self._host.fail(self._why_of(failure), self._sentence(failure))
 
     def _why_of(self, failure: TransactionFailure) -> TransactionWhy:

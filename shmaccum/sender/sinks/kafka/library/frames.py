@@ -147,9 +147,9 @@ class Sent(ProduceFrame):
         if self.is_answered:
             return
         if is_written:
-            self._tell(None, 0, "")
+            self._add_outcome(None, 0, "")
         else:
-            self._tell(None, NETWORK_EXCEPTION, "the connection was closed")
+            self._add_outcome(None, NETWORK_EXCEPTION, "the connection was closed")
 
     # --- the library's header
 
@@ -177,14 +177,14 @@ class Sent(ProduceFrame):
 
     def success(self, answer: ProduceAnswer | PlainAnswer) -> None:
         self._traffic.responses += 1
-        self._tell(answer, 0, "")
+        self._add_outcome(answer, 0, "")
 
     def failure(self, error: Exception) -> None:
         """Note that there will be no response, because the connection is closed."""
         self._request.release()
-        self._tell(None, error_code(error), describe(error))
+        self._add_outcome(None, error_code(error), describe(error))
 
-    def _tell(self, answer: ProduceAnswer | PlainAnswer | None, code: int, message: str) -> None:
+    def _add_outcome(self, answer: ProduceAnswer | PlainAnswer | None, code: int, message: str) -> None:
         latency_ms = (clock.monotonic() - self.begun_s) * 1000
         self._outcomes.append(ResponseOutcome(self.tag, answer, code, message, latency_ms))
 

@@ -407,7 +407,7 @@ class TransactionProtocol:
         codes = _codes(request, answer)
         codes = [code for code in codes if code not in {0, OPERATION_NOT_ATTEMPTED}] or codes
         worst = max(codes, key=lambda code: SEVERITY.index(effect_of(request, code)))
-        self._note_parts(request, answer)
+        self._remove_accepted(request, answer)
         found = effect_of(request, worst)
         if found is Effect.DONE:
             self._miss_count = 0
@@ -462,7 +462,7 @@ class TransactionProtocol:
         self._not_before_s = now_s + pause_s
         self._miss_count = min(self._miss_count + 1, BACKOFF_FACTOR_MAX)
 
-    def _note_parts(self, request: Request, answer: TransactionResponse) -> None:
+    def _remove_accepted(self, request: Request, answer: TransactionResponse) -> None:
         """Remove the offsets that were accepted, so that they are not sent again, even if others were not."""
         if not isinstance(request, CommitOffsets):
             return
