@@ -34,7 +34,7 @@ from typing import final
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import SenderWatch
 from shmaccum.common import clock
-from shmaccum.common.victim import STOPPED, NotToBeKilledError, Victim, check_namespace, is_stopped
+from shmaccum.common.process_handle import STOPPED, NotToBeKilledError, ProcessHandle, check_namespace, is_stopped
 
 logger = logging.getLogger("shmaccum.supervisor")
 
@@ -44,7 +44,7 @@ END_TIMEOUT_S = 1.0
 
 
 @contextlib.contextmanager
-def find_victim(watch: SenderWatch) -> Iterator[Victim]:
+def open_killable_sender(watch: SenderWatch) -> Iterator[ProcessHandle]:
     """Yields the listener of the presence socket, if it may be killed.
 
     Raises:
@@ -55,13 +55,13 @@ def find_victim(watch: SenderWatch) -> Iterator[Victim]:
         raise NotToBeKilledError(f"it belongs to the user {listener.user}, this process to {os.geteuid()}")
     if listener is not None and listener.pid == os.getpid():
         raise NotToBeKilledError("it is a part of this process")
-    with hold_listener(watch) as victim:
+    with open_listener(watch) as victim:
         check_namespace(victim.pid)
         yield victim
 
 
 @contextlib.contextmanager
-def hold_listener(watch: SenderWatch) -> Iterator[Victim]:
+def open_listener(watch: SenderWatch) -> Iterator[ProcessHandle]:
     """Yields the process that listens on the presence socket, with a pidfd.
 
     Raises:
@@ -74,7 +74,7 @@ def hold_listener(watch: SenderWatch) -> Iterator[Victim]:
         raise NotToBeKilledError("it lives in another PID namespace")
     descriptor = _open(watch, listener.pid)
     try:
-        process = Victim(listener.pid, descriptor)
+        process = ProcessHandle(listener.pid, descriptor)
         # The second look: until here the number belonged to the listener.
         if process.has_ended(0) or not watch.is_connected():
             raise NotToBeKilledError("it has just ended")
@@ -148,7 +148,7 @@ class StallWatch:
         what = f"the sender of {self._arena.name}"
         silence = f"has shown no sign of life for {self._limit_s:g} s (replace_stalled_ms)"
         try:
-            with find_victim(self._watch) as victim:
+            with open_killable_sender(self._watch) as victim:
                 what += f" (process {victim.pid})"
                 state = victim.state
                 silence = f"is stopped and {silence}" if state and state in STOPPED else silence

@@ -18,7 +18,7 @@ import click
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import SenderWatch
-from shmaccum.arena.stalled import hold_listener
+from shmaccum.arena.stalled import open_listener
 from shmaccum.cli.group import (
     EXIT_BAD,
     Command,
@@ -32,7 +32,7 @@ from shmaccum.cli.group import (
 from shmaccum.common import clock
 from shmaccum.common.clock import NS_PER_S
 from shmaccum.common.units import format_count, format_duration_ns, parse_duration_ns
-from shmaccum.common.victim import NotToBeKilledError, is_stopped
+from shmaccum.common.process_handle import NotToBeKilledError, is_stopped
 from shmaccum.exceptions import ArenaBusyError
 from shmaccum.observe.observation import Observation, Observer
 from shmaccum.supervisor.start import elected_at_once
@@ -146,7 +146,7 @@ class Stopper:
         if listener.pid == 0:
             raise Failure(f"the sender of {self._arena.name} runs in another PID namespace: stop it from there")
         try:
-            with hold_listener(self._watch) as process:
+            with open_listener(self._watch) as process:
                 process.ask_to_stop()
                 self._pid, self._asked_epoch = process.pid, epoch
         except NotToBeKilledError:

@@ -595,7 +595,7 @@ static void run_changes(const struct scenario *scenario, enum mode mode, const s
     }
 }
 
-/* Victim behind each chosen change, rival at places spread over its way, shifted from one change to the next. */
+/* ProcessHandle behind each chosen change, rival at places spread over its way, shifted from one change to the next. */
 static void run_duels(const struct scenario *scenario, const struct chosen *chosen, const struct changes *changes,
                       const struct path *path, struct summary *summary)
 {

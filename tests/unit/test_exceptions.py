@@ -14,7 +14,7 @@ import pytest
 
 from shmaccum import exceptions
 from shmaccum.aio.loop_producer import WouldWaitError
-from shmaccum.common.victim import NotToBeKilledError
+from shmaccum.common.process_handle import NotToBeKilledError
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.codecs import DecompressedTooLargeError

@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.common.victim import is_stopped
+from shmaccum.common.process_handle import is_stopped
 from shmaccum.log.files.file_names import GROUPS_FOLDER
 from shmaccum.log.groups.member_locks import living_slots
 from shmaccum.log.groups.offsets_file import LOCK, file_stem

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.common.victim import is_stopped
+from shmaccum.common.process_handle import is_stopped
 from shmaccum.exceptions import ConsumerStateError
 from shmaccum.log.groups.assignors import BY_NAME, Subscriptions
 from shmaccum.log.groups.joins import Joins

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import final
 
 from shmaccum.common.clock import monotonic
-from shmaccum.common.victim import NotToBeKilledError, Victim, check_namespace, is_stopped
+from shmaccum.common.process_handle import NotToBeKilledError, ProcessHandle, check_namespace, is_stopped
 from shmaccum.log.groups.member_locks import MEMBERS_BYTE
 from shmaccum.log.groups.plan import MemberRow
 
@@ -64,7 +64,7 @@ def _locks(pid: int, descriptor: str, byte: int) -> bool:
 
 
 @contextlib.contextmanager
-def member_process(pid: int, path: str, slot: int) -> Iterator[Victim]:
+def member_process(pid: int, path: str, slot: int) -> Iterator[ProcessHandle]:
     """The process of a member, if it may be killed.
 
     Args:
@@ -83,7 +83,7 @@ def member_process(pid: int, path: str, slot: int) -> Iterator[Victim]:
         raise NotToBeKilledError(f"the kernel gives no descriptor of process {pid}: {error}") from None
     try:
         _check(pid, path, slot)
-        victim = Victim(pid, descriptor)
+        victim = ProcessHandle(pid, descriptor)
         if victim.has_ended(0):  # the pid has denoted this process until here
             raise NotToBeKilledError("it has just ended")
         yield victim

@@ -19,7 +19,7 @@ from shmaccum import Producer, Sender
 from shmaccum.arena import Arena, stalled
 from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.arena.stalled import LOOK_MAX_S, StallWatch
-from shmaccum.common.victim import Victim
+from shmaccum.common.process_handle import ProcessHandle
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import end_senders, sender_pid
@@ -258,8 +258,8 @@ def test_a_sender_that_the_kernel_holds_keeps_the_role_and_that_is_told(
 ) -> None:
     """State D cannot be made at will: here the kill does nothing, and the state is said."""
     monkeypatch.setattr(stalled, "END_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(Victim, "kill", lambda _: None)
-    monkeypatch.setattr(Victim, "state", "D")
+    monkeypatch.setattr(ProcessHandle, "kill", lambda _: None)
+    monkeypatch.setattr(ProcessHandle, "state", "D")
     with running(be_present, arena.name):
         watched.connect()
         watched.look(20)

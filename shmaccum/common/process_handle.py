@@ -55,7 +55,7 @@ def check_namespace(pid: int) -> None:
 
 
 @final
-class Victim:
+class ProcessHandle:
     """A process that may be killed. It has a pidfd, which never refers to another process.
 
     Attributes:
