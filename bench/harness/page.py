@@ -71,7 +71,7 @@ Goals
 """
 
 QUESTIONS_HEAD = """
-Questions
+PendingCalls
 ---------
 
 Each row has the first comparison of a question: shmaccum, the peer in the same rounds, and the ratio with its verdict.

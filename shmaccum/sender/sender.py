@@ -29,7 +29,7 @@ from shmaccum.arena.sender_state import readable_name
 from shmaccum.common import clock
 from shmaccum.common.clock import NS_PER_MS, NS_PER_S
 from shmaccum.common.cooperative import refuse_greenlets
-from shmaccum.common.questions import Questions
+from shmaccum.common.pending_calls import PendingCalls
 from shmaccum.common.units import format_count, format_duration_ns
 from shmaccum.config import DEAD_LETTER_KIND, SenderOptions
 from shmaccum.exceptions import (
@@ -132,7 +132,7 @@ class Sender:
         self._metrics_server: MetricsServer | None = None
         self._presence: Presence | None = None
         self._watch: SenderWatch | None = None
-        self._questions: Questions[dict[str, float]] = Questions("the sender", self._wake)
+        self._questions: PendingCalls[dict[str, float]] = PendingCalls("the sender", self._wake)
         self._round_thread = 0
         self._is_close_asked = False
         self.has_left_idle = False

@@ -30,7 +30,7 @@ from typing import NoReturn, final
 
 from shmaccum.common import clock
 from shmaccum.common.closing import ClosedOnExit
-from shmaccum.common.questions import Questions
+from shmaccum.common.pending_calls import PendingCalls
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError, NotALogError
 from shmaccum.log.files.directory import LogDirectory
@@ -129,7 +129,7 @@ class LogServer(ClosedOnExit):
         """Initializes the state of the loop."""
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_sender.setblocking(False)
-        self._questions: Questions[list[Family]] = Questions("the server", self._wake)
+        self._questions: PendingCalls[list[Family]] = PendingCalls("the server", self._wake)
         self._scraped: Stepwise[Sequence[GroupLag]] | None = None
         self._ticking: Steps | None = None
         self._maintain_at_s = 0.0

@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 @final
-class Questions(Generic[Answer]):
+class PendingCalls(Generic[Answer]):
     """The calls of one kind that the loop has not run yet.
 
     Args:

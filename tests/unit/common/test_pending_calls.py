@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from shmaccum.common.questions import Questions
+from shmaccum.common.pending_calls import PendingCalls
 
 
 def test_a_loop_answers_and_tells_its_errors() -> None:
     is_asked = threading.Event()
-    questions: Questions[int] = Questions("the loop", is_asked.set)
+    questions: PendingCalls[int] = PendingCalls("the loop", is_asked.set)
     answers = iter((7, KeyError("gone")))
 
     def make() -> int:
@@ -38,6 +38,6 @@ def test_a_loop_answers_and_tells_its_errors() -> None:
 
 
 def test_a_loop_that_stands_still_is_named() -> None:
-    questions: Questions[int] = Questions("the loop", lambda: None)
+    questions: PendingCalls[int] = PendingCalls("the loop", lambda: None)
     with pytest.raises(TimeoutError, match="the loop did not answer within 0 s"):
         questions.ask(0)
