@@ -51,7 +51,7 @@ from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.fallback import UNUSABLE, Fallback, OnUnusable
 from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_offsets
-from shmaccum.producer.notice import SenderNotice
+from shmaccum.producer.sender_warning import SenderWarning
 from shmaccum.producer.pipeline import Pipeline, TopicRecords
 from shmaccum.producer.serializers import Headers
 from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction, Waits, rest_between, unfence_waits
@@ -161,7 +161,7 @@ class Producer(_native.NativeProducer):
         self._fallback = self._new_fallback(on_unusable)
         self._doorbell = DoorbellButton(self.arena)
         self._is_kept = is_kept
-        self._notice = SenderNotice(self.arena, is_kept=is_kept)
+        self._notice = SenderWarning(self.arena, is_kept=is_kept)
         is_impatient = self._options.linger_ms == 0
         self._tracker = self._tracker_type(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
         self._appender = Appender(

@@ -16,7 +16,7 @@ LOOK_INTERVAL_S = 1.0
 
 
 @final
-class SenderNotice:
+class SenderWarning:
     """Checks for a sender when a producer wakes the sender, waits, or flushes. Never raises.
 
     A producer wakes the sender when it opens a batch and the sender sleeps, or shows no sign of life for three seconds.
