@@ -4,7 +4,7 @@
 ::
 
     produce   appends to the arena, in C for an ordinary record (native/python/producer/confluent_type.c); the core
-              counts the records, and a record with a callback joins `ToldRecords`
+              counts the records, and a record with a callback joins `CallbackRecords`
     poll      looks up the results of these records, and calls the callbacks of deliveries, errors and statistics in
               the caller's thread
     flush     wakes the sender, and polls until every record has its result
@@ -35,7 +35,7 @@ from shmaccum.common.packages import needed
 from shmaccum.common.units import format_count
 from shmaccum.compat.confluent_errors import kafka_error, translated, translated_in_transactions, translated_of_offsets
 from shmaccum.compat.confluent_options import DEFAULTS, ROWS
-from shmaccum.compat.confluent_told import Callback, ToldRecords
+from shmaccum.compat.confluent_callbacks import Callback, CallbackRecords
 from shmaccum.compat.errors import aborting, translating
 from shmaccum.compat.settings import OwnerOptions, of_library
 from shmaccum.exceptions import (
@@ -77,7 +77,7 @@ LOOK_S = 1.0
 """The interval between checks of the arena's error log."""
 SLICE_S = 0.1
 """The interval at which a flush checks whether callbacks are due."""
-SLICE_OF_TOLD_S = 0.005
+CALLBACK_SLICE_S = 0.005
 """The same while records have callbacks, which are called while the sender delivers other records."""
 
 
@@ -222,7 +222,7 @@ class _Own(NamedTuple):
     propagation_ms: int
 
     @property
-    def is_told_of_the_arena(self) -> bool:
+    def wants_reports(self) -> bool:
         """True if the program wants to receive errors or statistics."""
         return not (self.on_error is None and self.on_statistics is None and self.logger is None)
 
@@ -347,9 +347,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._times_out_first = timeout_ms <= own.propagation_ms
         self._flush_s = min(timeout_ms, TIMEOUT_DEFAULT_MS) / 1000
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
-        self._looks = _Looks(producer, own) if own.is_told_of_the_arena else None
+        self._looks = _Looks(producer, own) if own.wants_reports else None
         self._tracker = producer.deliveries()
-        self._told = ToldRecords(self, self._tracker)
+        self._told = CallbackRecords(self, self._tracker)
         self._producer = producer
         self._produce_through(producer, own.on_delivery)
         _producers.add(self)
@@ -508,7 +508,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
             return int(self._fallback.call("flush", timeout_s))
         end_s = _end_s(timeout_s)
         while True:
-            slice_s = SLICE_OF_TOLD_S if self._told.pending_count else SLICE_S
+            slice_s = CALLBACK_SLICE_S if self._told.pending_count else SLICE_S
             with translating(translated), contextlib.suppress(FlushTimeoutError):
                 producer.flush(min(max(end_s - clock.monotonic(), 0), slice_s))
             self._serve()
@@ -545,21 +545,21 @@ class Producer(ConfluentProducer, ClosedOnExit):
             try:
                 self.flush()
             finally:
-                self._tell_the_rest()
+                self._call_remaining()
                 self._producer = None
                 self._produce_through(None, None)
                 _producers.discard(self)
-                self._log_untold(producer.client_id)
-                with translating(translated), self._nothing_left_to_tell():
+                self._log_uncalled(producer.client_id)
+                with translating(translated), self._suppressed_after_fallback():
                     producer.close(0)
         return True
 
-    def _nothing_left_to_tell(self) -> contextlib.AbstractContextManager[None]:
+    def _suppressed_after_fallback(self) -> contextlib.AbstractContextManager[None]:
         """Drops the error of an unusable arena if it led to the fallback."""
         has_target = self._fallback is not None and self._fallback.target is not None
         return contextlib.suppress(*UNUSABLE) if has_target else contextlib.nullcontext()
 
-    def _tell_the_rest(self) -> None:
+    def _call_remaining(self) -> None:
         """Calls the callbacks that are due after one of them has ended the flush. Their exceptions are logged."""
         while self._told.due_count:
             try:
@@ -567,7 +567,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
             except BaseException:  # noqa: BLE001, PERF203 - of user code
                 log_exception(logger, "a callback failed while its producer was closed")
 
-    def _log_untold(self, client_id: str) -> None:
+    def _log_uncalled(self, client_id: str) -> None:
         """Logs how many callbacks will not be called, and forgets them."""
         untold = self._told.pending_count + self._told.due_count
         self.start_anew()

@@ -162,7 +162,7 @@ def test_a_module_of_users_is_imported_or_says_what_is_missing(hidden: str, log:
     failed = {name: error for name, error in found.items() if error is not None}
     assert {name: error for name, error in failed.items() if error[0] != "PackageMissingError"} == {}
     assert all(SENTENCE in error[1] for error in failed.values())
-    of_compat = ("kafka_python", "confluent", "confluent_errors", "confluent_told", "aiokafka")
+    of_compat = ("kafka_python", "confluent", "confluent_errors", "confluent_callbacks", "aiokafka")
     compat = {f"shmaccum.compat.{module}" for module in of_compat}
     server = {"access", "asking", "call", "coordinator", "messages", "server"}
     assert {name for name in failed if not name.startswith("shmaccum.log.server.")} <= compat

@@ -27,7 +27,7 @@ from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.compat import confluent
 from shmaccum.compat.confluent import Producer
-from shmaccum.compat.confluent_told import ToldRecords
+from shmaccum.compat.confluent_callbacks import CallbackRecords
 from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
 from shmaccum.log.files import LogReader
 from tests.support.accumulator import Accumulator
@@ -591,14 +591,14 @@ def test_a_record_without_memory_is_sent_and_told_or_neither(
 ) -> None:
     memory = pytest.importorskip("_testcapi")
     late: list[object] = []
-    add_new = ToldRecords._add_new
+    add_new = CallbackRecords._add_new
 
-    def add(records: ToldRecords) -> list[tuple[int, int]]:
+    def add(records: CallbackRecords) -> list[tuple[int, int]]:
         found = add_new(records)
         late.extend(found)
         return found
 
-    monkeypatch.setattr(ToldRecords, "_add_new", add)
+    monkeypatch.setattr(CallbackRecords, "_add_new", add)
     heard = Heard()
     producer = Producer(dotted(unkept))
     send_count, refused_count = 0, 0

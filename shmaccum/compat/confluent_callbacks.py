@@ -6,8 +6,8 @@
     produce ──> chain of the native producer ──> batches ──> due ──> callback
                 (confluent_type.c)               look()      call()
 
-No result is looked up for a record while its batch has none. `ToldRecords.look` reads the results that came since the
-last look. New records stay in the chain until a result has come. `ToldRecords.call` creates the messages of a batch's
+No result is looked up for a record while its batch has none. `CallbackRecords.look` reads the results that came since the
+last look. New records stay in the chain until a result has come. `CallbackRecords.call` creates the messages of a batch's
 records one by one. So few objects are alive at a time, and if a callback raises, the next call continues with the
 other records.
 """
@@ -59,7 +59,7 @@ class _Due(NamedTuple):
 
 
 @final
-class ToldRecords:
+class CallbackRecords:
     """The records of this process that have a callback, until it is called.
 
     One thread at a time looks. It removes records from one place and adds them to the next one without a call between,
