@@ -274,7 +274,7 @@ class LoopProducer(kept_producer.Producer):
         Raises:
             Exception: as `init_transactions`.
         """
-        await self._rest_between(self._init_waits())
+        await self._run_step(self._init_waits())
 
     async def begin_in_loop(self) -> Transaction:
         """Begins a transaction as `transaction`, waiting in the task. A cancelled task has begun none.
@@ -283,7 +283,7 @@ class LoopProducer(kept_producer.Producer):
             Exception: as `begin_transaction`.
         """
         transaction = self._new_transaction()
-        await self._rest_between(transaction.begin_waits(self._begin_timeout_s))
+        await self._run_step(transaction.begin_waits(self._begin_timeout_s))
         self._transaction = transaction
         return transaction
 
@@ -297,7 +297,7 @@ class LoopProducer(kept_producer.Producer):
         Raises:
             Exception: as `commit_transaction`.
         """
-        await self._rest_between((transaction or self._begun()).commit_waits(timeout))
+        await self._run_step((transaction or self._begun()).commit_waits(timeout))
 
     def packed_offsets(self, offsets: GroupOffsets, group_metadata: object) -> bytes | None:
         """Returns the value for `append_offsets`, or None if there are no offsets.
@@ -317,7 +317,7 @@ class LoopProducer(kept_producer.Producer):
         with self._metrics.timed("txn-send-offsets"):
             self._append_offsets(packed)
 
-    async def _rest_between(self, waits: Waits) -> None:
+    async def _run_step(self, waits: Waits) -> None:
         """Runs a step of a transaction in this task."""
         with contextlib.closing(waits), Rings(LoopResults.of(self._tracker)) as rings:
             for _ in waits:

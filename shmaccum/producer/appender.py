@@ -24,10 +24,10 @@ FLUSH_SLICE_NS = 5_000_000
 
 
 FLUSH_FEW = 4
-FLUSH_REST_MAX_S = 0.02
+FLUSH_PAUSE_MAX_S = 0.02
 
 
-def flush_rest(elapsed: float, completed: int, left: int) -> float:
+def flush_pause(elapsed: float, completed: int, left: int) -> float:
     """Returns how long a flush may pause, in seconds: a quarter of its estimated remaining time, 0 near its end.
 
     Each result wakes every waiting process. With many batches left, most wake-ups would be useless and would slow the
@@ -36,7 +36,7 @@ def flush_rest(elapsed: float, completed: int, left: int) -> float:
     """
     if left <= FLUSH_FEW or completed == 0:
         return 0.0
-    return min(elapsed * min(left / completed, 1.0) / 4, FLUSH_REST_MAX_S)
+    return min(elapsed * min(left / completed, 1.0) / 4, FLUSH_PAUSE_MAX_S)
 
 
 @final
@@ -109,7 +109,7 @@ class Appender:
                 return False
             if watch.is_abandoned():
                 raise tell_removal(self.arena)
-            rest = flush_rest(now - begin, count - left, left)
+            rest = flush_pause(now - begin, count - left, left)
             if rest > 0:
                 time.sleep(min(rest, end - now))
                 tail = self.arena.native.completion_tail

@@ -147,13 +147,13 @@ class Pipeline:
 
     def conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
         """Passes the result of an appended record, or the error of its append, to the interceptors."""
-        if future is not None and self.hears_of_results:
+        if future is not None and self.observes_results:
             self._observe(future)
         elif isinstance(error, Exception):
             self._acknowledge(None, error)
 
     @property
-    def hears_of_results(self) -> bool:
+    def observes_results(self) -> bool:
         """True if an interceptor gets results."""
         return bool(self._on_acknowledgement)
 
@@ -188,7 +188,7 @@ class Pipeline:
         """Passes the results of appended records, and the error that ended their call, to the interceptors."""
         if error is not None:
             self._acknowledge(None, error)
-        for future in futures if self.hears_of_results else ():
+        for future in futures if self.observes_results else ():
             self._observe(future)
 
     def _observe(self, future: DeliveryFuture) -> None:

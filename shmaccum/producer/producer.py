@@ -54,7 +54,7 @@ from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_off
 from shmaccum.producer.sender_warning import SenderWarning
 from shmaccum.producer.pipeline import Pipeline, TopicRecords
 from shmaccum.producer.serializers import Headers
-from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction, Waits, rest_between, unfence_waits
+from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction, Waits, run_step, unfence_waits
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self, Unpack
@@ -220,7 +220,7 @@ class Producer(_native.NativeProducer):
         if self._pipeline is None:
             return None, conclude
         prepare = functools.partial(self._pipeline.prepare, self)
-        return prepare, self._conclude if self._pipeline.hears_of_results else conclude
+        return prepare, self._conclude if self._pipeline.observes_results else conclude
 
     def _conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
         """Ends a `send` whose append returned a future or raised: informs the pipeline, and syncs."""
@@ -519,7 +519,7 @@ class Producer(_native.NativeProducer):
             InvalidArgumentError: the arena has no transactional_id.
         """
         with self._until_closed():
-            rest_between(self.arena.native, self._init_waits())
+            run_step(self.arena.native, self._init_waits())
 
     def _init_waits(self) -> Waits:
         """The step of `init_transactions`."""

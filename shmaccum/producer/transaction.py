@@ -62,7 +62,7 @@ _coordinated: weakref.WeakKeyDictionary[Arena, Transaction] = weakref.WeakKeyDic
 """The transactions that this process coordinates. The core knows one coordinator for each handle of an arena."""
 
 
-def rest_between(native: _native.Arena, waits: Waits) -> None:
+def run_step(native: _native.Arena, waits: Waits) -> None:
     """Runs a step in this thread.
 
     Args:
@@ -155,7 +155,7 @@ class Transaction:
             InvalidArgumentError: the arena has no transactional_id.
             ProducerFencedError: another producer has the transactional_id.
         """
-        rest_between(self._native, self.begin_waits(timeout_s))
+        run_step(self._native, self.begin_waits(timeout_s))
 
     def begin_waits(self, timeout_s: float) -> Waits:
         """The step of `begin`."""
@@ -228,7 +228,7 @@ class Transaction:
                 to wait for the outcome. Or the transaction is over, and the brokers do not report how it ended.
             NoTransactionError: the transaction is over, or another process began it.
         """
-        rest_between(self._native, self.commit_waits(timeout))
+        run_step(self._native, self.commit_waits(timeout))
 
     def commit_waits(self, timeout: float | None) -> Waits:
         """The step of `commit`."""
@@ -263,10 +263,10 @@ class Transaction:
             self._leave()
             raise TransactionOutcomeUnknownError(f"{self._name} is over, and another process has begun the next one")
         if state in ABORTED_STATES or why:
-            self._raise_why(state, why)
+            self._raise_reason(state, why)
         return state == "none"
 
-    def _raise_why(self, state: str, why: str) -> NoReturn:
+    def _raise_reason(self, state: str, why: str) -> NoReturn:
         advice = "; abort it" if state == "abort only" else ""
         reason = reason_of_failed_transaction(read_entries(self._native), self._begun_ns)
         told = f"{why} ({reason})" if reason else why

@@ -25,7 +25,7 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
     TableFullError,
 )
-from shmaccum.producer.appender import Appender, flush_rest
+from shmaccum.producer.appender import Appender, flush_pause
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all, drain
 from tests.support.processes import HAS_NO_GIL
@@ -330,7 +330,7 @@ def test_the_buffers_of_an_oversized_batch_are_its_bytes(sender: Accumulator) ->
 def test_a_flush_of_many_rests_for_a_part_of_what_is_left(
     elapsed: float, completed: int, left: int, rest: float
 ) -> None:
-    assert flush_rest(elapsed, completed, left) == pytest.approx(rest)
+    assert flush_pause(elapsed, completed, left) == pytest.approx(rest)
 
 
 def test_flush_waits_for_what_this_process_appended(arena: Arena, sender: Accumulator) -> None:
