@@ -38,11 +38,11 @@ def removed_error(arena: Arena) -> ArenaRemovedError:
     """The exception for a process that uses an arena which was removed."""
     return ArenaRemovedError(
         f"the arena {arena.name} was removed while this process was attached, and accepts no more records. "
-        f"{_what_becomes_of_the_rest(arena)} Attach to the arena that has this name now, or create one"
+        f"{_outcome_of_the_rest(arena)} Attach to the arena that has this name now, or create one"
     )
 
 
-def _what_becomes_of_the_rest(arena: Arena) -> str:
+def _outcome_of_the_rest(arena: Arena) -> str:
     if arena.native.closing == "done":
         return "Its sender has delivered or exported the remaining records, and has exited."
     if arena.native.sender_is_alive:
@@ -50,7 +50,7 @@ def _what_becomes_of_the_rest(arena: Arena) -> str:
     return "It has no sender, so the remaining records are not delivered."
 
 
-def tell_removal(arena: Arena) -> ArenaRemovedError:
+def report_removal(arena: Arena) -> ArenaRemovedError:
     """Returns the same exception, and logs it at ERROR the first time for a handle."""
     error = removed_error(arena)
     if not arena.is_removal_told:
@@ -69,7 +69,7 @@ def check_takes_records(arena: Arena) -> None:
         ArenaPoisonedError: the arena is poisoned.
     """
     if arena.native.check_name() != "not":
-        raise tell_removal(arena)
+        raise report_removal(arena)
     if arena.native.poisoned is not None:
         raise ArenaPoisonedError(
             f"the arena {arena.name} is poisoned, because one of its invariants broke: it accepts no more records. "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shmaccum import _native
     from shmaccum.arena.results import BatchResult
 
-INNOCENT = -2
+UNAFFECTED = -2
 """The error code of a valid record that failed because of other records in its batch. Kafka has no such code."""
 
 KIND_MASK = 0xFF
@@ -187,7 +187,7 @@ def reason_of_expiry(reports: Iterable[Report], place: str) -> str:
 
 def reason_of_refusal(reports: Iterable[Report], place: str, error_code: int) -> str:
     """Returns the last report on an error in a topic-partition, or only the error code if there is none."""
-    if error_code == INNOCENT:
+    if error_code == UNAFFECTED:
         return f"{place}: its batch was rejected because of other records, send it again (KIP-467)"
     wanted = (Kind.REFUSED, place, error_code)
     found = [report for report in reports if (report.kind, report.name, report.error_code) == wanted]

@@ -22,7 +22,7 @@ class BatchResult(enum.IntEnum):
     CORRUPT = _native.RESULT_CORRUPT
 
 
-class TransactionWhy(enum.IntEnum):
+class TransactionReason(enum.IntEnum):
     """Why a transaction was not committed, as far as the code distinguishes reasons."""
 
     NOT = 0

@@ -13,7 +13,7 @@ from typing import final
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
-from shmaccum.arena.removal import RemovalWatch, tell_removal
+from shmaccum.arena.removal import RemovalWatch, report_removal
 from shmaccum.common import clock, cooperative
 from shmaccum.common.units import parse_timeout_s
 from shmaccum.producer.buffer_wait import BufferWaiter
@@ -108,7 +108,7 @@ class Appender:
             if now >= end:
                 return False
             if watch.is_abandoned():
-                raise tell_removal(self.arena)
+                raise report_removal(self.arena)
             rest = flush_pause(now - begin, count - left, left)
             if rest > 0:
                 time.sleep(min(rest, end - now))

@@ -25,7 +25,7 @@ from typing import Any
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import DoorbellButton
-from shmaccum.arena.removal import check_takes_records, tell_removal
+from shmaccum.arena.removal import check_takes_records, report_removal
 from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.arena.stuck import stuck_age_ns, stuck_reason
@@ -182,7 +182,7 @@ class BufferWaiter:
             try:
                 place = _native.BufferWait.join(native, need, partition_index)
             except ArenaRemovedError:
-                raise tell_removal(self._arena) from None
+                raise report_removal(self._arena) from None
             except ProcessShareUsedError:
                 self._doorbell.ring_if_asleep()
             else:

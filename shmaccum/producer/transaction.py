@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import RemovalWatch, check_takes_records, removed_error
 from shmaccum.arena.reports import read_entries, reason_of_failed_transaction
-from shmaccum.arena.results import FENCED_STANDING, TransactionWhy
+from shmaccum.arena.results import FENCED_STANDING, TransactionReason
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.common import clock, cooperative
 from shmaccum.common.units import parse_timeout_s
@@ -271,10 +271,10 @@ class Transaction:
         reason = reason_of_failed_transaction(read_entries(self._native), self._begun_ns)
         told = f"{why} ({reason})" if reason else why
         code = self._native.transaction_why
-        if code == TransactionWhy.UNKNOWN:
+        if code == TransactionReason.UNKNOWN:
             self._leave()
             raise TransactionOutcomeUnknownError(f"{self._name} is over, and may be committed or not: {told}") from None
-        if code == TransactionWhy.FENCED:
+        if code == TransactionReason.FENCED:
             raise ProducerFencedError(
                 f"{self._name} is not committed: {why}{advice}; init_transactions() takes the id back"
             ) from None

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
-from shmaccum.arena.removal import has_lost_its_name, removed_error, tell_removal
+from shmaccum.arena.removal import has_lost_its_name, removed_error, report_removal
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.common.units import format_count
 from shmaccum.exceptions import ArenaRemovedError
@@ -68,7 +68,7 @@ class ArenaCloser:
         self._look_at_ns = now_ns + (CLOSING_LOOK_NS if self.has_begun else LOOK_NS)
         if self.has_begun:
             self._native.begin_closing()
-            self.error = self.error or tell_removal(self._arena)
+            self.error = self.error or report_removal(self._arena)
 
     def check_something_is_left(self, half: SenderHalf) -> None:
         """Raise if nothing is left to deliver. Called after the sender has taken the role, before it opens its sink.

@@ -11,7 +11,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.doorbell import Doorbell
 from shmaccum.arena.places import Places
 from shmaccum.arena.reports import Kind, Report
-from shmaccum.arena.results import TransactionWhy
+from shmaccum.arena.results import TransactionReason
 from shmaccum.common.units import format_count
 from shmaccum.config import SenderOptions
 from shmaccum.sender.systemd import Supervisor
@@ -77,7 +77,7 @@ class ArenaTransactions:
     def save_recovery_state(self, recovery_state: int) -> None:
         self._half.keep_transaction_standing(recovery_state)
 
-    def fail(self, why: TransactionWhy, sentence: str) -> None:
+    def fail(self, why: TransactionReason, sentence: str) -> None:
         self._report(Report(Kind.FAILED_TRANSACTION, sentence))  # first, because a failed commit reads the reason
         self._half.fail_transaction(why)
 

@@ -54,7 +54,7 @@ from typing import final
 
 from shmaccum._native import Batch, LogEnd, SenderHalf
 from shmaccum.arena import Arena
-from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
+from shmaccum.arena.reports import UNAFFECTED, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.common.durability import sync_folder
@@ -844,7 +844,7 @@ def _results(ack: Ack) -> Iterator[tuple[int, BatchResult, int]]:
     if not 1 < len(runs) <= RECORD_ERRORS_MAX:
         runs = [(count, True)]
     for run_count, is_invalid in runs:
-        yield run_count, BatchResult.FAILED, ack.error_code if is_invalid else INNOCENT
+        yield run_count, BatchResult.FAILED, ack.error_code if is_invalid else UNAFFECTED
 
 
 def _appended(log: PartitionLog, wires: Sequence[WireBatch]) -> tuple[list[tuple[WireBatch, int]], Rejection | None]:

@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 from shmaccum.arena import DEFAULT_MODE, Arena
 from shmaccum.arena.doorbell import wait_readable
 from shmaccum.arena.file import ArenaFile
-from shmaccum.arena.removal import has_lost_its_name, tell_removal
+from shmaccum.arena.removal import has_lost_its_name, report_removal
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.common import clock
 from shmaccum.config import SenderOptions, command_line_value
@@ -169,7 +169,7 @@ def ensure_sender(
 def ensure(arena: Arena, recipe: Recipe, deadline_s: float) -> bool:
     """As `ensure_sender`, with the same exceptions. The deadline is on the clock of time.monotonic()."""
     if has_lost_its_name(arena):
-        raise tell_removal(arena)  # a sender that is started by that name would serve another arena
+        raise report_removal(arena)  # a sender that is started by that name would serve another arena
     with _election(arena) as descriptor:
         is_elected = _wait_for_election(arena, descriptor, deadline_s)
         if is_elected:

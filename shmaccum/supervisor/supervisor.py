@@ -37,7 +37,7 @@ from typing import final
 
 from shmaccum.arena import Arena
 from shmaccum.arena.presence import GrowingPause, SenderWatch
-from shmaccum.arena.removal import has_lost_its_name, tell_removal
+from shmaccum.arena.removal import has_lost_its_name, report_removal
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.stalled import StallWatch
 from shmaccum.common import clock
@@ -268,7 +268,7 @@ class SenderSupervisor:
         native = arena.native
         if has_lost_its_name(arena):
             native.begin_closing()
-            raise tell_removal(arena)  # a sender that is started by that name would serve another arena
+            raise report_removal(arena)  # a sender that is started by that name would serve another arena
         died = native.sender_died
         if not self._is_absent:
             self._record_absence(arena, died)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.arena.reports import INNOCENT
+from shmaccum.arena.reports import UNAFFECTED
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender.record_errors import MESSAGE_TOO_LARGE
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
@@ -426,7 +426,7 @@ def test_record_errors_reach_the_records(new_sending: NewSending) -> None:
     sending.run()
     assert {sending.result(token) for token in tokens} == {BatchResult.FAILED}
     codes = [sending.completion(token).error_code for token in tokens]
-    assert codes == [87, INNOCENT, INNOCENT, 87, INNOCENT]
+    assert codes == [87, UNAFFECTED, UNAFFECTED, 87, UNAFFECTED]
     assert "topic-0 failed with error 87: a key is missing" in sending.errors()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from shmaccum import Producer, Sender
 from shmaccum.arena import Arena
-from shmaccum.arena.results import FENCED_STANDING, TransactionWhy
+from shmaccum.arena.results import FENCED_STANDING, TransactionReason
 from shmaccum.common.format.group_offsets import OFFSETS_TOPIC, GroupMember, OffsetToCommit, unpack_offsets
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import ShmaccumError
@@ -131,7 +131,7 @@ def fence(arena: Arena) -> None:
     with Accumulator(arena) as sides:
         sides.become_sender()
         sides.half.keep_transaction_standing(FENCED_STANDING)
-        sides.half.fail_transaction(TransactionWhy.FENCED)
+        sides.half.fail_transaction(TransactionReason.FENCED)
 
 
 def offsets_in(sink: MemorySink) -> list[tuple[GroupMember, dict[TopicPartition, OffsetToCommit]]]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from shmaccum.arena.reports import INNOCENT, Kind, Reason, Report
+from shmaccum.arena.reports import UNAFFECTED, Kind, Reason, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.stuck import REPLICAS_MISSING
 from shmaccum.common.clock import NS_PER_MS
@@ -229,7 +229,7 @@ class AckSettler:
         if 1 < len(runs) <= RECORD_ERRORS_MAX:
             for count, is_invalid in runs:
                 self._half.complete_part(
-                    wire.batch, count, FAILED, None, None, ack.error_code if is_invalid else INNOCENT
+                    wire.batch, count, FAILED, None, None, ack.error_code if is_invalid else UNAFFECTED
                 )
         elif is_part(wire):
             self._half.complete_part(wire.batch, wire.record_count, FAILED, None, None, ack.error_code)

@@ -99,7 +99,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shmaccum._native import Batch, LogEnd
 from shmaccum.arena.doorbell import wait_readable
-from shmaccum.arena.results import TransactionWhy
+from shmaccum.arena.results import TransactionReason
 from shmaccum.common.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import OtherSinkError
@@ -346,7 +346,7 @@ class Ended(NamedTuple):
     producer_id: int
     """The producer id of the next transaction; -1 if there was none."""
     producer_epoch: int
-    why: TransactionWhy = TransactionWhy.NOT
+    why: TransactionReason = TransactionReason.NOT
     """The reason why it was not committed, although the arena had decided to commit."""
 
 
@@ -380,7 +380,7 @@ class HostTransactions(Protocol):
     def save_recovery_state(self, recovery_state: int) -> None:
         """Save 64 bits for the next sender. The two highest are `FENCED_STANDING` and `LOST_STANDING`."""
 
-    def fail(self, why: TransactionWhy, sentence: str) -> None:
+    def fail(self, why: TransactionReason, sentence: str) -> None:
         """Make the transaction abort only, unless it is decided or over. The sentence is reported."""
 
 

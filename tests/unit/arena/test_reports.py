@@ -7,7 +7,7 @@ import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import (
-    INNOCENT,
+    UNAFFECTED,
     Kind,
     Report,
     read_entries,
@@ -77,7 +77,7 @@ def test_a_long_report_keeps_its_kind_and_its_name(arena: Arena) -> None:
 def test_the_reason_of_a_result_is_found_by_name_and_number() -> None:
     assert reason_of_refusal(REPORTS, "flights-0", 87) == "flights-0 failed with error 87: no key"
     assert reason_of_refusal(REPORTS, "flights-0", 3) == "flights-0 failed with error 3"
-    assert "send it again" in reason_of_refusal(REPORTS, "flights-0", INNOCENT)
+    assert "send it again" in reason_of_refusal(REPORTS, "flights-0", UNAFFECTED)
     assert reason_of_expiry(REPORTS, "flights-0") == "the broker\nis away"
     assert reason_of_expiry(REPORTS, "flights-9") == "no broker"
     assert reason_of_expiry([], "flights-9") == ""

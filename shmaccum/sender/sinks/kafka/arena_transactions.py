@@ -36,7 +36,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from shmaccum import _native
-from shmaccum.arena.results import TransactionWhy
+from shmaccum.arena.results import TransactionReason
 from shmaccum.common import clock
 from shmaccum.common.format.group_offsets import OFFSETS_TOPIC, GroupMember, unpack_offsets
 from shmaccum.common.format.topic_partition import TopicPartition
@@ -64,10 +64,10 @@ UNDECIDED = frozenset({"open", "committing", "decided"})
 ABORTED = frozenset({"abort only", "aborting"})
 
 WHYS = {
-    TransactionOutcome.COMMITTED: TransactionWhy.NOT,
-    TransactionOutcome.ABORTED: TransactionWhy.REFUSED,
-    TransactionOutcome.UNKNOWN: TransactionWhy.UNKNOWN,
-    None: TransactionWhy.UNKNOWN,
+    TransactionOutcome.COMMITTED: TransactionReason.NOT,
+    TransactionOutcome.ABORTED: TransactionReason.REFUSED,
+    TransactionOutcome.UNKNOWN: TransactionReason.UNKNOWN,
+    None: TransactionReason.UNKNOWN,
 }
 
 
@@ -260,8 +260,8 @@ class KafkaTransactions:
         self._reported = failure, number
         self._host.fail(self._why_of(failure), self._sentence(failure))
 
-    def _why_of(self, failure: TransactionFailure) -> TransactionWhy:
-        return TransactionWhy.FENCED if failure.effect is Effect.FENCED else TransactionWhy.REFUSED
+    def _why_of(self, failure: TransactionFailure) -> TransactionReason:
+        return TransactionReason.FENCED if failure.effect is Effect.FENCED else TransactionReason.REFUSED
 
     def _sentence(self, failure: TransactionFailure) -> str:
         return f"the transactional_id {self._host.transactional_id!r}: {failure.message}"
@@ -287,14 +287,14 @@ class KafkaTransactions:
     def _ended(self, *, is_commit: bool) -> Ended:
         """Return the end. Producer id and epoch remain those of the arena unless the coordinator has given others."""
         recovery_state = self._protocol.recovery_state
-        why = self._why_not_committed() if is_commit else TransactionWhy.NOT
+        why = self._why_not_committed() if is_commit else TransactionReason.NOT
         if recovery_state.state is State.READY:
             return Ended(recovery_state.producer_id, recovery_state.producer_epoch, why)
         return Ended(*self._host.producer_identity[:2], why)
 
-    def _why_not_committed(self) -> TransactionWhy:
+    def _why_not_committed(self) -> TransactionReason:
         protocol = self._protocol
         if protocol.recovery_state.state is State.FAILED and protocol.outcome is not TransactionOutcome.UNKNOWN:
             assert protocol.failure is not None
             return self._why_of(protocol.failure)
-        return WHYS[protocol.outcome] if self._is_begun else TransactionWhy.NOT
+        return WHYS[protocol.outcome] if self._is_begun else TransactionReason.NOT

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shmaccum.arena.results import TransactionWhy
+from shmaccum.arena.results import TransactionReason
 from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit, pack_offsets
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.sender.sinks.kafka import arena_transactions
@@ -79,12 +79,12 @@ class Host:
     producer_identity: tuple[int, int, bytes] = (-1, -1, b"")
     transactional_id: str = "orders-1"
     timeout_ms: int = 60_000
-    failures: list[tuple[TransactionWhy, str]] = field(default_factory=list)
+    failures: list[tuple[TransactionReason, str]] = field(default_factory=list)
 
     def save_recovery_state(self, recovery_state: int) -> None:
         self.recovery_state = recovery_state
 
-    def fail(self, why: TransactionWhy, sentence: str) -> None:
+    def fail(self, why: TransactionReason, sentence: str) -> None:
         self.failures.append((why, sentence))
         self.state = "abort only"
 
@@ -138,7 +138,7 @@ def test_offsets_that_a_group_does_not_take_are_a_refused_record() -> None:
         (refused, Verdict.REFUSED, GROUP_AUTHORIZATION_FAILED),
     ]
     assert "offsets of a group" in acks[1].message
-    assert [why for why, _ in host.failures] == [TransactionWhy.REFUSED]
+    assert [why for why, _ in host.failures] == [TransactionReason.REFUSED]
 
 
 @pytest.mark.parametrize("state", ["none", "aborting"])
