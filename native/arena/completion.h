@@ -31,7 +31,7 @@
  *   waiters: a waiter that dies leaves at most one unneeded wake-up. If the sender is killed between the CAS and the
  *   wake, the sleepers wait for the rest of their slice.
  *
- *   An event loop cannot sleep on a futex, so it polls a FIFO (shmaccum/arena/results_bell.py). It sets the other flag
+ *   An event loop cannot sleep on a futex, so it polls a FIFO (shmaccum/arena/results_fifo.py). It sets the other flag
  *   (C3) and checks. The sender clears that flag after its results (C4), and wakes the loops. Without a loop this costs
  *   a load.
  *

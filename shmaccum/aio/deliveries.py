@@ -11,7 +11,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import DeliveryError, ResultPendingError
 from shmaccum.producer import deliveries
 from shmaccum.producer.deliveries import DeliveryCounts, OffsetRange
-from shmaccum.producer.loop_results import LoopResults, Rings
+from shmaccum.producer.loop_results import LoopResults, WakeUps
 
 LOOK_S = 1.0
 
@@ -142,11 +142,11 @@ def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
 
 async def _resolve(part: deliveries.Deliveries) -> None:
     tracker = part.tracker
-    with Rings(LoopResults.of(tracker)) as rings:
+    with WakeUps(LoopResults.of(tracker)) as wake_ups:
         tracker.hurry()
         while not part.is_done:
             if tracker.arena.closed:
                 raise ResultPendingError(
                     "the producer was closed before all results were known: the records stay in the arena and are sent"
                 )
-            await rings.next(LOOK_S)
+            await wake_ups.next(LOOK_S)

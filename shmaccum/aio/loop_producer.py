@@ -24,7 +24,7 @@ from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTi
 from shmaccum.producer.buffer_wait import BufferWaiter
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.group_offsets import GroupOffsets
-from shmaccum.producer.loop_results import LoopResults, Rings
+from shmaccum.producer.loop_results import LoopResults, WakeUps
 from shmaccum.producer.pipeline import TopicRecords
 from shmaccum.producer.transaction import Transaction, Waits
 from shmaccum.supervisor import kept_producer
@@ -63,7 +63,7 @@ class LoopBufferWaiter(BufferWaiter):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._rings: set[Rings] = set()
+        self._wake_ups: set[WakeUps] = set()
 
     def wait(
         self, need: int, max_block_ms: int, deadline_ns: int, place: _native.BufferWait | None, partition_index: int
@@ -90,12 +90,12 @@ class LoopBufferWaiter(BufferWaiter):
         """
         started_ns = clock.monotonic_ns()
         is_granted = False
-        with Rings(results) as rings, self._ended_by_refusal(rings):
-            place = await self._join_in_loop(rings, need, deadline_ns, partition_index)
+        with WakeUps(results) as wake_ups, self._ended_by_refuse(wake_ups):
+            place = await self._join_in_loop(wake_ups, need, deadline_ns, partition_index)
             try:
-                self._doorbell.ring_if_asleep()  # a task waits, so no batch may linger
+                self._waker.wake_if_asleep()  # a task waits, so no batch may linger
                 while not is_granted:
-                    if not await self._poll_in_loop(rings, place, deadline_ns):
+                    if not await self._poll_in_loop(wake_ups, place, deadline_ns):
                         raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
                     is_granted = place.take()
             finally:
@@ -105,39 +105,39 @@ class LoopBufferWaiter(BufferWaiter):
         self._granted = place
 
     @contextlib.contextmanager
-    def _ended_by_refusal(self, rings: Rings) -> Iterator[None]:
+    def _ended_by_refuse(self, wake_ups: WakeUps) -> Iterator[None]:
         """Lets `refuse` end a wait for these wake-ups in the block."""
-        self._rings.add(rings)
+        self._wake_ups.add(wake_ups)
         try:
             yield
         finally:
-            self._rings.discard(rings)
+            self._wake_ups.discard(wake_ups)
 
     def refuse(self) -> None:
         super().refuse()
-        for rings in listed(self._rings):
-            rings.end_soon()
+        for wake_ups in listed(self._wake_ups):
+            wake_ups.end_soon()
 
     async def _join_in_loop(
-        self, rings: Rings, need: int, deadline_ns: int, partition_index: int
+        self, wake_ups: WakeUps, need: int, deadline_ns: int, partition_index: int
     ) -> _native.BufferWait:
         """Joins the queue as soon as the share of this process allows it."""
         while True:
             check_takes_records(self._arena)
             with contextlib.suppress(ProcessShareUsedError):
                 return _native.BufferWait.join(self._arena.native, need, partition_index)
-            self._doorbell.ring_if_asleep()
+            self._waker.wake_if_asleep()
             if (left_s := _left_s(deadline_ns)) <= 0:
                 raise ProcessShareUsedError(self._share_used())
-            await rings.next(min(left_s, SLICE_S))
+            await wake_ups.next(min(left_s, SLICE_S))
             self.check_not_refused()
 
-    async def _poll_in_loop(self, rings: Rings, place: _native.BufferWait, deadline_ns: int) -> bool:
+    async def _poll_in_loop(self, wake_ups: WakeUps, place: _native.BufferWait, deadline_ns: int) -> bool:
         while not place.poll():
             if (left_s := _left_s(self._deadline_of(place, deadline_ns))) <= 0:
                 return False
             self._on_wait()
-            await rings.next(min(left_s, SLICE_S))
+            await wake_ups.next(min(left_s, SLICE_S))
             self.check_not_refused()
             check_takes_records(self._arena)
             place.help()
@@ -257,14 +257,14 @@ class LoopProducer(kept_producer.Producer):
         deadline_s = clock.monotonic() + parse_timeout_s(timeout)
         ticket = self._appender.begin_flush()
         watch = RemovalWatch(self.arena)
-        with Rings(LoopResults.of(self._tracker)) as rings:
+        with WakeUps(LoopResults.of(self._tracker)) as wake_ups:
             while ticket.remaining() > 0:
                 left_s = deadline_s - clock.monotonic()
                 if left_s <= 0:
                     raise FlushTimeoutError(f"after {timeout} s {self._left_over(ticket.record_count())}")
                 if watch.is_abandoned():
                     raise ArenaRemovedError(self._left_over(ticket.record_count()))
-                await rings.next(min(FLUSH_SLICE_S, left_s))
+                await wake_ups.next(min(FLUSH_SLICE_S, left_s))
 
     # --- transactions
 
@@ -319,9 +319,9 @@ class LoopProducer(kept_producer.Producer):
 
     async def _run_step(self, waits: Waits) -> None:
         """Runs a step of a transaction in this task."""
-        with contextlib.closing(waits), Rings(LoopResults.of(self._tracker)) as rings:
+        with contextlib.closing(waits), WakeUps(LoopResults.of(self._tracker)) as wake_ups:
             for _ in waits:
-                await rings.next(TRANSACTION_SLICE_S)
+                await wake_ups.next(TRANSACTION_SLICE_S)
 
     # --- close
 

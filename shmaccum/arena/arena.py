@@ -113,7 +113,7 @@ def remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
     for index in range(waiter_count):
         with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
             posix_ipc.unlink_semaphore(semaphore_name(uuid, index))
-    for path in (file.doorbell(uuid), file.results_bell(uuid), *file.presences(uuid)):
+    for path in (file.wake_fifo(uuid), file.results_fifo(uuid), *file.presences(uuid)):
         with contextlib.suppress(OSError):  # it is missing, or another user's, or its name would be too long
             os.unlink(path)
 

@@ -184,11 +184,11 @@ class ArenaFile(NamedTuple):
         """The name of the shared-memory object, which begins with a slash."""
         return "/" + self.text
 
-    def doorbell(self, uuid: bytes) -> str:
+    def wake_fifo(self, uuid: bytes) -> str:
         """The path of the wake FIFO: beside the arena's file, or in shared memory, named by the arena's uuid."""
         return self._beside(uuid, "bell")
 
-    def results_bell(self, uuid: bytes) -> str:
+    def results_fifo(self, uuid: bytes) -> str:
         """The path of the results FIFO."""
         return self._beside(uuid, "results")
 

@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.arena.arena import Arena
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.trust import is_insider
 from shmaccum.exceptions import ShmaccumError
@@ -247,8 +247,8 @@ class SenderWatch:
         self._sender = 0, 0
         self._line: socket.socket | None = None
         self._has_hung_up = False
-        self._bell, self._rope = socket.socketpair()  # a pipe's number could become another file's
-        self._rope.setblocking(False)
+        self._wake_read, self._wake_write = socket.socketpair()  # a pipe's number could become another file's
+        self._wake_write.setblocking(False)
 
     def wait(self) -> None:
         """Returns when the sender closes the connection, when `wake` is called, or when it is time for a check."""
@@ -262,14 +262,14 @@ class SenderWatch:
             self._line = self._connected(number)
         if self._line is None:
             self.pause(self._blind.take())
-        elif self._line in wait_readable([self._bell, self._line], LOOK_S if self.look_s is None else self.look_s):
+        elif self._line in wait_readable([self._wake_read, self._line], LOOK_S if self.look_s is None else self.look_s):
             self._let_go()
             self._has_hung_up = True
             self._blind.reset()
 
     def pause(self, seconds: float) -> None:
         """Sleeps until the time is over or `wake` is called, whatever the sender does."""
-        wait_readable([self._bell], seconds)
+        wait_readable([self._wake_read], seconds)
 
     def listener(self) -> Listener | None:
         """Returns the process at the other end of the connection, which is the sender, or None without a connection.
@@ -336,12 +336,12 @@ class SenderWatch:
     def wake(self) -> None:
         """Ends the current wait and every later one. Any thread or signal handler may call it."""
         with contextlib.suppress(OSError):
-            self._rope.send(b"\0")
+            self._wake_write.send(b"\0")
 
     def calm(self) -> None:
         """Lets waits sleep again after a `wake`."""
         with contextlib.suppress(OSError):
-            while self._bell.recv(CALM_SIZE, socket.MSG_DONTWAIT):
+            while self._wake_read.recv(CALM_SIZE, socket.MSG_DONTWAIT):
                 pass
 
     def _let_go(self) -> None:
@@ -352,8 +352,8 @@ class SenderWatch:
     def close(self) -> None:
         """Closes all descriptors."""
         self._let_go()
-        self._bell.close()
-        self._rope.close()
+        self._wake_read.close()
+        self._wake_write.close()
 
 
 def _peer_groups(line: socket.socket) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.common.units import format_size
 from shmaccum.exceptions import InvalidArgumentError, RecordTooLargeError
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.cli.drawing import View
 from shmaccum.cli.group import opened_read_only, print_json
 from shmaccum.cli.terminal import can_paint, painting, show

@@ -30,7 +30,7 @@ shmaccum-staging     the end of a Spark task    the wake FIFO (`shmaccum.spark.s
 lock                         why a finalizer or handler never waits for it
 ===========================  =========================================================================================
 ``arena.file._opening``      reentrant; held while descriptors are opened, and by fork
-``arena.doorbell`` (sender)  reentrant; held for one write, which does not block
+``arena.wake_fifo`` (sender)  reentrant; held for one write, which does not block
 ``logging`` drops            reentrant; held for additions
 ``consumer.shared_watch``    finalizers leave their part to the next call (`shmaccum.log.consumer.change_waiter.forget`)
 ``groups.shared_offsets``    the same

@@ -12,7 +12,7 @@ from typing import final
 
 from shmaccum import _native
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.waker import SenderWaker
 from shmaccum.arena.removal import RemovalWatch, report_removal
 from shmaccum.common import clock, cooperative
 from shmaccum.common.units import parse_timeout_s
@@ -45,11 +45,11 @@ class Appender:
 
     Args:
         arena: attached. It stays open until the appender is closed.
-        doorbell: wakes the sender. The caller closes it.
+        waker: wakes the sender. The caller closes it.
         max_block_ms: the longest time that an append waits for a buffer (Kafka's max.block.ms).
         stuck_block_ms: the longest wait for a buffer of a stuck partition, or None for the limit of any other.
         linger_ms: the time that new batches wait for more records (Kafka's linger.ms), or None for the sender's linger.
-        ring: called if there is something to send, and the sender sleeps or shows no sign of life. Wakes it by default.
+        wake: called if there is something to send, and the sender sleeps or shows no sign of life. Wakes it by default.
         on_wait: called repeatedly while an append waits for a buffer.
         waiter_type: the class that waits for a buffer.
     """
@@ -57,24 +57,24 @@ class Appender:
     def __init__(
         self,
         arena: Arena,
-        doorbell: DoorbellButton,
+        waker: SenderWaker,
         *,
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
         stuck_block_ms: int | None = None,
         linger_ms: int | None = None,
-        ring: Callable[[], object] | None = None,
+        wake: Callable[[], object] | None = None,
         on_wait: Callable[[], object] = lambda: None,
         waiter_type: type[BufferWaiter] = BufferWaiter,
     ) -> None:
         if not isinstance(arena, Arena):
             raise TypeError(f"arena must be an Arena, not {type(arena).__name__}: attach to it first")
         self.arena = arena
-        self._doorbell = doorbell
-        self.buffer_waiter = waiter_type(arena, doorbell, on_wait, stuck_block_ms)
+        self._waker = waker
+        self.buffer_waiter = waiter_type(arena, waker, on_wait, stuck_block_ms)
         self.native = _native.Appender(
             arena.native,
             self.buffer_waiter.wait,
-            ring or doorbell.ring,
+            wake or waker.wake,
             max_block_ms,
             None if linger_ms is None else linger_ms * 10**6,
             sleeps=waiter_type.sleeps_in_append and cooperative.patched_by() is None,
@@ -84,7 +84,7 @@ class Appender:
     def begin_flush(self) -> _native.FlushTicket:
         """Seals the batches of this process, and wakes the sender. The ticket counts the batches that are left."""
         ticket = self.flush_begin()
-        self._doorbell.ring_if_asleep()
+        self._waker.wake_if_asleep()
         return ticket
 
     def flush(self, timeout: float | None = None) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 
 from shmaccum import _native
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.waker import SenderWaker
 from shmaccum.arena.removal import check_takes_records, report_removal
 from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.arena.sender_state import sender_state
@@ -83,7 +83,7 @@ class BufferWaiter:
 
     Args:
         arena: the arena, which the caller owns.
-        doorbell: wakes the sender. The caller owns it.
+        waker: wakes the sender. The caller owns it.
         on_wait: called repeatedly while an append waits.
         stuck_block_ms: the longest wait for a stuck partition, or None for the limit of any other partition.
     """
@@ -94,12 +94,12 @@ class BufferWaiter:
     def __init__(
         self,
         arena: Arena,
-        doorbell: DoorbellButton,
+        waker: SenderWaker,
         on_wait: Callable[[], object] = lambda: None,
         stuck_block_ms: int | None = None,
     ) -> None:
         self._arena = arena
-        self._doorbell = doorbell
+        self._waker = waker
         self._on_wait = on_wait
         self._stuck_block_ms = stuck_block_ms
         self._is_refused = False
@@ -184,9 +184,9 @@ class BufferWaiter:
             except ArenaRemovedError:
                 raise report_removal(self._arena) from None
             except ProcessShareUsedError:
-                self._doorbell.ring_if_asleep()
+                self._waker.wake_if_asleep()
             else:
-                self._doorbell.ring_if_asleep()
+                self._waker.wake_if_asleep()
                 return place
             self.check_not_refused()
             self._on_wait()

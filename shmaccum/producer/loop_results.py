@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits for results in an asyncio event loop: tasks wait, and the loop is never blocked.
 
-While one of its tasks waits, a loop watches the results FIFO of an arena (`shmaccum.arena.results_bell`), and checks
+While one of its tasks waits, a loop watches the results FIFO of an arena (`shmaccum.arena.results_fifo`), and checks
 the results after each wake-up. It also checks once a second, because the arena may have been removed, or the sender
 may have died before the wake-up.
 """
@@ -17,7 +17,7 @@ from typing import Any, final
 
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena.removal import RemovalWatch
-from shmaccum.arena.results_bell import ResultsListener
+from shmaccum.arena.results_fifo import ResultsListener
 from shmaccum.exceptions import ResultPendingError, ShmaccumError
 from shmaccum.producer.delivery import DeliveryTracker, Observer, TaskWaiter, Waiter, Waiters
 
@@ -108,7 +108,7 @@ class LoopResults:
             with contextlib.suppress(OSError, ShmaccumError):  # the tick still checks
                 self._listener = ResultsListener(arena)
         if self._listener is not None:
-            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._hear)
+            asyncio.get_running_loop().add_reader(self._listener.fileno(), self._on_wake_up)
         self._say_and_tick()
 
     def _end(self) -> None:
@@ -119,9 +119,9 @@ class LoopResults:
         if self._listener is not None and loop is not None and not loop.is_closed():
             loop.remove_reader(self._listener.fileno())
 
-    def _hear(self) -> None:
+    def _on_wake_up(self) -> None:
         if self._listener is not None:
-            self._listener.take_ring()
+            self._listener.take_wake_up()
         self._expect()
         self._look()
 
@@ -155,22 +155,22 @@ class LoopResults:
 
 
 @final
-class Rings:
+class WakeUps:
     """The wake-ups that a task waits for, one after another.
 
     ::
 
-        with Rings(LoopResults.of(tracker)) as rings:
+        with WakeUps(LoopResults.of(tracker)) as wake_ups:
             while not is_there():
-                await rings.next(1.0)
+                await wake_ups.next(1.0)
     """
 
     def __init__(self, results: LoopResults) -> None:
-        self._listening = results.listening(self._hear)
+        self._listening = results.listening(self._on_wake_up)
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
-    def _hear(self) -> None:
+    def _on_wake_up(self) -> None:
         self._event.set()
 
     async def next(self, timeout_s: float) -> None:
@@ -187,7 +187,7 @@ class Rings:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._event.set)
 
-    def __enter__(self) -> Rings:
+    def __enter__(self) -> WakeUps:
         self._listening.__enter__()
         return self
 

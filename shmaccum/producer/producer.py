@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.waker import SenderWaker
 from shmaccum.arena.removal import check_takes_records, is_abandoned, removed_error
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.sender_state import sender_state
@@ -119,7 +119,7 @@ class Producer(_native.NativeProducer):
     __slots__ = (
         "__weakref__",
         "_appender",
-        "_doorbell",
+        "_waker",
         "_fallback",
         "_is_being_closed",
         "_is_ended",
@@ -159,18 +159,18 @@ class Producer(_native.NativeProducer):
         self._owns_arena = not isinstance(arena, Arena)
         self.arena = _attached(arena, mode)
         self._fallback = self._new_fallback(on_unusable)
-        self._doorbell = DoorbellButton(self.arena)
+        self._waker = SenderWaker(self.arena)
         self._is_kept = is_kept
         self._notice = SenderWarning(self.arena, is_kept=is_kept)
         is_impatient = self._options.linger_ms == 0
-        self._tracker = self._tracker_type(self.arena, self._doorbell.ring_if_asleep if is_impatient else None)
+        self._tracker = self._tracker_type(self.arena, self._waker.wake_if_asleep if is_impatient else None)
         self._appender = Appender(
             self.arena,
-            self._doorbell,
+            self._waker,
             max_block_ms=self._options.max_block_ms,
             stuck_block_ms=self._options.stuck_block_ms,
             linger_ms=self._options.linger_ms,
-            ring=self._ring,
+            wake=self._wake,
             on_wait=self._look,
             waiter_type=self._waiter_type,
         )
@@ -201,9 +201,9 @@ class Producer(_native.NativeProducer):
                 self.arena.close()
             raise
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         """Wakes the sender when there is something to send, at most once per batch."""
-        self._doorbell.ring()
+        self._waker.wake()
         self._look()
 
     def _look(self) -> None:
@@ -455,7 +455,7 @@ class Producer(_native.NativeProducer):
         """Asks the sender to look up a new topic, or to check whether a topic has more partitions."""
         if least > 1:
             self.arena.native.want_partitions(topic, min(least, PARTITION_COUNT_MAX))
-        self._doorbell.ring_if_asleep()
+        self._waker.wake_if_asleep()
 
     def _check_may_wait(self, topic: str, max_block_ms: int, deadline_ns: int, least: int) -> None:
         """Raises an exception if a wait for partitions must end.
@@ -524,8 +524,8 @@ class Producer(_native.NativeProducer):
     def _init_waits(self) -> Waits:
         """The step of `init_transactions`."""
         self.check_has_transactions()
-        yield from unfence_waits(self.arena, self._doorbell.ring_if_asleep, self._begin_timeout_s)
-        self._doorbell.ring_if_asleep()
+        yield from unfence_waits(self.arena, self._waker.wake_if_asleep, self._begin_timeout_s)
+        self._waker.wake_if_asleep()
 
     def check_has_transactions(self) -> None:
         """Rejects an arena without transactions.
@@ -578,7 +578,7 @@ class Producer(_native.NativeProducer):
             raise ProducerClosedError("the producer is closed, so it cannot begin a transaction")
         self.check_has_transactions()
         return Transaction(
-            self.arena, self._doorbell.ring_if_asleep, self._metrics.timed, self.send_offsets_to_transaction
+            self.arena, self._waker.wake_if_asleep, self._metrics.timed, self.send_offsets_to_transaction
         )
 
     @property
@@ -861,7 +861,7 @@ class Producer(_native.NativeProducer):
 
         Deliveries retain the results that are known now.
         """
-        self._doorbell.close()
+        self._waker.close()
         if self._owns_arena and not self.arena.closed:
             for deliveries in listed(self._made):
                 deliveries.read()

@@ -75,12 +75,12 @@ def run_step(native: _native.Arena, waits: Waits) -> None:
             seen = cooperative.wait_transaction(native, seen, LOOK_NS)
 
 
-def unfence_waits(arena: Arena, ring: Callable[[], object], timeout_s: float) -> Waits:
+def unfence_waits(arena: Arena, wake: Callable[[], object], timeout_s: float) -> Waits:
     """The step of a process that takes the transactional_id back, for which the last transaction must be over.
 
     Args:
         arena: attached; it has a transactional_id.
-        ring: wakes the sender.
+        wake: wakes the sender.
         timeout_s: the longest wait for the end of the last transaction.
 
     Raises:
@@ -100,7 +100,7 @@ def unfence_waits(arena: Arena, ring: Callable[[], object], timeout_s: float) ->
                 f"the last transaction of {arena.name} is not over, so its transactional_id cannot be taken back. "
                 f"{sender_state(arena)}"
             )
-        ring()
+        wake()
         yield
 
 
@@ -117,7 +117,7 @@ class Transaction:
 
     Args:
         arena: attached.
-        ring: wakes the sender.
+        wake: wakes the sender.
         timed: measures a step, given its metric name.
         send_offsets: the producer's method.
 
@@ -129,13 +129,13 @@ class Transaction:
     def __init__(
         self,
         arena: Arena,
-        ring: Callable[[], object],
+        wake: Callable[[], object],
         timed: Timed,
         send_offsets: Callable[[GroupOffsets, object], None],
     ) -> None:
         self._arena = arena
         self._native = arena.native
-        self._ring = ring
+        self._wake = wake
         self._timed = timed
         self._send_offsets = send_offsets
         self._pid = os.getpid()
@@ -183,7 +183,7 @@ class Transaction:
                     f"the last transaction of {self._arena.name} is not over, so none can begin. "
                     f"{sender_state(self._arena)}"
                 )
-            self._ring()
+            self._wake()
             yield
         self.number = number
         self._begun_ns = self._native.now_ns()
@@ -240,7 +240,7 @@ class Transaction:
             except TransactionEndedError:
                 self._is_committed()  # True after an earlier call, else this raises
             if not self._is_committed():
-                self._ring()
+                self._wake()
                 yield from self._outcome(clock.monotonic() + timeout_s)
             self._leave()
 
@@ -296,7 +296,7 @@ class Transaction:
                 self._native.abort_transaction(self.number)
             except TransactionEndedError:
                 self._check_is_aborted()
-            self._ring()
+            self._wake()
             self._leave()
 
     def _check_is_aborted(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.places import Places
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import TransactionReason
@@ -94,7 +94,7 @@ class Host:
         half: SenderHalf,
         arena: Arena,
         places: Places,
-        doorbell: Doorbell,
+        doorbell: WakeFifo,
         options: SenderOptions,
         supervisor: Supervisor,
     ) -> None:
@@ -167,4 +167,4 @@ class Host:
         self._half.set_available(partition_index, is_available)
 
     def wake(self) -> None:
-        self._doorbell.ring()
+        self._doorbell.wake()

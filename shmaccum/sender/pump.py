@@ -66,7 +66,7 @@ class PumpRunner:
         self._metrics = shared.metrics
         self._short_waits = shared.short_waits
         self._doorbell = shared.doorbell
-        self._on_results = shared.results_bell.ring_if_awaited
+        self._on_results = shared.results_bell.wake_if_awaited
         self._linger_ns = shared.linger_ns
         self._request_timeout_ms = shared.options.request_timeout_ms
         self._recent: dict[int, None] = {}

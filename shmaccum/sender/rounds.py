@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.common import clock
 from shmaccum.common.clock import NS_PER_S
 from shmaccum.sender.delivery_clock import DeliveryClock
@@ -120,7 +120,7 @@ class Rounds:
     def _settle(self, acks: Iterable[Ack | Acks]) -> None:
         self._ack_settler.settle(acks, self._native.now_ns())
         self._overflow.record()
-        self._shared.results_bell.ring_if_awaited()
+        self._shared.results_bell.wake_if_awaited()
 
     # --- facts
 

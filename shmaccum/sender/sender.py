@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, final
 
 from shmaccum._native import SenderHalf
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.arena.doorbell import Doorbell, wait_readable
+from shmaccum.arena.wake_fifo import WakeFifo, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.arena.presence import Presence, SenderWatch
-from shmaccum.arena.results_bell import ResultsBell
+from shmaccum.arena.results_fifo import ResultsWaker
 from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
 from shmaccum.common import clock
@@ -114,8 +114,8 @@ class Sender:
         self._owns_arena = not isinstance(arena, Arena)
         self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena, mode=mode, group=group)
         self._half = SenderHalf(self.arena.native)
-        self._doorbell: Doorbell | None = None
-        self._results_bell = ResultsBell(self.arena)
+        self._doorbell: WakeFifo | None = None
+        self._results_bell = ResultsWaker(self.arena)
         self._host: Host | None = None
         self._rounds: Rounds | None = None
         self._checks = Duty()
@@ -159,7 +159,7 @@ class Sender:
         try:
             self._arena_closer.check_something_is_left(self._half)
             self._presence = presence = Presence(self.arena)
-            self._doorbell = doorbell = Doorbell(self.arena)
+            self._doorbell = doorbell = WakeFifo(self.arena)
             places = Places(self.arena.native)
             self._host = host = Host(self._half, self.arena, places, doorbell, self.options, self._supervisor)
             self._wait_for_former_sender(host, lambda: self._open_dead_letters(places, host))
@@ -168,7 +168,7 @@ class Sender:
             self._wait_for_former_sender(host, lambda: self._open_overflow(host))
             shared = Shared(self._half, host, self.sink, doorbell, self._results_bell)
             self._rounds = Rounds(shared, self._dead_letters, self._overflow)
-            self._results_bell.ring()  # for results that the former sender recorded before it died
+            self._results_bell.wake()  # for results that the former sender recorded before it died
             if self.options.listen is not None:
                 self._log_server = serve_log(self.sink, self.options.listen)
             self._checks = Checks(host, doorbell, presence, self._log_server)
@@ -456,7 +456,7 @@ class Sender:
     def _wake(self) -> None:
         self._half.interrupt()
         if self._doorbell is not None:
-            self._doorbell.ring()
+            self._doorbell.wake()
         if self._watch is not None:
             self._watch.wake()
 
@@ -552,7 +552,7 @@ class Sender:
             logger.warning("the overflow could not be closed: %s", error)
 
     def _close_wake_fds(self) -> None:
-        self._results_bell.ring()  # for the last results, and for waiters that must see that the sender is gone
+        self._results_bell.wake()  # for the last results, and for waiters that must see that the sender is gone
         self._results_bell.close()
         doorbell, self._doorbell = self._doorbell, None
         if doorbell is not None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.removal import has_lost_its_name, report_removal
 from shmaccum.arena.sender_state import sender_state

@@ -280,9 +280,9 @@ def kafka_outside_library(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def bare_select(path: PurePosixPath, text: str) -> Iterator[str]:
-    """select() raises for descriptors from 1,024 on; shmaccum/arena/doorbell.py does not, and epoll does not."""
+    """select() raises for descriptors from 1,024 on; shmaccum/arena/wake_fifo.py does not, and epoll does not."""
     if path.name not in {"doorbell.py", "results_bell.py"} and "select" in imported(path, text):
-        yield "imports select: shmaccum.arena.doorbell.wait_readable takes every descriptor"
+        yield "imports select: shmaccum.arena.wake_fifo.wait_readable takes every descriptor"
 
 
 # Producers and senders meet in the arena, and a supervisor starts a sender by exec: neither imports the other.

@@ -120,7 +120,7 @@ NEAR_MISSES = [
         "from shmaccum.sender.sinks.kafka.sink import library\n",
     ),
     (rules.kafka_outside_library, "shmaccum/compat/kafka_python.py", "import kafka\n"),
-    (rules.bare_select, "shmaccum/arena/doorbell.py", "import select\n"),
+    (rules.bare_select, "shmaccum/arena/wake_fifo.py", "import select\n"),
     (rules.bare_select, "shmaccum/sender/sinks/kafka/library/a.py", "import selectors\n"),
     (rules.replaceable_clock, "shmaccum/a.py", "now_s = clock.monotonic()\n"),
     (rules.replaceable_clock, "shmaccum/a.py", '"""Seconds, on the clock of time.monotonic()."""\n'),

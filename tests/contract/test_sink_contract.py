@@ -20,7 +20,7 @@ import pytest
 from setup import ROOT
 from shmaccum._native import decode_batch
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.places import Places
 from shmaccum.arena.results import BatchResult
 from shmaccum.config import SenderOptions
@@ -183,7 +183,7 @@ class Case:
         self.arena = arena
         self.accumulator = accumulator
         self._new_sink = new_sink
-        self.doorbell = Doorbell(arena)
+        self.doorbell = WakeFifo(arena)
         self.places = Places(arena.native)
         self.host = Host(accumulator.half, arena, self.places, self.doorbell, SenderOptions(), Supervisor({}))
         self.sink_batches = SinkBatches(accumulator.half, arena.native, self.places)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaPoisonedError, BufferExhaustedError, ShmaccumError
 from shmaccum.log.files.directory import LogDirectory
@@ -313,21 +313,21 @@ class Send(Operation):
 
 
 class MakeDoorbell(Operation):
-    bell: Doorbell | None = None
+    bell: WakeFifo | None = None
 
     def prepare(self) -> None:
         self.name = self.folder / "bell.arena"
         self.arena = Arena.create(self.name, mode=0o600, **SMALL)
 
     def run(self) -> None:
-        self.bell = Doorbell(self.arena)
+        self.bell = WakeFifo(self.arena)
 
     def settle(self) -> None:
         if self.bell is None:
             self.run()
         assert self.bell is not None
         assert os.stat(self.bell.path).st_mode & 0o777 == 0o600
-        self.bell.ring()
+        self.bell.wake()
         assert self.bell.clear()
         self.bell.close()
         arena_end(self.arena, [])
@@ -340,7 +340,7 @@ class Ring(Operation):
 
     def prepare(self) -> None:
         self.arena = Arena.create(self.name, **SMALL)
-        self.bell = Doorbell(self.arena)
+        self.bell = WakeFifo(self.arena)
         self.producer = Accumulator(self.arena)
         self.sender = Accumulator(self.arena)
         self.sender.become_sender()

@@ -56,7 +56,7 @@ def check_bells(folder: Path, name: str, _dice: random.Random) -> str:
         with shmaccum.Arena.attach(name) as arena:
             file = ArenaFile.parse(name)
             paths = [
-                path for path in (file.doorbell(arena.uuid), file.results_bell(arena.uuid)) if os.path.exists(path)
+                path for path in (file.wake_fifo(arena.uuid), file.results_fifo(arena.uuid)) if os.path.exists(path)
             ]
         with _held(paths):
             waits = waits_of(send)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 from shmaccum import _native
 from shmaccum._native import SenderHalf, Token
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.arena.results import BatchResult
 from shmaccum.producer.appender import DEFAULT_MAX_BLOCK_MS, Appender
 
@@ -71,10 +71,10 @@ class Accumulator:
         ring: Callable[[], object] | None = None,
     ) -> None:
         self.arena = arena
-        self._doorbell = DoorbellButton(arena)
+        self._doorbell = SenderWaker(arena)
         self._appender = Appender(arena, self._doorbell, max_block_ms=max_block_ms, linger_ms=linger_ms)
         self.buffer_waiter = self._appender.buffer_waiter
-        self._ring = ring or self._doorbell.ring
+        self._ring = ring or self._doorbell.wake
         self._max_block_ms = max_block_ms
         self._linger_ns = None if linger_ms is None else linger_ms * 10**6
         self._natives: dict[int, tuple[_native.Appender, _native.NativeProducer]] = {}

@@ -169,7 +169,7 @@ class Sending:
     def _run_once(self) -> int:
         doorbell = self.sender._doorbell
         assert doorbell is not None
-        doorbell.ring()
+        doorbell.wake()
         return self.sender.run_once()
 
     def result(self, token: Token) -> BatchResult | None:

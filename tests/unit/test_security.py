@@ -17,7 +17,7 @@ import pytest
 
 from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
-from shmaccum.arena.doorbell import Doorbell, DoorbellButton
+from shmaccum.arena.wake_fifo import WakeFifo, SenderWaker
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.semaphores import make_semaphore
@@ -67,8 +67,8 @@ def mode_of(path: Path) -> int:
 @pytest.mark.usefixtures("liberal_umask")
 def test_everything_an_arena_makes_is_its_users_alone(arena_name: str) -> None:
     with Arena.create(arena_name, **SMALL) as arena:
-        doorbell = Doorbell(arena)
-        waiter = BufferWaiter(arena, DoorbellButton(arena))
+        doorbell = WakeFifo(arena)
+        waiter = BufferWaiter(arena, SenderWaker(arena))
         with pytest.raises(InvalidArgumentError):
             _native.BufferWait.join(arena.native, 0)
         make_semaphore(arena, 0)
@@ -87,7 +87,7 @@ def test_sharing_with_a_group_is_asked_for_twice(path: Path) -> None:
     with pytest.raises(ArenaForbiddenError, match="if it is shared on purpose"):
         Arena.attach(path)
     with Arena.attach(path, mode=0o660) as arena:
-        doorbell = Doorbell(arena)
+        doorbell = WakeFifo(arena)
         assert mode_of(Path(doorbell.path)) == 0o660
         doorbell.close()
 
@@ -154,7 +154,7 @@ def test_a_doorbell_that_is_a_link_is_not_rung(path: Path, tmp_path: Path) -> No
         os.mkfifo(victim, 0o600)
         bell.symlink_to(victim)
         listener = os.open(victim, os.O_RDONLY | os.O_NONBLOCK)
-        DoorbellButton(arena).ring()
+        SenderWaker(arena).wake()
         assert os.read(listener, 1) == b""
         os.close(listener)
         bell.unlink()

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, final
 
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.common import clock
 from shmaccum.log.server.call import Call, Result, Values
 from shmaccum.log.server.connection import Connection, FrameLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.presence import Presence
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.common.clock import NS_PER_S
@@ -26,7 +26,7 @@ class Checks(Duty):
 
     due_ns = 0
 
-    def __init__(self, host: Host, doorbell: Doorbell, presence: Presence, server: ServerThread | None) -> None:
+    def __init__(self, host: Host, doorbell: WakeFifo, presence: Presence, server: ServerThread | None) -> None:
         self._host = host
         self._doorbell = doorbell
         self._presence = presence

@@ -43,7 +43,7 @@ class Expiry(Duty):
     def run(self, now_ns: int) -> int:
         self._clock.look(now_ns)
         if self._expire(now_ns):
-            self._results_bell.ring_if_awaited()
+            self._results_bell.wake_if_awaited()
             self._count(now_ns)
             self._dead_letters.expect()
         return 0

@@ -98,7 +98,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shmaccum._native import Batch, LogEnd
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.arena.results import TransactionReason
 from shmaccum.common.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.config import SenderOptions

@@ -16,7 +16,7 @@ import pytest
 import shmaccum
 from shmaccum.aio import Producer
 from shmaccum.arena import Arena
-from shmaccum.arena.results_bell import ResultsBell
+from shmaccum.arena.results_fifo import ResultsWaker
 from shmaccum.exceptions import (
     BufferExhaustedError,
     DeliveryFailedError,
@@ -436,7 +436,7 @@ async def _awaited(future: Any) -> Any:
 def test_a_process_that_sleeps_on_the_results_rings_no_bell(arena: Arena, sender: RunningSender) -> None:
     rings: list[int] = []
     bell = sender._sender._results_bell
-    ring = bell.ring
+    ring = bell.wake
 
     def counted() -> None:
         rings.append(1)
@@ -444,7 +444,7 @@ def test_a_process_that_sleeps_on_the_results_rings_no_bell(arena: Arena, sender
 
     with shmaccum.Producer(arena, linger_ms=0) as producer:
         assert producer.send(TOPIC, b"v").get(60).offset == 0  # the sender has begun, and has rung for that
-        bell.ring = counted  # type: ignore[method-assign]
+        bell.wake = counted  # type: ignore[method-assign]
         for offset in range(1, 4):
             assert producer.send(TOPIC, b"v").get(60).offset == offset
     assert rings == []
@@ -466,7 +466,7 @@ def test_another_sender_goes_on_where_a_dead_one_left(
     async def main() -> None:
         sender.hold()
         async with Producer(arena, linger_ms=0) as producer:
-            sender._sender._results_bell.ring = lambda: None  # type: ignore[method-assign]
+            sender._sender._results_bell.wake = lambda: None  # type: ignore[method-assign]
             future = await producer.send(TOPIC, b"v")
             waiting = asyncio.ensure_future(_awaited(future))
             await asyncio.sleep(0)
@@ -474,7 +474,7 @@ def test_another_sender_goes_on_where_a_dead_one_left(
             await until(lambda: arena.native.completion_tail > 0)
             await asyncio.sleep(0)
             assert not waiting.done()
-            ResultsBell(arena).ring()  # the first of the next sender
+            ResultsWaker(arena).wake()  # the first of the next sender
             assert (await waiting).offset == 0
 
     run(main())

@@ -12,7 +12,7 @@ import pytest
 
 from shmaccum import Producer, ensure_sender
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import SELECT_END, wait_readable
+from shmaccum.arena.wake_fifo import SELECT_END, wait_readable
 from shmaccum.sender import Sender
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.arenas import end_senders

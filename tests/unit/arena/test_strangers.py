@@ -24,10 +24,10 @@ from click.testing import CliRunner
 import shmaccum
 from shmaccum import Producer, Sender, ensure_sender
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.presence import Presence
-from shmaccum.arena.results_bell import ResultsListener
+from shmaccum.arena.results_fifo import ResultsListener
 from shmaccum.cli import main
 from shmaccum.exceptions import ArenaForbiddenError
 from shmaccum.sender.sinks.memory import MemorySink
@@ -213,7 +213,7 @@ def test_a_list_of_the_folder_does_not_reach_an_arena_and_the_files_beside_it(tm
     packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
     os.setxattr(tmp_path, "system.posix_acl_default", packed)
     with Arena.create(tmp_path / "arena", mode=0o660, group=GROUP, **SMALL) as arena:
-        doorbell, present = Doorbell(arena), Presence(arena)
+        doorbell, present = WakeFifo(arena), Presence(arena)
         for path in (Path(arena.path), Path(doorbell.path), Path(present.path or "")):
             assert "system.posix_acl_access" not in os.listxattr(path)
         doorbell.close()
@@ -226,8 +226,8 @@ def test_a_doorbell_of_a_stranger_is_not_used(shared_name: str) -> None:
     create_as_sender_user(shared_name)
     with Arena.attach(shared_name, mode=0o660, group=GROUP) as arena:
         paths = [
-            ArenaFile.parse(shared_name).doorbell(arena.uuid),
-            ArenaFile.parse(shared_name).results_bell(arena.uuid),
+            ArenaFile.parse(shared_name).wake_fifo(arena.uuid),
+            ArenaFile.parse(shared_name).results_fifo(arena.uuid),
         ]
 
     def take() -> None:
@@ -239,7 +239,7 @@ def test_a_doorbell_of_a_stranger_is_not_used(shared_name: str) -> None:
 
     def use() -> str:
         with Arena.attach(shared_name, mode=0o660) as arena:
-            return " ".join(refused(kind)(arena) for kind in (Doorbell, ResultsListener))  # type: ignore[arg-type]
+            return " ".join(refused(kind)(arena) for kind in (WakeFifo, ResultsListener))  # type: ignore[arg-type]
 
     found = as_user(WORKER_USER, (GROUP,), use)
     assert found.count(f"belongs to user {STRANGER} and is not a FIFO") == 2

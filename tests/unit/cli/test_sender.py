@@ -16,7 +16,7 @@ import pytest
 
 from shmaccum import Producer
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.cli.stop import StopResult
 from shmaccum.log.files import LogReader
 from shmaccum.observe.observation import Observer

@@ -15,7 +15,7 @@ import pytest
 
 from shmaccum._native import Token, decode_batch
 from shmaccum.arena import Arena, VerifyDepth
-from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     ArenaInUseError,
@@ -161,7 +161,7 @@ def test_a_value_that_cannot_be(accumulator: Accumulator, arguments: dict[str, A
 @pytest.mark.parametrize("other", [None, 5, "events"])
 def test_an_appender_of_no_arena(arena: Arena, other: Any) -> None:
     with pytest.raises(TypeError, match="arena must be an Arena"):
-        Appender(other, DoorbellButton(arena))
+        Appender(other, SenderWaker(arena))
 
 
 @pytest.mark.parametrize(

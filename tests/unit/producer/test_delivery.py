@@ -18,7 +18,7 @@ import pytest
 
 from shmaccum import DeliveryFuture, Producer
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import Doorbell
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
@@ -438,7 +438,7 @@ def test_who_waits_for_a_result_wakes_a_sender_that_naps_where_nothing_lingers(
     arena: Arena, sender: Accumulator, wait: Callable[[Producer], object], linger_ms: int, is_woken: bool
 ) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
-    with contextlib.closing(Doorbell(arena)) as doorbell, Producer(arena, linger_ms=linger_ms) as producer:
+    with contextlib.closing(WakeFifo(arena)) as doorbell, Producer(arena, linger_ms=linger_ms) as producer:
         arena.native.set_sender_short_wait(0)
         wait(producer)
         assert doorbell.clear() is is_woken

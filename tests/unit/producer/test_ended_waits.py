@@ -99,7 +99,7 @@ class Bell:
     def __init__(self) -> None:
         self.then: Callable[[], None] = lambda: None
 
-    def ring_if_asleep(self) -> None:
+    def wake_if_asleep(self) -> None:
         self.then()
 
 

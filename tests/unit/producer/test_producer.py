@@ -22,7 +22,7 @@ import pytest
 from shmaccum import Producer, _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import DoorbellButton
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.exceptions import (
     BufferExhaustedError,
@@ -201,7 +201,7 @@ def test_its_linger_is_that_of_the_batches_it_opens(arena: Arena, topic: str, se
 
 def test_a_new_topic_waits_until_its_partition_count_is_told(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     is_waiting = threading.Event()
-    monkeypatch.setattr(DoorbellButton, "ring_if_asleep", lambda _: is_waiting.set())
+    monkeypatch.setattr(SenderWaker, "wake_if_asleep", lambda _: is_waiting.set())
     with Drainer(arena) as drainer, Producer(arena) as producer, ThreadPoolExecutor(1) as sends:
         sent = sends.submit(producer.send, "new", b"v")
         assert is_waiting.wait(60)

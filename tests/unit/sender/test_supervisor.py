@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import wait_readable
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.sender.systemd import Supervisor
 from tests.support.processes import WATCHDOG_S
 

@@ -272,7 +272,7 @@ def test_a_supervisor_that_misses_the_name_closes_the_arena(arena_name: str) -> 
         pid = pid_of(arena)
         os.kill(pid, signal.SIGSTOP)  # which has to notice nothing
         os.unlink(SHARED_MEMORY / arena_name)
-        os.unlink(ArenaFile.parse(arena_name).doorbell(arena.uuid))
+        os.unlink(ArenaFile.parse(arena_name).wake_fifo(arena.uuid))
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: arena.native.closing == "begun", "the arena takes no more records")
 

@@ -50,7 +50,7 @@ SELECT_END = 1024
 """FD_SETSIZE of Linux."""
 
 
-class Doorbell:
+class WakeFifo:
     """The sender's end. It creates the FIFO if it is missing. `close` leaves the FIFO for the next sender.
 
     Raises:
@@ -60,7 +60,7 @@ class Doorbell:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self.path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
+        self.path = ArenaFile.parse(arena.name).wake_fifo(arena.uuid)
         make_fifo(self.path, arena)
         self._lock = threading.RLock()  # a signal handler may wake while its thread closes
         self._descriptor = open_fifo(self.path, arena)
@@ -96,7 +96,7 @@ class Doorbell:
             self._arena.native.record_error(f"the wake FIFO cannot be read: {error}")
             return True
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Ends a select on the FIFO. Any thread or signal handler may call it. After `close` it does nothing.
 
         A thread that stops the sender may call it after the sender has closed the FIFO, when the number of the
@@ -116,7 +116,7 @@ class Doorbell:
         unlink_orphan(self.path, self._arena)
 
 
-class DoorbellButton:
+class SenderWaker:
     """A producer's end. It opens the FIFO at the first wake-up, and again if the FIFO was replaced. Never raises.
 
     All threads and the children of a fork can use it.
@@ -124,28 +124,28 @@ class DoorbellButton:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._path = ArenaFile.parse(arena.name).doorbell(arena.uuid)
+        self._path = ArenaFile.parse(arena.name).wake_fifo(arena.uuid)
         self._end: FifoEnd | None = None
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wakes the sender. Without a FIFO, the sender wakes at its next tick."""
         try:
-            self._ring()
+            self._write_byte()
         except (BlockingIOError, FileNotFoundError):
             return  # it is full, or does not exist
         except (OSError, ShmaccumError) as error:  # the record is appended: its producer must not try again
             self._arena.native.record_error(f"the sender cannot be woken: {error}")
 
-    def _ring(self) -> None:
+    def _write_byte(self) -> None:
         end = self._end
         if end is None or not is_fifo_at(self._path, end.descriptor):
             end = self._end = FifoEnd(self._path, self._arena)
         os.write(end.descriptor, b"\0")
 
-    def ring_if_asleep(self) -> None:
+    def wake_if_asleep(self) -> None:
         """Wakes the sender if it sleeps, and no other process has woken it."""
         if self._arena.native.take_sleep_flag():
-            self.ring()
+            self.wake()
 
     def close(self) -> None:
         """Closes the FIFO. The next wake-up opens it again."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doorbell: processes that ring and hear it, files that are refused, and nothing left behind."""
+"""The wake_fifo: processes that ring and hear it, files that are refused, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.arena.doorbell import Doorbell, DoorbellButton
+from shmaccum.arena.wake_fifo import WakeFifo, SenderWaker
 from shmaccum.arena.fifo import CLEAR_SIZE
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.results import BatchResult
-from shmaccum.arena.results_bell import ResultsBell, ResultsListener
+from shmaccum.arena.results_fifo import ResultsWaker, ResultsListener
 from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError, FlushTimeoutError
 from shmaccum.observe.health import troubles
 from shmaccum.observe.observation import Observer
@@ -30,68 +30,68 @@ from tests.support.processes import run_in_child
 from tests.support.sender import check_names
 
 
-def has_rung(doorbell: Doorbell) -> bool:
-    readable, _, _ = select.select([doorbell], [], [], 0)
+def has_rung(wake_fifo: WakeFifo) -> bool:
+    readable, _, _ = select.select([wake_fifo], [], [], 0)
     return bool(readable)
 
 
-def open_count(doorbell: Doorbell) -> int:
-    """How often this process has the doorbell open."""
+def open_count(wake_fifo: WakeFifo) -> int:
+    """How often this process has the wake_fifo open."""
     found = 0
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the folder's own descriptor
-            found += os.readlink(f"/proc/self/fd/{number}") == doorbell.path
+            found += os.readlink(f"/proc/self/fd/{number}") == wake_fifo.path
     return found
 
 
 @pytest.fixture
-def doorbell(arena: Arena) -> Iterator[Doorbell]:
-    doorbell = Doorbell(arena)
-    yield doorbell
-    doorbell.close()
+def wake_fifo(arena: Arena) -> Iterator[WakeFifo]:
+    wake_fifo = WakeFifo(arena)
+    yield wake_fifo
+    wake_fifo.close()
 
 
-def test_a_ring_is_heard_until_it_is_cleared(arena: Arena, doorbell: Doorbell) -> None:
-    button = DoorbellButton(arena)
-    assert not has_rung(doorbell)
-    button.ring()
-    button.ring()
-    assert has_rung(doorbell)
-    doorbell.clear()
-    assert not has_rung(doorbell)
-    doorbell.ring()
-    assert has_rung(doorbell)
-    button.close()
+def test_a_ring_is_heard_until_it_is_cleared(arena: Arena, wake_fifo: WakeFifo) -> None:
+    waker = SenderWaker(arena)
+    assert not has_rung(wake_fifo)
+    waker.wake()
+    waker.wake()
+    assert has_rung(wake_fifo)
+    wake_fifo.clear()
+    assert not has_rung(wake_fifo)
+    wake_fifo.wake()
+    assert has_rung(wake_fifo)
+    waker.close()
 
 
-def test_one_append_rings_a_sleeping_sender_once(arena: Arena, accumulator: Accumulator, doorbell: Doorbell) -> None:
+def test_one_append_rings_a_sleeping_sender_once(arena: Arena, accumulator: Accumulator, wake_fifo: WakeFifo) -> None:
     accumulator.append("topic", 0, 1000, None, b"awake")
-    assert not has_rung(doorbell)
+    assert not has_rung(wake_fifo)
     arena.native.set_sender_asleep(True)
     accumulator.append("topic", 1, 1000, None, b"asleep")
     accumulator.append("topic", 2, 1000, None, b"rung already")
-    assert os.read(doorbell.fileno(), CLEAR_SIZE) == b"\0"
+    assert os.read(wake_fifo.fileno(), CLEAR_SIZE) == b"\0"
     accumulator.become_sender()
     deliver_all(accumulator)
 
 
-def test_flush_rings(arena: Arena, accumulator: Accumulator, doorbell: Doorbell) -> None:
+def test_flush_rings(arena: Arena, accumulator: Accumulator, wake_fifo: WakeFifo) -> None:
     accumulator.append("topic", 0, 1000, None, b"lingers")
     arena.native.set_sender_asleep(True)
     assert not accumulator.flush(timeout=0)
-    assert has_rung(doorbell)
+    assert has_rung(wake_fifo)
     accumulator.become_sender()
     deliver_all(accumulator)
 
 
-def test_whoever_waits_for_a_buffer_rings(arena: Arena, doorbell: Doorbell) -> None:
+def test_whoever_waits_for_a_buffer_rings(arena: Arena, wake_fifo: WakeFifo) -> None:
     with Accumulator(arena, max_block_ms=1) as accumulator:
         for partition in range(arena.geometry["slot_count"]):
             accumulator.append("topic", partition, 1000, None, b"one buffer each")
         arena.native.set_sender_asleep(True)
         with pytest.raises(BufferExhaustedError):
             accumulator.append("topic", 99, 1000, None, b"no room")
-        assert has_rung(doorbell)
+        assert has_rung(wake_fifo)
         accumulator.become_sender()
         deliver_all(accumulator)
 
@@ -105,88 +105,88 @@ def test_without_a_doorbell_nothing_happens(arena: Arena, accumulator: Accumulat
 
 
 def test_a_producer_opens_the_doorbell_once_whatever_it_rings_for(
-    arena: Arena, doorbell: Doorbell, sender: Accumulator
+    arena: Arena, wake_fifo: WakeFifo, sender: Accumulator
 ) -> None:
     arena.native.set_topic_partition_count("topic", 1)
     producer = Producer(arena)
-    own_count = open_count(doorbell)
+    own_count = open_count(wake_fifo)
     for ring in (lambda: producer.send("topic", b"value"), lambda: producer.flush(0.001)):
         arena.native.set_sender_asleep(True)
         with contextlib.suppress(FlushTimeoutError):
             ring()
-        assert has_rung(doorbell)
-        doorbell.clear()
-        assert open_count(doorbell) == own_count + 1
+        assert has_rung(wake_fifo)
+        wake_fifo.clear()
+        assert open_count(wake_fifo) == own_count + 1
     deliver_all(sender)
     producer.close()
-    assert open_count(doorbell) == own_count
+    assert open_count(wake_fifo) == own_count
 
 
-def test_a_full_doorbell_is_a_rung_one(arena: Arena, doorbell: Doorbell) -> None:
-    button = DoorbellButton(arena)
+def test_a_full_doorbell_is_a_rung_one(arena: Arena, wake_fifo: WakeFifo) -> None:
+    waker = SenderWaker(arena)
     for _ in range(CLEAR_SIZE + 10):
-        button.ring()
-    doorbell.clear()
-    assert not has_rung(doorbell)
-    button.close()
+        waker.wake()
+    wake_fifo.clear()
+    assert not has_rung(wake_fifo)
+    waker.close()
 
 
 def test_the_next_sender_hears_buttons_of_before(arena: Arena) -> None:
-    first = Doorbell(arena)
-    button = DoorbellButton(arena)
-    button.ring()
+    first = WakeFifo(arena)
+    waker = SenderWaker(arena)
+    waker.wake()
     first.close()
-    button.ring()
-    second = Doorbell(arena)
+    waker.wake()
+    second = WakeFifo(arena)
     second.clear()
-    button.ring()
+    waker.wake()
     assert has_rung(second)
     second.close()
-    button.close()
+    waker.close()
 
 
 def test_a_closed_doorbell_rings_at_no_file_that_has_its_number_now(arena: Arena, tmp_path: Path) -> None:
-    doorbell = Doorbell(arena)
-    number = doorbell.fileno()
-    doorbell.close()
+    wake_fifo = WakeFifo(arena)
+    number = wake_fifo.fileno()
+    wake_fifo.close()
     with (tmp_path / "other").open("wb") as other:  # gets the lowest number that is free
         assert other.fileno() <= number
-        doorbell.ring()
+        wake_fifo.wake()
     assert (tmp_path / "other").read_bytes() == b""
 
 
-def test_a_doorbell_that_was_replaced_is_found_again(arena: Arena, doorbell: Doorbell) -> None:
-    button = DoorbellButton(arena)
-    button.ring()
-    os.unlink(doorbell.path)
-    other = Doorbell(arena)
-    button.ring()
+def test_a_doorbell_that_was_replaced_is_found_again(arena: Arena, wake_fifo: WakeFifo) -> None:
+    waker = SenderWaker(arena)
+    waker.wake()
+    os.unlink(wake_fifo.path)
+    other = WakeFifo(arena)
+    waker.wake()
     assert has_rung(other)
     other.close()
-    button.close()
+    waker.close()
 
 
 def test_no_ring_kills_a_process_that_dies_of_broken_pipes(arena: Arena) -> None:
     def ring_nobody() -> str:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        DoorbellButton(arena).ring()
+        SenderWaker(arena).wake()
         return "alive"
 
-    Doorbell(arena).close()
+    WakeFifo(arena).close()
     assert run_in_child(ring_nobody) == "'alive'"
 
 
-def test_the_child_of_a_fork_rings(arena: Arena, doorbell: Doorbell) -> None:
-    button = DoorbellButton(arena)
-    button.ring()
-    doorbell.clear()
-    assert run_in_child(button.ring) == "None"
-    assert has_rung(doorbell)
-    button.close()
+def test_the_child_of_a_fork_rings(arena: Arena, wake_fifo: WakeFifo) -> None:
+    waker = SenderWaker(arena)
+    waker.wake()
+    wake_fifo.clear()
+    assert run_in_child(waker.wake) == "None"
+    assert has_rung(wake_fifo)
+    waker.close()
 
 
-def test_it_belongs_to_its_user_alone(arena: Arena, doorbell: Doorbell) -> None:
-    found = os.lstat(doorbell.path)
+def test_it_belongs_to_its_user_alone(arena: Arena, wake_fifo: WakeFifo) -> None:
+    found = os.lstat(wake_fifo.path)
     assert stat.S_ISFIFO(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600
 
@@ -194,9 +194,9 @@ def test_it_belongs_to_its_user_alone(arena: Arena, doorbell: Doorbell) -> None:
 def test_it_lies_beside_the_file_of_an_arena_and_goes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "x.arena"
     with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena:
-        doorbell = Doorbell(arena)
-        assert doorbell.path == f"{path}.bell"
-        doorbell.close()
+        wake_fifo = WakeFifo(arena)
+        assert wake_fifo.path == f"{path}.bell"
+        wake_fifo.close()
         assert {entry.name for entry in tmp_path.iterdir()} == {"x.arena", "x.arena.bell"}
     Arena.remove(path)
     assert list(tmp_path.iterdir()) == []
@@ -206,7 +206,7 @@ def test_a_sender_takes_the_doorbell_of_a_removed_arena_away(tmp_path: Path) -> 
     path = tmp_path / "x.arena"
     with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena:
         Arena.remove(path)
-        Doorbell(arena).close()
+        WakeFifo(arena).close()
         assert list(tmp_path.iterdir()) == []
 
 
@@ -229,7 +229,7 @@ def test_what_is_no_doorbell_is_refused(tmp_path: Path, kind: str) -> None:
             os.mkfifo(tmp_path / "elsewhere")
             fake.symlink_to(tmp_path / "elsewhere")
         with pytest.raises((ArenaForbiddenError, OSError), match=r"x\.arena\.bell"):
-            Doorbell(arena)
+            WakeFifo(arena)
         arena.native.set_sender_asleep(True)
         accumulator.append("topic", 0, 1000, None, b"value")
         assert "the sender cannot be woken" in arena.native.errors()[0]["text"]
@@ -240,24 +240,24 @@ def test_what_is_no_doorbell_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_ring_goes_to_no_file_that_took_the_number_meanwhile(
-    arena: Arena, doorbell: Doorbell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arena: Arena, wake_fifo: WakeFifo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One thread lets the doorbell go while another one is about to ring."""
-    button = DoorbellButton(arena)
-    button.ring()
-    doorbell.clear()
+    """One thread lets the wake_fifo go while another one is about to ring."""
+    waker = SenderWaker(arena)
+    waker.wake()
+    wake_fifo.clear()
     write = os.write
 
     def write_late(descriptor: int, content: bytes) -> int:
-        button.close()
+        waker.close()
         with (tmp_path / "bystander").open("wb") as bystander:
             assert bystander.fileno() != descriptor
             return write(descriptor, content)
 
     monkeypatch.setattr(os, "write", write_late)
-    button.ring()
-    assert has_rung(doorbell)
-    assert open_count(doorbell) == 1
+    waker.wake()
+    assert has_rung(wake_fifo)
+    assert open_count(wake_fifo) == 1
 
 
 @pytest.mark.parametrize("way", ["removed", "moved", "replaced"])
@@ -265,11 +265,11 @@ def test_a_living_sender_makes_its_doorbell_anew(arena: Arena, accumulator: Accu
     """And says so. A producer that has the former one open rings the new one."""
     sender = Sender(arena, "null:")
     sender.open()
-    doorbell = sender._doorbell
-    assert doorbell is not None
-    button = DoorbellButton(arena)
-    button.ring()
-    path = Path(doorbell.path)
+    wake_fifo = sender._doorbell
+    assert wake_fifo is not None
+    waker = SenderWaker(arena)
+    waker.wake()
+    path = Path(wake_fifo.path)
     if way == "removed":
         path.unlink()
     else:
@@ -277,13 +277,13 @@ def test_a_living_sender_makes_its_doorbell_anew(arena: Arena, accumulator: Accu
     if way == "replaced":
         os.mkfifo(path, 0o600)
     check_names(sender)
-    doorbell.clear()
-    button.ring()
-    assert has_rung(doorbell)
-    assert any(doorbell.path in report.sentence for report in read_reports(arena.native))
+    wake_fifo.clear()
+    waker.wake()
+    assert has_rung(wake_fifo)
+    assert any(wake_fifo.path in report.sentence for report in read_reports(arena.native))
     check_names(sender)
-    assert doorbell.look() is False
-    button.close()
+    assert wake_fifo.look() is False
+    waker.close()
     sender.close()
     path.with_name(path.name + ".away").unlink(missing_ok=True)
 
@@ -305,19 +305,19 @@ def test_health_tells_of_a_doorbell_that_cannot_be_made_anew(arena: Arena, accum
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_loop_that_waits_makes_the_results_bell_anew(arena: Arena, is_replaced: bool) -> None:
-    listener, bell = ResultsListener(arena), ResultsBell(arena)
-    bell.ring()
+    listener, bell = ResultsListener(arena), ResultsWaker(arena)
+    bell.wake()
     assert select.select([listener], [], [], 0)[0]
-    listener.take_ring()
+    listener.take_wake_up()
     path = Path(listener._path)
     path.unlink()
-    bell.ring()  # to those that listen at the former one
+    bell.wake()  # to those that listen at the former one
     assert select.select([listener], [], [], 0)[0]
-    listener.take_ring()
+    listener.take_wake_up()
     if is_replaced:
         os.mkfifo(path, 0o600)
     listener.look()
-    bell.ring()
+    bell.wake()
     assert select.select([listener], [], [], 0)[0]
     bell.close()
     listener.close()

@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     from shmaccum.arena import Arena
 
 
-class ResultsBell:
+class ResultsWaker:
     """The sender's end. It opens the FIFO at the first wake-up that finds it, and after a replacement. Never raises."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._path = ArenaFile.parse(arena.name).results_bell(arena.uuid)
+        self._path = ArenaFile.parse(arena.name).results_fifo(arena.uuid)
         self._descriptor: int | None = None
 
-    def ring_if_awaited(self) -> None:
+    def wake_if_awaited(self) -> None:
         """Wakes the loops if one has set the flag since the last call. The sender calls it after recording results."""
         if self._arena.native.take_listening():
-            self.ring()
+            self.wake()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wakes every waiting loop. Without a FIFO, which only loops create, it does nothing."""
         try:
-            self._ring()
+            self._write_byte()
         except (BlockingIOError, FileNotFoundError):
             return  # another process filled it meanwhile, which is a wake-up, or no loop has created it
         except (OSError, ShmaccumError) as error:  # results are recorded; loops find them within a second
             self._arena.native.record_error(f"event loops cannot be woken: {error}")
 
-    def _ring(self) -> None:
+    def _write_byte(self) -> None:
         if self._descriptor is not None and not is_fifo_at(self._path, self._descriptor) and os.path.exists(self._path):
             self.close()  # a loop has created another one
         if self._descriptor is None:
@@ -90,7 +90,7 @@ class ResultsListener:
     """
 
     def __init__(self, arena: Arena) -> None:
-        path = ArenaFile.parse(arena.name).results_bell(arena.uuid)
+        path = ArenaFile.parse(arena.name).results_fifo(arena.uuid)
         make_fifo(path, arena)
         descriptor = open_fifo(path, arena)
         self._arena, self._path, self._descriptor = arena, path, descriptor
@@ -117,7 +117,7 @@ class ResultsListener:
         self._end()
         self._descriptor, self._end = descriptor, weakref.finalize(self, os.close, descriptor)
 
-    def take_ring(self) -> None:
+    def take_wake_up(self) -> None:
         """Takes the edge, so that the descriptor is readable at the next wake-up again."""
         self._epoll.poll(0)
 
