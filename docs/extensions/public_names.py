@@ -30,7 +30,7 @@ INNER = {
         "append_columns, append_rows, is_open, partitions_to_choose_from, record_bytes, record_count, refuse_sends, "
         "tracker, will_be_delivered"
     ),
-    "Transaction": "begin, begin_waits, commit_waits, let_go",
+    "Transaction": "begin, begin_waits, commit_waits, release",
     "DeliveryFuture": (
         "completion, headers_size, key_size, partition_index, record_index, seq, slot_index, tracker, value_size"
     ),

@@ -340,7 +340,7 @@ class LoopProducer(kept_producer.Producer):
 
     async def _finish_in_loop(self, timeout: float | None, deadline_s: float) -> None:
         if self._transaction is not None:
-            self._transaction.let_go()
+            self._transaction.release()
         try:
             with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):  # `_finish` reports it
                 await self.flush_in_loop(timeout)

@@ -75,7 +75,7 @@ class Producer(StoppedOnExit):
         self._on_unusable = on_unusable
         self._fallback: Fallback | None = None
         self._producer: LoopProducer | None = None
-        self._lines: dict[str, _Line] = {}
+        self._topic_locks: dict[str, _TopicLock] = {}
 
     # --- begin and end
 
@@ -162,12 +162,12 @@ class Producer(StoppedOnExit):
         producer = self._producer or self._started()
         record = topic, value, key, headers, partition, timestamp_ms
         try:
-            if producer.is_plain and not self._lines:
+            if producer.is_plain and not self._topic_locks:
                 try:
                     return producer.send(topic, value, key, headers, partition, timestamp_ms)
                 except WouldWaitError:
                     pass
-            return await self._send_in_line(producer, topic, record)
+            return await self._send_in_order(producer, topic, record)
         except UNUSABLE as error:
             answer: DeliveryFuture = await self._send_elsewhere(error, record)
             return answer
@@ -201,9 +201,9 @@ class Producer(StoppedOnExit):
         metadata: RecordMetadata = await future if inspect.isawaitable(future) else future
         return metadata
 
-    async def _send_in_line(self, producer: LoopProducer, topic: str, record: tuple[Any, ...]) -> DeliveryFuture:
+    async def _send_in_order(self, producer: LoopProducer, topic: str, record: tuple[Any, ...]) -> DeliveryFuture:
         deadline_ns = producer.deadline_ns()
-        async with self._line(topic):
+        async with self._topic_lock(topic):
             await producer.wait_for_partitions(topic, deadline_ns)
             arguments = producer.prepare(*record)
             try:
@@ -215,17 +215,17 @@ class Producer(StoppedOnExit):
             return future
 
     @contextlib.asynccontextmanager
-    async def _line(self, topic: str) -> AsyncIterator[None]:
+    async def _topic_lock(self, topic: str) -> AsyncIterator[None]:
         """Holds the lock of a topic, first come, first served. The lock exists while a task uses it."""
-        line = self._lines.setdefault(topic, _Line())
-        line.task_count += 1
+        topic_lock = self._topic_locks.setdefault(topic, _TopicLock())
+        topic_lock.task_count += 1
         try:
-            async with line.lock:
+            async with topic_lock.lock:
                 yield
         finally:
-            line.task_count -= 1
-            if line.task_count == 0:
-                del self._lines[topic]
+            topic_lock.task_count -= 1
+            if topic_lock.task_count == 0:
+                del self._topic_locks[topic]
 
     # --- send many
 
@@ -258,7 +258,7 @@ class Producer(StoppedOnExit):
         count = len(list(columns.values))
         sent = Deliveries()
         try:
-            async with self._line(topic):
+            async with self._topic_lock(topic):
                 await producer.wait_for_partitions(topic, producer.deadline_ns())
                 for first in range(0, count, CHUNK_SIZE):
                     await _send_rows(producer, topic, columns, range(first, min(first + CHUNK_SIZE, count)), sent)
@@ -351,7 +351,7 @@ class Producer(StoppedOnExit):
         packed = producer.packed_offsets(offsets, group_metadata)
         if packed is None:
             return
-        async with self._line(OFFSETS_TOPIC):
+        async with self._topic_lock(OFFSETS_TOPIC):
             await _appended(producer, OFFSETS_TOPIC, producer.deadline_ns(), lambda: producer.append_offsets(packed))
         await producer.sync_in_loop()
 
@@ -410,7 +410,7 @@ async def _called(target: Any, name: str) -> None:
         await answer
 
 
-class _Line:
+class _TopicLock:
     """The lock of the tasks that send to one topic."""
 
     def __init__(self) -> None:

@@ -92,7 +92,7 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._begun().let_go_of_block(error)
+            self._begun().end_block(error)
             return
         if self.is_over:
             self._begun().check_block()
@@ -100,5 +100,5 @@ class Transaction:
         try:
             await self.commit()
         except (TransactionEndedError, ProducerFencedError):
-            self._begun().let_go()
+            self._begun().release()
             raise

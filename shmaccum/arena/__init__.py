@@ -12,8 +12,8 @@ Producers and the sender share the arena. This package imports neither of them.
     trust            the users whose files a process trusts
     tables           the tables as numpy arrays                       ─ slot_word   the fields of a slot word
     places           the topic and partition of an index
-    doorbell         wakes a sleeping sender                          ─ fifo   a FIFO beside the arena
-    results_bell     wakes event loops, which cannot sleep on a futex
+    wake_fifo        wakes a sleeping sender                          ─ fifo   a FIFO beside the arena
+    results_fifo     wakes event loops, which cannot sleep on a futex
     presence         shows standbys at once that the sender is gone   ─ stalled   kills a sender without a sign of life
     sender_state     sentences about the sender, for errors and views
     stuck            the reasons why a partition is stuck

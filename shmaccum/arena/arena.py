@@ -172,13 +172,13 @@ def _geometry(options: ArenaOptions) -> dict[str, int]:
     }
 
 
-def _kept(options: ArenaOptions) -> dict[str, Any]:
+def _stored_options(options: ArenaOptions) -> dict[str, Any]:
     """Returns the options that the arena stores."""
-    kept: dict[str, Any] = {EXTERNAL_SENDER: True} if options.external_sender else {}
+    stored: dict[str, Any] = {EXTERNAL_SENDER: True} if options.external_sender else {}
     if options.transactional_id is not None:
-        kept[TRANSACTIONAL_ID] = options.transactional_id
-        kept[TRANSACTION_TIMEOUT_MS] = options.transaction_timeout_ms
-    return kept
+        stored[TRANSACTIONAL_ID] = options.transactional_id
+        stored[TRANSACTION_TIMEOUT_MS] = options.transaction_timeout_ms
+    return stored
 
 
 @contextlib.contextmanager
@@ -191,7 +191,7 @@ def _named(file: ArenaFile) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _room_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
+def _space_error_named(file: ArenaFile, buffer_memory: int) -> Iterator[None]:
     """Converts the error of a full file system to one that names the place and a remedy."""
     try:
         yield
@@ -276,11 +276,11 @@ class Arena:
         """
         chosen = ArenaOptions.parse(arena_options)
         geometry = _geometry(chosen)
-        packed = msgpack.packb({**(options or {}), **_kept(chosen)})
+        packed = msgpack.packb({**(options or {}), **_stored_options(chosen)})
         file = ArenaFile.parse(name)
         group = group_number(chosen.group, chosen.mode)
         with file.create(chosen.mode, group) as descriptors:
-            with _room_named(file, chosen.buffer_memory):
+            with _space_error_named(file, chosen.buffer_memory):
                 native = _native.arena_create(descriptors.map, descriptors.lock, geometry, packed)
             arena = cls(file, native, chosen.mode, group)
             try:

@@ -57,7 +57,7 @@ class Flusher:
         if not self._is_over and not self.is_running:
             self._thread = started_thread(self._run, "shmaccum-flusher", logger)
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Starts a thread in a forked child, whatever the state of the parent's thread was."""
         if not self.native.closed and not self._is_over:
             self._begin()
@@ -119,7 +119,7 @@ _flushers: weakref.WeakSet[Flusher] = weakref.WeakSet()
 
 def _start_again() -> None:
     for flusher in listed(_flushers):
-        flusher.start_anew()
+        flusher.reset()
 
 
 os.register_at_fork(after_in_child=_start_again)

@@ -43,9 +43,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.arena.arena import Arena
-from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.trust import is_insider
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.exceptions import ShmaccumError
 
 LOOK_S = 1.0
@@ -192,7 +192,7 @@ class Presence:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Closes the descriptors in a forked child. The socket remains the sender's."""
         self._listener.close()
         if self._former is not None:
@@ -201,7 +201,7 @@ class Presence:
     def close(self) -> None:
         """Closes the connections of all watchers. A second call does nothing."""
         self._unlink()
-        self.let_go()
+        self.release()
 
 
 def _file_id(path: str) -> tuple[int, int]:
@@ -245,8 +245,8 @@ class SenderWatch:
         self.look_s = look_s
         self._blind = GrowingPause(BLIND_LOOK_S if blind_look_s is None else blind_look_s, BLIND_LOOK_MAX_S)
         self._sender = 0, 0
-        self._line: socket.socket | None = None
-        self._has_hung_up = False
+        self._connection: socket.socket | None = None
+        self._was_closed = False
         self._wake_read, self._wake_write = socket.socketpair()  # a pipe's number could become another file's
         self._wake_write.setblocking(False)
 
@@ -254,17 +254,19 @@ class SenderWatch:
         """Returns when the sender closes the connection, when `wake` is called, or when it is time for a check."""
         epoch, number = self._arena.native.sender()["epoch"], self._arena.native.presence
         if (epoch, number) != self._sender:
-            self._let_go()
-            self._has_hung_up = self._has_hung_up and epoch == self._sender[0]
+            self._disconnect()
+            self._was_closed = self._was_closed and epoch == self._sender[0]
             self._sender = epoch, number
             self._blind.reset()
-        if self._line is None and number and not self._has_hung_up:
-            self._line = self._connected(number)
-        if self._line is None:
+        if self._connection is None and number and not self._was_closed:
+            self._connection = self._connected(number)
+        if self._connection is None:
             self.pause(self._blind.take())
-        elif self._line in wait_readable([self._wake_read, self._line], LOOK_S if self.look_s is None else self.look_s):
-            self._let_go()
-            self._has_hung_up = True
+        elif self._connection in wait_readable(
+            [self._wake_read, self._connection], LOOK_S if self.look_s is None else self.look_s
+        ):
+            self._disconnect()
+            self._was_closed = True
             self._blind.reset()
 
     def pause(self, seconds: float) -> None:
@@ -277,9 +279,9 @@ class SenderWatch:
         The kernel reports it as of the time when it began to listen. As long as the connection exists (`is_connected`),
         that process lives, and no other process has its number.
         """
-        if self._line is None:
+        if self._connection is None:
             return None
-        pid, user, _ = self._credentials(self._line)
+        pid, user, _ = self._credentials(self._connection)
         return Listener(pid, user)
 
     def listener_descriptor(self) -> int | None:
@@ -288,10 +290,10 @@ class SenderWatch:
         Raises:
             OSError: the process is gone, or is not visible here.
         """
-        if self._line is None:
+        if self._connection is None:
             return None
         try:
-            return self._line.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+            return self._connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
         except OSError as error:
             if error.errno == errno.ENOPROTOOPT:
                 return None
@@ -299,21 +301,21 @@ class SenderWatch:
 
     def is_connected(self) -> bool:
         """True if the connection exists now."""
-        return self._line is not None and not wait_readable([self._line], 0)
+        return self._connection is not None and not wait_readable([self._connection], 0)
 
     def _connected(self, number: int) -> socket.socket | None:
-        line = _new_socket()
+        connection = _new_socket()
         try:
             with _reachable(ArenaFile.parse(self._arena.name).presence(self._arena.uuid, number)) as address:
-                line.connect(address)
-            _, user, group = self._credentials(line)  # of the listener, as the kernel names them
-            if is_insider(user, {group, *_peer_groups(line)}, self._arena.permissions):
-                return line
+                connection.connect(address)
+            _, user, group = self._credentials(connection)  # of the listener, as the kernel names them
+            if is_insider(user, {group, *_peer_groups(connection)}, self._arena.permissions):
+                return connection
         except BlockingIOError:
             self._ask_for_another_socket(number)
         except OSError:
             pass
-        line.close()
+        connection.close()
         return None
 
     def _ask_for_another_socket(self, number: int) -> None:
@@ -328,8 +330,8 @@ class SenderWatch:
                 native.set_presence(0)
 
     @staticmethod
-    def _credentials(line: socket.socket) -> tuple[int, int, int]:
-        found = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+    def _credentials(connection: socket.socket) -> tuple[int, int, int]:
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
         pid, user, group = PEER_CREDENTIALS.unpack(found)
         return pid, user, group
 
@@ -344,30 +346,30 @@ class SenderWatch:
             while self._wake_read.recv(CALM_SIZE, socket.MSG_DONTWAIT):
                 pass
 
-    def _let_go(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def close(self) -> None:
         """Closes all descriptors."""
-        self._let_go()
+        self._disconnect()
         self._wake_read.close()
         self._wake_write.close()
 
 
-def _peer_groups(line: socket.socket) -> tuple[int, ...]:
+def _peer_groups(connection: socket.socket) -> tuple[int, ...]:
     """Returns the supplementary groups of the process at the other end."""
     try:
-        found = line.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, GROUPS_SIZE_MAX)
+        found = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, GROUPS_SIZE_MAX)
     except OSError:
         return ()
     return struct.unpack(f"{len(found) // 4}I", found)
 
 
-def _let_go_in_child() -> None:
+def _release_in_child() -> None:
     for presence in list(_present):
-        presence.let_go()
+        presence.release()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_release_in_child)

@@ -113,6 +113,6 @@ class RemovalWatch:
         is_left = is_abandoned(self.arena)
         if self.arena.native.is_lost:
             return True
-        is_for_good = is_left and (self._was_left or self.arena.native.closing == "done")
+        is_final = is_left and (self._was_left or self.arena.native.closing == "done")
         self._was_left = is_left
-        return is_for_good
+        return is_final

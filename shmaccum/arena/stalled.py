@@ -55,9 +55,9 @@ def open_killable_sender(watch: SenderWatch) -> Iterator[ProcessHandle]:
         raise NotToBeKilledError(f"it belongs to the user {listener.user}, this process to {os.geteuid()}")
     if listener is not None and listener.pid == os.getpid():
         raise NotToBeKilledError("it is a part of this process")
-    with open_listener(watch) as victim:
-        check_namespace(victim.pid)
-        yield victim
+    with open_listener(watch) as process:
+        check_namespace(process.pid)
+        yield process
 
 
 @contextlib.contextmanager
@@ -117,7 +117,7 @@ class StallWatch:
         self._shown: tuple[int, int] | None = None
         self._looked_s = clock()
         self._age_s = 0.0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def look_s(self) -> float:
@@ -133,7 +133,7 @@ class StallWatch:
         is_new_sender = self._shown is None or shown[0] != self._shown[0]
         if is_new_sender or (shown != self._shown and not self._is_stopped()):
             self._age_s = 0.0
-            self._told.clear()
+            self._reported.clear()
         else:
             self._age_s += step_s
         self._shown = shown
@@ -148,16 +148,16 @@ class StallWatch:
         what = f"the sender of {self._arena.name}"
         silence = f"has shown no sign of life for {self._limit_s:g} s (replace_stalled_ms)"
         try:
-            with open_killable_sender(self._watch) as victim:
-                what += f" (process {victim.pid})"
-                state = victim.state
+            with open_killable_sender(self._watch) as process:
+                what += f" (process {process.pid})"
+                state = process.state
                 silence = f"is stopped and {silence}" if state and state in STOPPED else silence
                 self._tell(f"{what} {silence}: it is killed, so that another sender takes its place")
-                victim.kill()
-                if not victim.has_ended(END_TIMEOUT_S):
+                process.kill()
+                if not process.has_ended(END_TIMEOUT_S):
                     self._tell(
-                        f"{what} was killed and does not end: the kernel blocks it (state {victim.state}), and with it "
-                        "the role of the sender; check for a disk or a network file system that does not respond"
+                        f"{what} was killed and does not end: the kernel blocks it (state {process.state}), and with "
+                        "it the role of the sender; check for a disk or a network file system that does not respond"
                     )
         except NotToBeKilledError as reason:
             self._tell(f"{what} {silence} and is not killed, because {reason}: resume it, or kill it manually")
@@ -166,7 +166,7 @@ class StallWatch:
 
     def _tell(self, sentence: str) -> None:
         """Reports a sentence once, in the log and in the arena's error log."""
-        if sentence not in self._told:
-            self._told.add(sentence)
+        if sentence not in self._reported:
+            self._reported.add(sentence)
             logger.error("%s", sentence)
             self._arena.native.record_error(sentence)

@@ -31,8 +31,8 @@ from shmaccum.cli.group import (
 )
 from shmaccum.common import clock
 from shmaccum.common.clock import NS_PER_S
-from shmaccum.common.units import format_count, format_duration_ns, parse_duration_ns
 from shmaccum.common.process_handle import NotToBeKilledError, is_stopped
+from shmaccum.common.units import format_count, format_duration_ns, parse_duration_ns
 from shmaccum.exceptions import ArenaBusyError
 from shmaccum.observe.observation import Observation, Observer
 from shmaccum.supervisor.start import elected_at_once

@@ -13,9 +13,9 @@
     homes           the module that defines each public name which is imported when it is first used
     kafka_package   the import of kafka-python without its clients
     packages        the error that names a missing package and the command that installs it
-    questions       calls of other threads that a loop runs
+    pending_calls   calls of other threads that a loop runs
+    process_handle  a handle of another process, by which it can be stopped
     secret_files    files of passwords, which no other user may read or change
     units           sizes and durations as people write them
-    victim          a handle of another process, by which it can be stopped
     format          Kafka's bytes in Python: batch headers, offsets of groups, topics with their partitions
 """

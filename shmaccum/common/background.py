@@ -30,11 +30,12 @@ shmaccum-staging     the end of a Spark task    the wake FIFO (`shmaccum.spark.s
 lock                         why a finalizer or handler never waits for it
 ===========================  =========================================================================================
 ``arena.file._opening``      reentrant; held while descriptors are opened, and by fork
-``arena.wake_fifo`` (sender)  reentrant; held for one write, which does not block
+``arena.wake_fifo`` (sender) reentrant; held for one write, which does not block
 ``logging`` drops            reentrant; held for additions
 ``consumer.shared_watch``    finalizers leave their part to the next call (`shmaccum.log.consumer.change_waiter.forget`)
 ``groups.shared_offsets``    the same
-seat of a delivery thread    only tried, without waiting
+run lock of a delivery       only tried, without waiting
+thread
 ===========================  =========================================================================================
 """
 

@@ -111,12 +111,12 @@ class _Library:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._producer = aiokafka.AIOKafkaProducer(**options)
-        self._line = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
         self._is_started = False
 
     async def send(self, *record: Any) -> Any:
         """Sends with aiokafka. Retries its `start` if it failed."""
-        async with self._line:
+        async with self._start_lock:
             if not self._is_started:
                 await self._producer.start()
                 self._is_started = True
@@ -160,7 +160,7 @@ class AIOKafkaProducer(StoppedOnExit):
         with translating(translated):
             self._settings = OwnerOptions.split(given, ROWS, bootstrap_servers)
             self._settings.complete()
-            self._on_unusable = self._settings.way_out(
+            self._on_unusable = self._settings.fallback_function(
                 lambda: _Library({"bootstrap_servers": bootstrap_servers, **of_library(options)})
             )
         self._has_results = self._settings.sender.get("acks") != "0"

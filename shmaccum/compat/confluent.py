@@ -33,9 +33,9 @@ from shmaccum.common.background import log_exception
 from shmaccum.common.closing import ClosedOnExit
 from shmaccum.common.packages import needed
 from shmaccum.common.units import format_count
+from shmaccum.compat.confluent_callbacks import Callback, CallbackRecords
 from shmaccum.compat.confluent_errors import kafka_error, translated, translated_in_transactions, translated_of_offsets
 from shmaccum.compat.confluent_options import DEFAULTS, ROWS
-from shmaccum.compat.confluent_callbacks import Callback, CallbackRecords
 from shmaccum.compat.errors import aborting, translating
 from shmaccum.compat.settings import OwnerOptions, of_library
 from shmaccum.exceptions import (
@@ -248,7 +248,7 @@ class _Looks:
         self._on_statistics = own.on_statistics
         self._interval_s = own.statistics_ms / 1000
         self._logger = own.logger
-        self._told = set(read_reports(producer.arena.native))
+        self._reported = set(read_reports(producer.arena.native))
         self._next_look_s = 0.0
         self._next_statistics_s = clock.monotonic() + self._interval_s
 
@@ -264,14 +264,14 @@ class _Looks:
         if clock.monotonic() < self._next_look_s or (self._on_error is None and self._logger is None):
             return 0
         self._next_look_s = clock.monotonic() + LOOK_S
-        news = [report for report in read_reports(self._producer.arena.native) if report not in self._told]
-        for report in news:
-            self._told.add(report)  # if a callback raises, the next look handles the others
+        new_reports = [report for report in read_reports(self._producer.arena.native) if report not in self._reported]
+        for report in new_reports:
+            self._reported.add(report)  # if a callback raises, the next look handles the others
             if self._logger is not None:
                 self._logger.error("%s: %s", self._producer.client_id, report.sentence)
             if self._on_error is not None:
                 self._on_error(KafkaError(_code_of(report), report.sentence))
-        return len(news)
+        return len(new_reports)
 
     def _look_at_statistics(self, count_waiting: Callable[[], int]) -> int:
         if self._on_statistics is None or self._interval_s == 0 or clock.monotonic() < self._next_statistics_s:
@@ -338,7 +338,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._config = {name: value for name, value in config.items() if not name.startswith(PREFIX_DOTTED)}
         with translating(translated):
             settings = _settings(config)
-            on_unusable = settings.way_out(lambda: LibraryProducer(of_library(config)))
+            on_unusable = settings.fallback_function(lambda: LibraryProducer(of_library(config)))
             producer = _ConfluentProducer(**settings.make())
             self._fallback = _fallback_of(producer, on_unusable)
         self._begin(producer, own, int(settings.sender.get("delivery_timeout_ms", TIMEOUT_DEFAULT_MS)))
@@ -349,14 +349,14 @@ class Producer(ConfluentProducer, ClosedOnExit):
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
         self._looks = _Looks(producer, own) if own.wants_reports else None
         self._tracker = producer.deliveries()
-        self._told = CallbackRecords(self, self._tracker)
+        self._callback_records = CallbackRecords(self, self._tracker)
         self._producer = producer
         self._produce_through(producer, own.on_delivery)
         _producers.add(self)
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Discards everything that this process waits for. A forked child calls it first."""
-        self._told.start_anew()
+        self._callback_records.reset()
 
     def _open(self) -> _ConfluentProducer:
         if self._producer is None:
@@ -383,7 +383,11 @@ class Producer(ConfluentProducer, ClosedOnExit):
             error: the exception if C has tried to send the record.
             partition: None or -1 for the choice of the partitioner. The others are the arguments of `produce`.
         """
-        producer, told, look_count = self._open(), callback or on_delivery or self._on_delivery, self._told.look_count
+        producer, told, look_count = (
+            self._open(),
+            callback or on_delivery or self._on_delivery,
+            self._callback_records.look_count,
+        )
         if error is not None and not isinstance(error, ShmaccumError):
             raise error
         value, key = _as_bytes(value), _as_bytes(key)
@@ -397,7 +401,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         except PartitionCountUnknownError as unknown:
             if told is not None:  # as librdkafka, which requests the topic after the call
                 code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
-                self._told.refuse(record, partition, kafka_error(unknown, code), timestamp or 0)
+                self._callback_records.refuse(record, partition, kafka_error(unknown, code), timestamp or 0)
         except ShmaccumError as refusal:
             if self._fallback is None:
                 raise translated(refusal) from None
@@ -407,9 +411,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 self._fallback.send(refusal, lambda library: library.produce(topic, value, key, **given))
         else:
             if told is not None:
-                is_known_new = look_count == self._told.look_count
+                is_known_new = look_count == self._callback_records.look_count
                 batch = (future.partition_index, future.seq) if is_known_new else None
-                self._told.join((future.record_index, future, *record[2:7], batch, None))
+                self._callback_records.join((future.record_index, future, *record[2:7], batch, None))
 
     def produce_batch(
         self,
@@ -481,13 +485,13 @@ class Producer(ConfluentProducer, ClosedOnExit):
         end_s = _end_s(timeout)
         while not served and (left_s := end_s - clock.monotonic()) > 0:
             with translating(translated):
-                self._tracker.wait_until(self._told.look, min(left_s, LOOK_S))
+                self._tracker.wait_until(self._callback_records.look, min(left_s, LOOK_S))
             served = self._serve()
         return served
 
     def _serve(self) -> int:
         """Calls every callback that is due, and returns their number."""
-        served = self._told.call() if self._told.look() else 0
+        served = self._callback_records.call() if self._callback_records.look() else 0
         if self._fallback is not None:
             served += self._fallback.call("poll", 0) or 0
         return served if self._looks is None else served + self._looks.look(self.__len__)
@@ -508,7 +512,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
             return int(self._fallback.call("flush", timeout_s))
         end_s = _end_s(timeout_s)
         while True:
-            slice_s = CALLBACK_SLICE_S if self._told.pending_count else SLICE_S
+            slice_s = CALLBACK_SLICE_S if self._callback_records.pending_count else SLICE_S
             with translating(translated), contextlib.suppress(FlushTimeoutError):
                 producer.flush(min(max(end_s - clock.monotonic(), 0), slice_s))
             self._serve()
@@ -519,8 +523,11 @@ class Producer(ConfluentProducer, ClosedOnExit):
         """The number of records without a result, and of callbacks that were not called yet."""
         if self._producer is None:
             return 0
-        self._told.look()
-        return max(self._producer.incomplete_count, self._told.pending_count) + self._told.due_count
+        self._callback_records.look()
+        return (
+            max(self._producer.incomplete_count, self._callback_records.pending_count)
+            + self._callback_records.due_count
+        )
 
     def __bool__(self) -> bool:
         return True
@@ -561,16 +568,16 @@ class Producer(ConfluentProducer, ClosedOnExit):
 
     def _call_remaining(self) -> None:
         """Calls the callbacks that are due after one of them has ended the flush. Their exceptions are logged."""
-        while self._told.due_count:
+        while self._callback_records.due_count:
             try:
-                self._told.call()
+                self._callback_records.call()
             except BaseException:  # noqa: BLE001, PERF203 - of user code
                 log_exception(logger, "a callback failed while its producer was closed")
 
     def _log_uncalled(self, client_id: str) -> None:
         """Logs how many callbacks will not be called, and forgets them."""
-        untold = self._told.pending_count + self._told.due_count
-        self.start_anew()
+        untold = self._callback_records.pending_count + self._callback_records.due_count
+        self.reset()
         if untold:
             logger.warning("%s: %s will not be called in this process", client_id, format_count(untold, "callback"))
 
@@ -722,9 +729,9 @@ def _refusal(reason: str) -> KafkaException:
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
-def _start_anew_in_child() -> None:
+def _reset_in_child() -> None:
     for producer in list(_producers):
-        producer.start_anew()
+        producer.reset()
 
 
-os.register_at_fork(after_in_child=_start_anew_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)

@@ -6,10 +6,10 @@
     produce ──> chain of the native producer ──> batches ──> due ──> callback
                 (confluent_type.c)               look()      call()
 
-No result is looked up for a record while its batch has none. `CallbackRecords.look` reads the results that came since the
-last look. New records stay in the chain until a result has come. `CallbackRecords.call` creates the messages of a batch's
-records one by one. So few objects are alive at a time, and if a callback raises, the next call continues with the
-other records.
+No result is looked up for a record while its batch has none. `CallbackRecords.look` reads the results that came since
+the last look. New records stay in the chain until a result has come. `CallbackRecords.call` creates the messages of a
+batch's records one by one. So few objects are alive at a time, and if a callback raises, the next call continues with
+the other records.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class CallbackRecords:
         self._tracker = tracker
         self._refused: deque[tuple[Record, int, KafkaError, int]] = deque()
         self._due: deque[_Due] = deque()
-        self.start_anew()
+        self.reset()
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Discards all records. A forked child calls it first."""
         self._source._take_told([])
         self._new: list[Record] = []

@@ -119,7 +119,7 @@ class _Tracker(DeliveryTracker):
     def metadata_of(self, future: DeliveryFuture) -> Any:
         return RecordMetadata(*super().metadata_of(future))
 
-    def told(self, error: DeliveryError) -> DeliveryError:
+    def translated_error(self, error: DeliveryError) -> DeliveryError:
         return translated(error)
 
 
@@ -196,7 +196,7 @@ class KafkaProducer(ClosedOnExit):
             _refuse_conflicts(configs)
             settings = OwnerOptions.split(given, ROWS, servers)
             settings.complete()
-            on_unusable = settings.way_out(lambda: kafka.KafkaProducer(**of_library(configs)))
+            on_unusable = settings.fallback_function(lambda: kafka.KafkaProducer(**of_library(configs)))
             self._producer = _KafkaPythonProducer(**settings.make(), on_unusable=on_unusable)
         acks = configs.get("acks", -1)
         self.config = {

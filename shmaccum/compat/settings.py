@@ -146,8 +146,8 @@ class OwnerOptions:
         Raises:
             InvalidArgumentError: an option has an invalid value, or two contradict each other.
         """
-        self._keep_those_of_the_sink()
-        self._give_way()
+        self._drop_broker_options()
+        self._disable_idempotence()
         self._fit_timeouts()
         self._fit_backoffs()
         self._check_transactions()
@@ -158,7 +158,7 @@ class OwnerOptions:
         self.arena_name = self.arena_name or f"compat-{host}-{os.getuid()}-{self._digest()}"
         self._hide_secrets()
 
-    def _keep_those_of_the_sink(self) -> None:
+    def _drop_broker_options(self) -> None:
         """Removes the options of brokers if the sink is not the cluster."""
         kind = split_url(self.sink)[0]
         if kind != "kafka":
@@ -166,7 +166,7 @@ class OwnerOptions:
             known = () if table is None else table.table()
             self.sink_options = {name: value for name, value in self.sink_options.items() if name in known}
 
-    def _give_way(self) -> None:
+    def _disable_idempotence(self) -> None:
         """Turns default idempotence off if other options exclude it (KIP-679)."""
         conflicts = (
             str(self.sender.get("acks", "all")) not in {"all", "-1"},
@@ -255,7 +255,7 @@ class OwnerOptions:
 
     # --- the producer
 
-    def way_out(self, library: Callable[[], Any]) -> Callable[[], Any] | None:
+    def fallback_function(self, library: Callable[[], Any]) -> Callable[[], Any] | None:
         """Returns the function of ``shmaccum_on_unusable``, or None if it was not given.
 
         Args:

@@ -10,7 +10,7 @@
     deliveries      the results of many records of one call
     loop_results    waits for results in an event loop
     transaction     begin, commit and abort                                   ─ group_offsets   offsets within one
-    notice          the warning that no sender delivers
+    sender_warning  the warning that no sender delivers
     fallback        the object that gets the records when the arena cannot be used
 """
 

@@ -12,8 +12,8 @@ from typing import final
 
 from shmaccum import _native
 from shmaccum.arena import Arena
-from shmaccum.arena.waker import SenderWaker
 from shmaccum.arena.removal import RemovalWatch, report_removal
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.common import clock, cooperative
 from shmaccum.common.units import parse_timeout_s
 from shmaccum.producer.buffer_wait import BufferWaiter

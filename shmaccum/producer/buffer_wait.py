@@ -24,11 +24,11 @@ from typing import Any
 
 from shmaccum import _native
 from shmaccum.arena import Arena
-from shmaccum.arena.waker import SenderWaker
 from shmaccum.arena.removal import check_takes_records, report_removal
 from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.arena.stuck import stuck_age_ns, stuck_reason
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.common import clock, cooperative
 from shmaccum.common.background import listed
 from shmaccum.common.clock import NS_PER_MS

@@ -244,19 +244,19 @@ class DeliveryTracker:
         self.arena = arena
         self._uuid, self._mode = arena.uuid, arena.mode
         self._late: Arena | None = None
-        self._is_let_go = False
+        self._is_released = False
         self._hurry = hurry
         self._places = Places(arena.native)
         self._explained: dict[tuple[int, int, int, int], tuple[Any, ...]] = {}
-        self.start_anew()
+        self.reset()
         _trackers.add(self)
         _by_arena.setdefault(arena.uuid, self)
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Discards all callbacks and waiters. A forked child calls it first."""
         self._added: SimpleQueue[Waiter | None] = SimpleQueue()
         self._waiters = Waiters(self, self._tell)
-        self._seat = threading.Lock()  # held by the one thread that looks; never waited for
+        self._run_lock = threading.Lock()  # held by the one thread that looks; never waited for
         self._thread: threading.Thread | None = None
         self._owner: threading.Thread | None = None
         self._is_stopped = False
@@ -326,11 +326,11 @@ class DeliveryTracker:
                 raise _AbandonedError(str(removed_error(watch.arena)))
         return False
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Prepares to detach from the arena. From now on, results are looked up in a read-only mapping."""
         with contextlib.suppress(InvalidArgumentError):
             self.topic_partition(0)  # reads all names
-        self._is_let_go = True
+        self._is_released = True
 
     def _native(self) -> _native.Arena:
         """Returns the handle for looking up results.
@@ -339,7 +339,7 @@ class DeliveryTracker:
             ArenaRemovedError: the process has detached, and the arena's name no longer leads to the arena.
             ArenaClosedError: the first use of the handle raises it, if the owner closed the arena.
         """
-        if not (self._is_let_go and self.arena.closed):
+        if not (self._is_released and self.arena.closed):
             return self.arena.native
         if self._late is None:
             self._late = self._opened_late()
@@ -417,7 +417,7 @@ class DeliveryTracker:
     def exception_of(self, future: DeliveryFuture) -> DeliveryError | None:
         """Returns the error of a record with a known result, or None if it was delivered."""
         error = self._failure_of(future)
-        return None if error is None else self.told(error)
+        return None if error is None else self.translated_error(error)
 
     def _failure_of(self, future: DeliveryFuture) -> DeliveryError | None:
         assert future.completion is not None
@@ -451,7 +451,7 @@ class DeliveryTracker:
             "arena with a larger completion_count"
         )
 
-    def told(self, error: DeliveryError) -> DeliveryError:
+    def translated_error(self, error: DeliveryError) -> DeliveryError:
         """Returns the error as users get it. Here, it is unchanged."""
         return error
 
@@ -499,22 +499,22 @@ class DeliveryTracker:
             self._thread = started_thread(self._run, "shmaccum-delivery", logger)
 
     def _has_thread(self) -> bool:
-        """True if a thread has the seat, or is about to take it."""
+        """True if a thread holds the run lock, or is about to take it."""
         owner, thread = self._owner, self._thread
-        if self._seat.locked() and owner is not None and not owner.is_alive():
-            self._seat = threading.Lock()  # something ended the thread from outside
-        return self._seat.locked() or (thread is not None and thread.is_alive())
+        if self._run_lock.locked() and owner is not None and not owner.is_alive():
+            self._run_lock = threading.Lock()  # something ended the thread from outside
+        return self._run_lock.locked() or (thread is not None and thread.is_alive())
 
     def _run(self) -> None:
-        """Runs while this thread has the seat. It checks last for waiters that were added while it left."""
-        seat = self._seat
-        while seat.acquire(blocking=False):
+        """Runs while this thread holds the run lock. It checks last for waiters that were added while it left."""
+        run_lock = self._run_lock
+        while run_lock.acquire(blocking=False):
             self._owner = self._thread = threading.current_thread()
             try:
                 is_closed = self._look_until_idle()
             finally:
                 self._owner = None
-                seat.release()
+                run_lock.release()
                 self._thread = None
             if is_closed or self._is_stopped or self._added.empty():
                 return
@@ -620,7 +620,7 @@ class DeliveryTracker:
         thread = self._thread
         if thread is not None:
             thread.join(None if timeout_s == math.inf else max(timeout_s, STOP_PATIENCE_S))
-        elif not self._seat.locked():
+        elif not self._run_lock.locked():
             self._look_at_the_rest()
 
     def _look_at_the_rest(self) -> None:
@@ -703,7 +703,7 @@ _by_arena: weakref.WeakValueDictionary[bytes, DeliveryTracker] = weakref.WeakVal
 
 def _after_fork_in_child() -> None:
     for tracker in listed(_trackers):
-        tracker.start_anew()
+        tracker.reset()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -69,10 +69,10 @@ class Fallback:
         self._make = make
         self._methods = methods
         self._arena = arena
-        self.start_anew()
+        self.reset()
         _fallbacks.add(self)
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Resets the state. A forked child calls it first."""
         self._lock = threading.RLock()  # a signal handler may send
         self._is_called = self._is_over = False
@@ -144,7 +144,7 @@ _fallbacks: weakref.WeakSet[Fallback] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for fallback in listed(_fallbacks):
-        fallback.start_anew()
+        fallback.reset()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -53,7 +53,7 @@ def get(future: DeliveryFuture, timeout: float | None = None) -> RecordMetadata:
         left = future.tracker.what_is_left(future)
         why = f" ({left})" if left else ""
         known = f"the result was not known within {timeout} s"
-        raise future.tracker.told(
+        raise future.tracker.translated_error(
             ResultPendingError(f"{known}: the record is in the arena and will be sent; ask again{why}")
         )
     return _outcome(future)

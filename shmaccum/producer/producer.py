@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.arena.waker import SenderWaker
 from shmaccum.arena.removal import check_takes_records, is_abandoned, removed_error
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.sender_state import sender_state
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.common import clock
 from shmaccum.common.background import listed, started_thread
 from shmaccum.common.format.group_offsets import OFFSETS_TOPIC, pack_offsets
@@ -51,8 +51,8 @@ from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.delivery import DeliveryTracker
 from shmaccum.producer.fallback import UNUSABLE, Fallback, OnUnusable
 from shmaccum.producer.group_offsets import GroupOffsets, parse_group, parse_offsets
-from shmaccum.producer.sender_warning import SenderWarning
 from shmaccum.producer.pipeline import Pipeline, TopicRecords
+from shmaccum.producer.sender_warning import SenderWarning
 from shmaccum.producer.serializers import Headers
 from shmaccum.producer.transaction import COMMIT_TIMEOUT_S, Transaction, Waits, run_step, unfence_waits
 
@@ -104,7 +104,7 @@ class Producer(_native.NativeProducer):
         arena: the name or path of an arena, to which the producer attaches, or an Arena, which the caller owns.
         mode: with a name, the widest permissions of the arena to accept, as in `Arena.attach`. An arena that is shared
             with other users requires the mode it was created with (``mode=0o660``). The default is 0600.
-        is_kept: this process supervises a sender. Without a running sender, the producer waits and does not warn.
+        is_supervised: this process supervises a sender. Without a running sender, the producer waits and does not warn.
         on_unusable: called without arguments, once in each process, when the arena is poisoned or removed, or its
             memory is lost. It returns an object with a method ``send``. `send` and `send_many` pass the arguments of
             the failed record and of all later records to it, and `append_arrow` passes its rows. If it returns None,
@@ -119,21 +119,21 @@ class Producer(_native.NativeProducer):
     __slots__ = (
         "__weakref__",
         "_appender",
-        "_waker",
         "_fallback",
         "_is_being_closed",
         "_is_ended",
-        "_is_kept",
         "_is_left",
+        "_is_supervised",
         "_is_synchronous",
         "_made",
         "_metrics",
-        "_notice",
         "_options",
         "_owns_arena",
         "_pipeline",
+        "_sender_warning",
         "_tracker",
         "_transaction",
+        "_waker",
         "arena",
     )
 
@@ -149,7 +149,7 @@ class Producer(_native.NativeProducer):
         arena: str | os.PathLike[str] | Arena,
         *,
         mode: int | None = None,
-        is_kept: bool = False,
+        is_supervised: bool = False,
         on_unusable: OnUnusable | None = None,
         **options: Unpack[ProducerOptionsDict],
     ) -> None:
@@ -160,8 +160,8 @@ class Producer(_native.NativeProducer):
         self.arena = _attached(arena, mode)
         self._fallback = self._new_fallback(on_unusable)
         self._waker = SenderWaker(self.arena)
-        self._is_kept = is_kept
-        self._notice = SenderWarning(self.arena, is_kept=is_kept)
+        self._is_supervised = is_supervised
+        self._sender_warning = SenderWarning(self.arena, is_supervised=is_supervised)
         is_impatient = self._options.linger_ms == 0
         self._tracker = self._tracker_type(self.arena, self._waker.wake_if_asleep if is_impatient else None)
         self._appender = Appender(
@@ -190,7 +190,7 @@ class Producer(_native.NativeProducer):
             ignores_keys=self._options.partitioner_ignore_keys,
         )
         _producers.add(self)
-        self._notice.look()
+        self._sender_warning.look()
 
     def _new_fallback(self, on_unusable: OnUnusable | None) -> Fallback | None:
         """Makes the fallback. Detaches from the arena if the function is rejected."""
@@ -208,7 +208,7 @@ class Producer(_native.NativeProducer):
 
     def _look(self) -> None:
         """Does the work that a signal handler, or a failed start of a thread, deferred to the next call."""
-        self._notice.look()
+        self._sender_warning.look()
         self._tracker.ensure_thread()
         self.arena.ensure_threads()
 
@@ -477,7 +477,7 @@ class Producer(_native.NativeProducer):
                     f"increase within {max_block_ms} ms (max_block_ms)"
                 )
             raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
-        self._notice.look()
+        self._sender_warning.look()
 
     def _partitions_unknown(self, topic: str, max_block_ms: int) -> str:
         if self.arena.native.sender_is_alive:
@@ -744,7 +744,7 @@ class Producer(_native.NativeProducer):
         native = self.arena.native
         if native.is_lost:
             return False
-        return native.sender_is_alive or (self._is_kept and native.sender_died)
+        return native.sender_is_alive or (self._is_supervised and native.sender_died)
 
     def close(self, timeout: float | None = FLUSH_TIMEOUT_S) -> None:
         """Rejects further sends, and waits until all records are delivered or have failed. Closing again does nothing.
@@ -792,7 +792,7 @@ class Producer(_native.NativeProducer):
         """Waits for deliveries, and releases all resources."""
         warning = ""
         if self._transaction is not None:
-            self._transaction.let_go()
+            self._transaction.release()
         try:
             timeout_s = None if deadline_s == float("inf") else max(deadline_s - clock.monotonic(), 0.0)
             if self._fallback is not None and self._fallback.target is not None:
@@ -819,7 +819,7 @@ class Producer(_native.NativeProducer):
         is_ended, self._is_ended = self._is_ended, True
         try:
             if not is_ended:
-                self._let_go_of_sender()
+                self._release_sender()
                 self._end_callbacks(warning, deadline_s)
         finally:
             if not self._wait_for_calls() or not self._leave_arena(deadline_s):
@@ -836,7 +836,7 @@ class Producer(_native.NativeProducer):
         if self._pipeline is not None:
             self._pipeline.close()
 
-    def _let_go_of_sender(self) -> None:
+    def _release_sender(self) -> None:
         """Does nothing, because this producer supervises no sender."""
 
     def _wait_for_calls(self) -> bool:
@@ -865,7 +865,7 @@ class Producer(_native.NativeProducer):
         if self._owns_arena and not self.arena.closed:
             for deliveries in listed(self._made):
                 deliveries.read()
-            self._tracker.let_go()
+            self._tracker.release()
             with contextlib.suppress(ArenaInUseError):
                 self.arena.close_within(max(deadline_s - clock.monotonic(), 0.0))
             self._is_left = self.arena.closed

@@ -23,19 +23,19 @@ class SenderWarning:
 
     Args:
         arena: the arena of the producer.
-        is_kept: this process supervises a sender and reports its state, so nothing is checked here.
+        is_supervised: this process supervises a sender and reports its state, so nothing is checked here.
     """
 
-    def __init__(self, arena: Arena, *, is_kept: bool) -> None:
+    def __init__(self, arena: Arena, *, is_supervised: bool) -> None:
         self._arena = arena
-        self._is_kept = is_kept
+        self._is_supervised = is_supervised
         self._is_absent = False
         self._look_at_s = 0.0
 
     def look(self) -> None:
         """Checks, at most once a second."""
         now_s = clock.monotonic()
-        if self._is_kept or now_s < self._look_at_s:
+        if self._is_supervised or now_s < self._look_at_s:
             return
         self._look_at_s = now_s + LOOK_INTERVAL_S
         try:

@@ -141,7 +141,7 @@ class Transaction:
         self._pid = os.getpid()
         self.number = 0
         self._begun_ns = 0
-        self._is_let_go = False
+        self._is_released = False
 
     def begin(self, timeout_s: float) -> None:
         """Begins the transaction as soon as the previous one is over.
@@ -307,11 +307,11 @@ class Transaction:
                 "outcome"
             ) from None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Called when the producer is closed. Aborts an open transaction. A commit continues."""
         if self.is_over or os.getpid() != self._pid:
             return
-        self._is_let_go = True
+        self._is_released = True
         try:
             self.abort()
         except TransactionEndedError:
@@ -323,12 +323,12 @@ class Transaction:
         Raises:
             TransactionEndedError: its producer was closed inside the block.
         """
-        if self._is_let_go and os.getpid() == self._pid:
+        if self._is_released and os.getpid() == self._pid:
             raise TransactionEndedError(
                 f"{self._name} was aborted by the close of its producer: end the block before you close the producer"
             )
 
-    def let_go_of_block(self, error: BaseException | None) -> None:
+    def end_block(self, error: BaseException | None) -> None:
         """Called when the block raises. Aborts an open transaction.
 
         If a commit in the block did not learn its outcome, the transaction remains, so `commit` can be called again.
@@ -337,7 +337,7 @@ class Transaction:
             with contextlib.suppress(TransactionEndedError):
                 self.abort()
         else:
-            self.let_go()
+            self.release()
 
     def check_is_ours(self) -> None:
         """Rejects a transaction that this process cannot end.
@@ -362,7 +362,7 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            self.let_go_of_block(error)
+            self.end_block(error)
             return
         if self.is_over:
             self.check_block()
@@ -370,7 +370,7 @@ class Transaction:
         try:
             self.commit()
         except (TransactionEndedError, ProducerFencedError):
-            self.let_go()
+            self.release()
             raise
 
     def __repr__(self) -> str:

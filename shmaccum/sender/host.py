@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
-from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.places import Places
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import TransactionReason
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.common.units import format_count
 from shmaccum.config import SenderOptions
 from shmaccum.sender.systemd import Supervisor

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, final
 
 from shmaccum._native import SenderHalf
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.arena.wake_fifo import WakeFifo, wait_readable
 from shmaccum.arena.places import Places
 from shmaccum.arena.presence import Presence, SenderWatch
 from shmaccum.arena.results_fifo import ResultsWaker
 from shmaccum.arena.semaphores import remove_orphans
 from shmaccum.arena.sender_state import readable_name
+from shmaccum.arena.wake_fifo import WakeFifo, wait_readable
 from shmaccum.common import clock
 from shmaccum.common.clock import NS_PER_MS, NS_PER_S
 from shmaccum.common.cooperative import refuse_greenlets

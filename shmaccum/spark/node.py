@@ -84,7 +84,7 @@ def node_producer(
     if producer is None:
         given = arena_options or {}
         options = ArenaOptions.parse(given)
-        producer = Producer(_open(arena, options), is_kept=True, **producer_options)
+        producer = Producer(_open(arena, options), is_supervised=True, **producer_options)
         _producers[place] = producer
         sizes = {name: getattr(options, name) for name in SIZES if name in given}
         for difference in producer.arena.size_differences(sizes):

@@ -172,7 +172,7 @@ def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAtt
             Arena.create(path, **{option: getattr(options, option) for option in ArenaOptions.table()})
         )
         exits.callback(Arena.remove, path, missing_ok=True)
-        producer = Producer(arena, is_kept=True, **settings.producer_options)
+        producer = Producer(arena, is_supervised=True, **settings.producer_options)
         exits.callback(producer.close, 0)  # undelivered records are no longer needed
         sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
 

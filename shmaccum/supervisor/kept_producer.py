@@ -78,7 +78,7 @@ class Producer(producer.Producer):
         own, self._recipe = split_options(sink, given) if isinstance(sink, str) else (given, sink)
         self._leave: weakref.finalize[..., Any] | None = None
         self._supervisor: SenderSupervisor | None = None
-        super().__init__(arena, mode=mode, is_kept=self._recipe is not None, on_unusable=on_unusable, **own)
+        super().__init__(arena, mode=mode, is_supervised=self._recipe is not None, on_unusable=on_unusable, **own)
         if self._recipe is not None:
             self._supervise(self._recipe)
 
@@ -99,7 +99,7 @@ class Producer(producer.Producer):
         if self._supervisor is not None:
             self._supervisor.ensure_thread()
 
-    def _let_go_of_sender(self) -> None:
+    def _release_sender(self) -> None:
         if self._leave is not None:
             self._leave()
 

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from shmaccum.arena import DEFAULT_MODE, Arena
-from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.removal import has_lost_its_name, report_removal
 from shmaccum.arena.sender_state import sender_state
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.common import clock
 from shmaccum.config import SenderOptions, command_line_value
 from shmaccum.config.secret import Secret

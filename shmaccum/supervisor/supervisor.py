@@ -166,7 +166,7 @@ class SenderSupervisor:
             self._start_at_s = now_s + RETRY_S
             self._thread = started_thread(self._run, "shmaccum-supervisor", logger)
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Start a thread in the child of a fork."""
         if self._watch is not None:
             self._watch.close()
@@ -351,9 +351,9 @@ _supervisors: set[SenderSupervisor] = set()
 """Supervisors whose threads are not over."""
 
 
-def _start_anew_in_child() -> None:
+def _reset_in_child() -> None:
     for supervisor in list(_supervisors):
-        supervisor.start_anew()
+        supervisor.reset()
 
 
-os.register_at_fork(after_in_child=_start_anew_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)

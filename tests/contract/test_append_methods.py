@@ -33,7 +33,7 @@ VALUES = [b"a", b"b"]
 OTHERS = {
     "close flush errors list_topics metrics partitions_for partitions_to_choose_from synced_together start stop"
     " will_be_delivered check_has_transactions refuse_sends bootstrap_connected max_usable_produce_magic cluster_id"
-    " list_topics poll purge set_sasl_credentials start_anew create_batch": "it appends nothing",
+    " list_topics poll purge set_sasl_credentials reset create_batch": "it appends nothing",
     "init_transactions begin_transaction transaction commit_transaction abort_transaction send_offsets_to_transaction"
     " join": "an arena with transactions has no on_unusable",
     "append_columns append_rows": "the core of send_many and append_arrow, which the package itself calls",

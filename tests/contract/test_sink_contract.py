@@ -20,9 +20,9 @@ import pytest
 from setup import ROOT
 from shmaccum._native import decode_batch
 from shmaccum.arena import Arena
-from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.places import Places
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.config import SenderOptions
 from shmaccum.sender.host import Host
 from shmaccum.sender.sink_batches import SinkBatches

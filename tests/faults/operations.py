@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from shmaccum.arena import Arena
-from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.exceptions import ArenaPoisonedError, BufferExhaustedError, ShmaccumError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.inspection import check_log

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, final
 from shmaccum import _native
 from shmaccum._native import SenderHalf, Token
 from shmaccum.arena import Arena
-from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.producer.appender import DEFAULT_MAX_BLOCK_MS, Appender
 
 PARTITION_COUNT = 2**31 - 1

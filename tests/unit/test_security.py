@@ -17,10 +17,10 @@ import pytest
 
 from shmaccum import _native
 from shmaccum.arena import Arena, semaphore_name
-from shmaccum.arena.wake_fifo import WakeFifo, SenderWaker
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.semaphores import make_semaphore
+from shmaccum.arena.wake_fifo import SenderWaker, WakeFifo
 from shmaccum.config import KafkaSinkOptions, command_line_value
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import ArenaForbiddenError, InvalidArgumentError, NotAnArenaError

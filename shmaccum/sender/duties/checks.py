@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.presence import Presence
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.common.clock import NS_PER_S
 from shmaccum.exceptions import ShmaccumError
 from shmaccum.sender.duties.duty import Duty

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from shmaccum._native import SenderHalf
-from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.places import Places
 from shmaccum.arena.results_fifo import ResultsWaker
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.sender.backoff import NEVER_NS, Backoff, SinkBackoff
 from shmaccum.sender.batch_splitter import BatchSplitter
@@ -63,7 +63,9 @@ class Shared:
         sink: opened with `host`.
     """
 
-    def __init__(self, half: SenderHalf, host: Host, sink: Sink, doorbell: WakeFifo, results_bell: ResultsWaker) -> None:
+    def __init__(
+        self, half: SenderHalf, host: Host, sink: Sink, doorbell: WakeFifo, results_bell: ResultsWaker
+    ) -> None:
         self.half = half
         self.host = host
         self.sink = sink

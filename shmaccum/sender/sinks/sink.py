@@ -98,8 +98,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shmaccum._native import Batch, LogEnd
-from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.arena.results import TransactionReason
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.common.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import OtherSinkError

@@ -24,10 +24,10 @@ from click.testing import CliRunner
 import shmaccum
 from shmaccum import Producer, Sender, ensure_sender
 from shmaccum.arena import Arena
-from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.presence import Presence
 from shmaccum.arena.results_fifo import ResultsListener
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.cli import main
 from shmaccum.exceptions import ArenaForbiddenError
 from shmaccum.sender.sinks.memory import MemorySink

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.arena.wake_fifo import WakeFifo, SenderWaker
 from shmaccum.arena.fifo import CLEAR_SIZE
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.results import BatchResult
-from shmaccum.arena.results_fifo import ResultsWaker, ResultsListener
+from shmaccum.arena.results_fifo import ResultsListener, ResultsWaker
+from shmaccum.arena.wake_fifo import SenderWaker, WakeFifo
 from shmaccum.exceptions import ArenaForbiddenError, BufferExhaustedError, FlushTimeoutError
 from shmaccum.observe.health import troubles
 from shmaccum.observe.observation import Observer

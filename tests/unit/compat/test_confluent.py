@@ -448,7 +448,7 @@ def test_parts_of_a_batch_are_told_in_the_order_of_the_records(unkept: dict[str,
     with Taken(unsent) as taken:
         (batch,) = drain(taken.sender)
         taken.sender.complete_part(batch, 2, BatchResult.SUCCEEDED, 10)
-        assert (producer.poll(0), producer._told.pending_count, len(producer)) == (2, 3, 4)
+        assert (producer.poll(0), producer._callback_records.pending_count, len(producer)) == (2, 3, 4)
         taken.sender.complete_part(batch, 1, BatchResult.FAILED, -1, None, KafkaError.INVALID_RECORD)
         assert len(producer) == 4  # three have no result, and one was not told
         taken.sender.complete_part(batch, 3, BatchResult.SUCCEEDED, 50)
@@ -465,9 +465,13 @@ def test_a_poll_without_news_moves_no_record(unkept: dict[str, Any], unsent: Are
     with Taken(unsent) as taken:
         for count in (1, 2):
             producer.produce(TOPIC, b"v", on_delivery=heard)
-            assert (producer.poll(0), producer._chain_count, producer._told.pending_count) == (0, count, count)
+            assert (producer.poll(0), producer._chain_count, producer._callback_records.pending_count) == (
+                0,
+                count,
+                count,
+            )
         taken.end()
-        assert producer._told.pending_count == 2  # no look has found the results
+        assert producer._callback_records.pending_count == 2  # no look has found the results
         assert (producer.poll(0), producer._chain_count, len(producer)) == (2, 0, 0)
         producer.close()
     assert len(heard.messages) == 2
@@ -482,7 +486,7 @@ def test_results_that_were_overwritten_are_told_as_lost(unkept: dict[str, Any], 
             taken.end(7)
             producer.produce(TOPIC, b"untold")
         producer.produce(TOPIC, b"pending", on_delivery=heard)
-        assert (producer.poll(0), producer._told.pending_count) == (1, 1)
+        assert (producer.poll(0), producer._callback_records.pending_count) == (1, 1)
         taken.end(9)
         assert producer.poll(0) == 1
         producer.close()
@@ -503,7 +507,7 @@ def test_a_result_that_came_before_the_last_look_is_told(unkept: dict[str, Any],
         future = producer._open().send(TOPIC, b"early")
         taken.end(3)
         assert producer.poll(0) == 0
-        producer._told.join(record_of(future, heard, b"early", None))
+        producer._callback_records.join(record_of(future, heard, b"early", None))
         producer.produce(TOPIC, b"pending", on_delivery=heard)
         assert (producer.poll(0), len(producer)) == (1, 1)
         taken.end(4)
@@ -541,7 +545,7 @@ def test_records_that_join_out_of_order_are_told_in_order(unkept: dict[str, Any]
     futures = [producer._open().send(TOPIC, value) for value in values]
     for index in (3, 0, 4, 1, 2):
         batch = futures[index].partition_index, futures[index].seq
-        producer._told.join(record_of(futures[index], heard, values[index], batch))
+        producer._callback_records.join(record_of(futures[index], heard, values[index], batch))
     with Taken(unsent) as taken:
         taken.end()
         assert producer.poll(0) == 5

@@ -15,8 +15,8 @@ import pytest
 
 from shmaccum._native import Token, decode_batch
 from shmaccum.arena import Arena, VerifyDepth
-from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.exceptions import (
     ArenaInUseError,
     InvalidArgumentError,

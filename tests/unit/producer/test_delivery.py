@@ -18,9 +18,9 @@ import pytest
 
 from shmaccum import DeliveryFuture, Producer
 from shmaccum.arena import Arena
-from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.exceptions import (
     ArenaNotFoundError,
     DeliveryAbortedError,

@@ -22,8 +22,8 @@ import pytest
 from shmaccum import Producer, _native
 from shmaccum._native import DeliveryFuture
 from shmaccum.arena import Arena
-from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.arena.reports import Kind, Report
+from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.exceptions import (
     BufferExhaustedError,
     FlushTimeoutError,
@@ -34,7 +34,7 @@ from shmaccum.exceptions import (
     UnknownPartitionError,
 )
 from shmaccum.producer import Producer as PlainProducer
-from shmaccum.producer import notice
+from shmaccum.producer import sender_warning
 from shmaccum.producer.pipeline import ProducerRecord
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import Drainer, deliver_all, drain
@@ -426,7 +426,7 @@ def test_close_waits_for_what_was_sent(arena: Arena, topic: str) -> None:
 
 @pytest.fixture
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notice, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(sender_warning, "LOOK_INTERVAL_S", 0.0)
 
 
 def fill(producer: Producer, topic: str) -> None:

@@ -51,7 +51,7 @@ class Waiting:
     def __init__(self, watch: SenderWatch) -> None:
         self._thread = threading.Thread(target=watch.wait, daemon=True)
         self._thread.start()
-        wait_until(lambda: watch._line is not None, "it is connected")
+        wait_until(lambda: watch._connection is not None, "it is connected")
 
     def ends(self) -> bool:
         self._thread.join(WATCHDOG_S)
@@ -70,10 +70,10 @@ def sleep_for_ever() -> None:
 
 
 def connect_until(watch: SenderWatch) -> bool:
-    watch._line, former = watch._connected(watch._arena.native.presence), watch._line
+    watch._connection, former = watch._connected(watch._arena.native.presence), watch._connection
     if former is not None:
         former.close()
-    return watch._line is not None
+    return watch._connection is not None
 
 
 def test_a_sender_that_leaves_hangs_up(arena: Arena, watch: SenderWatch) -> None:
@@ -102,7 +102,7 @@ def test_a_child_of_the_sender_does_not_keep_the_line(arena: Arena, watch: Sende
 
 def test_who_cannot_connect_looks_by_himself(watch: SenderWatch) -> None:
     watch.wait()
-    assert watch._line is None
+    assert watch._connection is None
 
 
 def test_who_hung_up_once_is_not_called_again(arena: Arena, watch: SenderWatch) -> None:
@@ -113,7 +113,7 @@ def test_who_hung_up_once_is_not_called_again(arena: Arena, watch: SenderWatch) 
     assert waiting.ends()
     present = Presence(arena)
     watch.wait()
-    assert watch._line is None
+    assert watch._connection is None
     present.close()
 
 
@@ -372,7 +372,7 @@ def test_a_standby_that_is_stopped_leaves_without_a_look(arena: Arena) -> None:
         standby = Sender(arena.name, MemorySink(), standby=True)
         thread = threading.Thread(target=standby.run)
         thread.start()
-        wait_until(lambda: standby._watch is not None and standby._watch._line is not None, "it stands by")
+        wait_until(lambda: standby._watch is not None and standby._watch._connection is not None, "it stands by")
         assert [row["role"] for row in arena.native.processes()].count("standby") == 1
         standby.stop()
         thread.join(WATCHDOG_S)
