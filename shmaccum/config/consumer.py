@@ -25,7 +25,7 @@ class ConsumerOptions(Options):
     auto_offset_reset: str = choice(
         "latest",
         ("earliest", "latest", "none"),
-        "The start of a partition that has no position, or whose position is no longer in the log. none: an error.",
+        "The start of a partition that has no position, or whose position is not in the log. none raises an error.",
     )
     key_deserializer: str | Callable[..., Any] | None = function(
         None,
@@ -72,7 +72,7 @@ class ConsumerOptions(Options):
     partition_assignment_strategy: Sequence[Any] = sequence(
         "Assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, or an object with name and "
         "assign(subscriptions). sticky and cooperative-sticky are equivalent, because every change is incremental. "
-        "none: range, cooperative-sticky."
+        "The default is range, cooperative-sticky."
     )
     client_id: str | None = text(
         None, "The name of this consumer in messages. auto: consumer- and the process id.", unset="auto"

@@ -86,8 +86,8 @@ class ProducerOptionsDict(TypedDict, total=False):
     interceptors: Iterable[Any]
     """Objects whose on_send method receives, and may replace, every record before it is serialized."""
     close_timeout_ms: int | str | None
-    """The longest time that the end of a with block, or of the process, waits until all records are delivered. none:
-    2 minutes for a with block, 10 s for the process."""
+    """The longest time that the end of a with block, or of the process, waits until all records are delivered. The
+    default is 2 minutes for a with block, and 10 s for the process."""
     client_id: str | None
     """The name of this producer in metrics and messages. auto: producer- and the process id."""
 
@@ -96,7 +96,7 @@ class ConsumerOptionsDict(TypedDict, total=False):
     """Options of the consumer, as `shmaccum.ConsumerOptions` parses them."""
 
     auto_offset_reset: Literal["earliest", "latest", "none"]
-    """The start of a partition that has no position, or whose position is no longer in the log. none: an error."""
+    """The start of a partition that has no position, or whose position is not in the log. none raises an error."""
     key_deserializer: Literal["bytes", "str", "json", "msgpack", "memoryview"] | Callable[..., Any] | object
     """Converts the bytes of a key. Without a deserializer, keys are bytes; memoryview does not copy them."""
     value_deserializer: Literal["bytes", "str", "json", "msgpack", "memoryview"] | Callable[..., Any] | object
@@ -125,8 +125,8 @@ class ConsumerOptionsDict(TypedDict, total=False):
     """The time between two automatic commits."""
     partition_assignment_strategy: Iterable[Any]
     """Assignors in order of preference: range, roundrobin, sticky, cooperative-sticky, or an object with name and
-    assign(subscriptions). sticky and cooperative-sticky are equivalent, because every change is incremental.
-    none: range, cooperative-sticky."""
+    assign(subscriptions). sticky and cooperative-sticky are equivalent, because every change is incremental. The
+    default is range, cooperative-sticky."""
     client_id: str | None
     """The name of this consumer in messages. auto: consumer- and the process id."""
     interceptors: Iterable[Any]
@@ -158,7 +158,7 @@ class SenderOptionsDict(TypedDict, total=False):
     """The maximum number of deliveries in flight on one connection. With enable_idempotence, at most 5."""
     acks: Literal["all", "-1", "1", "0"]
     """The replicas that must have a batch before it counts as delivered. all: every in-sync replica. 1: the leader.
-    0: none, sending is enough. A sink without replicas acknowledges every batch that it has written."""
+    With 0, sending is enough. A sink without replicas acknowledges every batch that it has written."""
     enable_idempotence: bool
     """A batch that is sent twice is stored once, and retries preserve order."""
     idle_exit_ms: int | str | None
@@ -216,8 +216,8 @@ class LogSinkOptionsDict(TypedDict, total=False):
     """The interval at which the sender looks for segments to delete. Between two checks, a log may exceed
     retention_bytes."""
     sync: Literal["none", "interval", "batch"]
-    """The time at which bytes are forced to disk. none: the kernel decides (bytes survive kill -9 but not a power
-    cut). interval: every sync_interval_ms. batch: before each acknowledgement. If unset, a sink follows the
+    """The time at which bytes are forced to disk. With none, the kernel decides (bytes survive kill -9 but not a
+    power cut). interval: every sync_interval_ms. batch: before each acknowledgement. If unset, a sink follows the
     durability of its arena (interval: interval, sync: batch). It rejects a lower level."""
     verify_written: Literal["auto", "true", "false"]
     """Verify the checksum of each batch after it is written and before it is acknowledged. A batch that another
@@ -269,7 +269,7 @@ class KafkaSinkOptionsDict(TypedDict, total=False):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     """The protocol of the broker's listener."""
     ssl_cafile: str | None
-    """PEM file of trusted authorities. none: the system's."""
+    """PEM file of trusted authorities, instead of the system's."""
     ssl_certfile: str | None
     """PEM file of this host's certificate."""
     ssl_keyfile: str | None
@@ -287,11 +287,11 @@ class KafkaSinkOptionsDict(TypedDict, total=False):
     sasl_plain_password: str | Secret | None
     """The user's password. Write env:NAME or file:PATH."""
     sasl_kerberos_name: str | None
-    """The broker's name in Kerberos. none: composed of service and domain."""
+    """The broker's name in Kerberos. The default is composed of service and domain."""
     sasl_kerberos_service_name: str
     """The broker's service in Kerberos."""
     sasl_kerberos_domain_name: str | None
-    """The broker's domain. none: its host."""
+    """The broker's domain. The default is its host."""
     sasl_oauth_token_provider: object
     """An object with token() -> str, for OAUTHBEARER."""
 
@@ -335,8 +335,8 @@ class ServerOptionsDict(TypedDict, total=False):
     """The interval at which the sender looks for segments to delete. Between two checks, a log may exceed
     retention_bytes."""
     sync: Literal["none", "interval", "batch"]
-    """The time at which bytes are forced to disk. none: the kernel decides (bytes survive kill -9 but not a power
-    cut). interval: every sync_interval_ms. batch: before each acknowledgement. If unset, a sink follows the
+    """The time at which bytes are forced to disk. With none, the kernel decides (bytes survive kill -9 but not a
+    power cut). interval: every sync_interval_ms. batch: before each acknowledgement. If unset, a sink follows the
     durability of its arena (interval: interval, sync: batch). It rejects a lower level."""
     verify_written: Literal["auto", "true", "false"]
     """Verify the checksum of each batch after it is written and before it is acknowledged. A batch that another
@@ -351,13 +351,13 @@ class ServerOptionsDict(TypedDict, total=False):
     ssl_certfile: str | None
     """PEM file with the server's certificate chain. If it is set, clients connect with TLS."""
     ssl_keyfile: str | None
-    """PEM file with the certificate's key. none: the key is in ssl_certfile."""
+    """PEM file with the certificate's key. By default, the key is in ssl_certfile."""
     ssl_password: str | Secret | None
     """The password of an encrypted key. Write env:NAME or file:PATH."""
     ssl_cafile: str | None
     """PEM file with the authority of clients. If it is set, each client needs its certificate."""
     users_file: str | None
-    """File of the users who may log in, with their rights. none: no login is required."""
+    """File of the users who may log in, with their rights. By default, no login is required."""
     login_timeout_ms: int | str
     """The longest time that a client may take for the TLS handshake and its login."""
     connections_max_idle_ms: int | str

@@ -65,7 +65,7 @@ class KafkaSinkOptions(CompressionOptions):
     security_protocol: str = choice(
         "PLAINTEXT", ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "The protocol of the broker's listener."
     )
-    ssl_cafile: str | None = text(None, "PEM file of trusted authorities. none: the system's.", unset="none")
+    ssl_cafile: str | None = text(None, "PEM file of trusted authorities, instead of the system's.", unset="none")
     ssl_certfile: str | None = text(None, "PEM file of this host's certificate.", unset="none")
     ssl_keyfile: str | None = text(None, "PEM file of the certificate's key.", unset="none")
     ssl_password: Secret | None = secret("The password of the key file.")
@@ -82,10 +82,10 @@ class KafkaSinkOptions(CompressionOptions):
     sasl_plain_username: str | None = text(None, "The user, for PLAIN and SCRAM.", unset="none")
     sasl_plain_password: Secret | None = secret("The user's password.")
     sasl_kerberos_name: str | None = text(
-        None, "The broker's name in Kerberos. none: composed of service and domain.", unset="none"
+        None, "The broker's name in Kerberos. The default is composed of service and domain.", unset="none"
     )
     sasl_kerberos_service_name: str = text("kafka", "The broker's service in Kerberos.")
-    sasl_kerberos_domain_name: str | None = text(None, "The broker's domain. none: its host.", unset="none")
+    sasl_kerberos_domain_name: str | None = text(None, "The broker's domain. The default is its host.", unset="none")
     sasl_oauth_token_provider: Any = function(
         None, (), "token", "An object with token() -> str, for OAUTHBEARER.", kafka="sasl.oauth.token.provider"
     )

@@ -62,7 +62,7 @@ class ProducerOptions(Options):
     close_timeout_ms: int | None = duration_ms(
         None,
         "The longest time that the end of a with block, or of the process, waits until all records are delivered. "
-        "none: 2 minutes for a with block, 10 s for the process.",
+        "The default is 2 minutes for a with block, and 10 s for the process.",
         unset="none",
     )
     client_id: str | None = text(

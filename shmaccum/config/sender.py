@@ -52,7 +52,7 @@ class SenderOptions(Options):
         "all",
         ("all", "-1", "1", "0"),
         "The replicas that must have a batch before it counts as delivered. all: every in-sync replica. 1: the leader. "
-        "0: none, sending is enough. A sink without replicas acknowledges every batch that it has written.",
+        "With 0, sending is enough. A sink without replicas acknowledges every batch that it has written.",
     )
     enable_idempotence: bool = boolean(True, "A batch that is sent twice is stored once, and retries preserve order.")
     idle_exit_ms: int | None = duration_ms(

@@ -29,14 +29,14 @@ class ServerOptions(LogSinkOptions):
         None, "PEM file with the server's certificate chain. If it is set, clients connect with TLS.", unset="none"
     )
     ssl_keyfile: str | None = text(
-        None, "PEM file with the certificate's key. none: the key is in ssl_certfile.", unset="none"
+        None, "PEM file with the certificate's key. By default, the key is in ssl_certfile.", unset="none"
     )
     ssl_password: Secret | None = secret("The password of an encrypted key.", kafka="ssl.key.password")
     ssl_cafile: str | None = text(
         None, "PEM file with the authority of clients. If it is set, each client needs its certificate.", unset="none"
     )
     users_file: str | None = text(
-        None, "File of the users who may log in, with their rights. none: no login is required.", unset="none"
+        None, "File of the users who may log in, with their rights. By default, no login is required.", unset="none"
     )
     login_timeout_ms: int = duration_ms(
         "10s", "The longest time that a client may take for the TLS handshake and its login.", minimum=100

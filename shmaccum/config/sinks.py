@@ -80,9 +80,9 @@ class LogSinkOptions(CompressionOptions):
     sync: str = choice(
         "none",
         ("none", "interval", "batch"),
-        "The time at which bytes are forced to disk. none: the kernel decides (bytes survive kill -9 but not a power "
-        "cut). interval: every sync_interval_ms. batch: before each acknowledgement. If unset, a sink follows the "
-        "durability of its arena (interval: interval, sync: batch). It rejects a lower level.",
+        "The time at which bytes are forced to disk. With none, the kernel decides (bytes survive kill -9 but not a "
+        "power cut). interval: every sync_interval_ms. batch: before each acknowledgement. If unset, a sink follows "
+        "the durability of its arena (interval: interval, sync: batch). It rejects a lower level.",
     )
     verify_written: str = choice(
         "auto",
