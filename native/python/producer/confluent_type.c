@@ -3,7 +3,7 @@
  * ConfluentProducer: produce() in confluent-kafka's words, a thin variant of Producer.send() (producer_type.c).
  *
  * It sends a record of a topic, a value and a key. _produce_in_python() of the Python class takes any other record, and
- * the error of one that was refused. A record with a callback joins a chain, which poll() takes (confluent_callbacks.py):
+ * a rejected record's error. A record with a callback joins a chain, which poll() reads (confluent_callbacks.py):
  *
  *   record   a tuple: index in the batch, DeliveryFuture, callback, topic, value, key, headers, batch, next
  *   batch    (partition index, seq): one object for records that follow each other in a batch
