@@ -121,8 +121,8 @@ class LogServer(ClosedOnExit):
             self._begin_loop()
             taken.callback(self._wake_receiver.close)
             taken.callback(self._wake_sender.close)
-            self._open_log(writer or self._log)
-            self._begin_requests(advertised._replace(port=advertised.port or self.address.port))
+            self._open_log(writer or self._log, taken)
+            self._begin_requests(advertised._replace(port=advertised.port or self.address.port), taken)
             taken.pop_all()
 
     def _begin_loop(self) -> None:
@@ -136,20 +136,23 @@ class LogServer(ClosedOnExit):
         self._is_stopped = False
         self._problem, self._problem_s = "", -math.inf
 
-    def _open_log(self, writer: LogDirectory | None) -> None:
+    def _open_log(self, writer: LogDirectory | None, taken: contextlib.ExitStack) -> None:
         """Opens the parts that read and write the log.
 
         Args:
             writer: the log as written by this process. None if another process writes it.
+            taken: closes what was opened if a later step fails.
         """
         self._numbers = ServerNumbers()
         self._topics = LogTopics(self.directory)
         self._polls = LongPoll(self._topics, self._wake, has_reports=writer is not None)
+        taken.callback(self._polls.close)
         self._fetches = FetchHandler(self._topics, self._polls, self._numbers)
         self._writer = writer
         if writer is not None:
             writer.on_append = self._polls.record_append
         self._coordinator = _new_coordinator(self._topics, self.options)
+        taken.callback(self._coordinator.close)
         self._coordinator.address = f"{self.address.host}:{self.address.port}"
         self._write_handlers: WriteHandlers | None = None
         if self._log is not None:
@@ -159,11 +162,12 @@ class LogServer(ClosedOnExit):
             self._write_handlers = WriteHandlers(produce, TopicRequests(self._log, self._topics), transactions)
             self._log.publish_server(self._coordinator.address)
 
-    def _begin_requests(self, advertised: Address) -> None:
+    def _begin_requests(self, advertised: Address, taken: contextlib.ExitStack) -> None:
         """Creates the parts that read and answer requests, and registers the files of the loop.
 
         Args:
             advertised: the address to advertise to clients.
+            taken: closes what was opened if a later step fails.
         """
         listener = listener_name(self.options, advertised)
         settings = ServerSettings(
@@ -184,6 +188,7 @@ class LogServer(ClosedOnExit):
         produce_size_max = self.options.request_size_max if self._log is None else self.options.produce_size_max
         self._limits = FrameLimits(self.options.request_size_max, produce_size_max, self.options.request_memory_max)
         self._selector = selectors.EpollSelector()
+        taken.callback(self._selector.close)
         self._dispatcher = Dispatcher(
             table,
             self._topics,

@@ -185,8 +185,12 @@ def test_a_reader_follows_a_link_to_a_regular_file(written: Path, tmp_path: Path
 def test_a_reading_server_says_why_a_folder_is_no_log(tmp_path: Path, content: bytes | None, sentence: str) -> None:
     if content is not None:
         (tmp_path / META_FILE).write_bytes(content)
-    with pytest.raises(NotALogError, match=sentence):
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(NotALogError, match=sentence) as raised:
         LogServer(tmp_path, "127.0.0.1:0")
+    left = set(os.listdir("/proc/self/fd"))  # while `raised` holds the objects of the server
+    assert left <= before
+    assert raised.value is not None
 
 
 def test_a_writer_says_what_to_do_without_the_id_of_its_log(tmp_path: Path) -> None:
