@@ -42,7 +42,7 @@ def _read(directory: str, chosen: list[PartitionReader], offset: str, given: dic
 @directory_argument
 @click.option("-t", "--topic", "topics", multiple=True, required=True, metavar="NAME", help="A topic; repeatable.")
 @click.option(
-    "-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition; not allowed with --group."
+    "-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition; not with --group."
 )
 @click.option("-g", "--group", metavar="NAME", help="Consume as a member of this group.")
 @offset_option("offset", " With --group, used only where the group has no committed offset.")

@@ -82,7 +82,7 @@ def _differences(arena_name: str, sizes: dict[str, int], partition_counts: dict[
 )
 @arena_argument
 @click.option(
-    "--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic and its partition count; repeatable."
+    "--topic", "topics", metavar="NAME:PARTITIONS", multiple=True, help="A topic and its partitions; repeatable."
 )
 @click.option("--exist-ok", is_flag=True, help="Accept an existing arena, and print how it differs.")
 @arena_options

@@ -18,25 +18,16 @@ from shmaccum.observe.observation import Observer
     "shmaccum metrics --listen, /healthz and /readyz answer --live and --ready over HTTP.",
 )
 @arena_argument
-@click.option(
-    "--live",
-    "question",
-    flag_value="live",
-    help="Check that processes can append, and that the sender, if any, responds.",
-)
-@click.option(
-    "--ready", "question", flag_value="ready", help="Also check that records are delivered and buffers are free."
-)
+@click.option("--live", "question", flag_value="live", help="Check that processes can append and the sender responds.")
+@click.option("--ready", "question", flag_value="ready", help="Also check that records are delivered, buffers free.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, arena_name: str, question: str | None, is_json: bool) -> None:
     """Check the health of an arena: print a line for each problem, and set an exit code for probes.
 
     Without --live or --ready, check everything that needs attention, including stuck topics, damaged batches and
-    stopped
-    processes. An arena without a sender is healthy while no record waits, unless its last sender died or another
-    program
-    must run one (external_sender). Only reads the arena; no process is contacted.
+    stopped processes. An arena without a sender is healthy while no record waits, unless its last sender died or
+    another program must run one (external_sender). Only reads the arena; no process is contacted.
     """
     asked = Question[(question or "well").upper()]
     with opened_read_only(arena_name) as arena:

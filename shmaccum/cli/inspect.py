@@ -332,7 +332,7 @@ def _parse_hex(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
     multiple=True,
     metavar="STATE",
     callback=_parse_states,
-    help="List slots in this state; repeatable.",
+    help="List these slots; repeatable.",
 )
 @click.option("--topic", metavar="NAME", help="List slots with a batch of this topic.")
 @click.option("--completions", type=int, metavar="N", help="Show the last N results.")

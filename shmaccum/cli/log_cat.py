@@ -187,11 +187,9 @@ def _warn_of_damage(chosen: Sequence[PartitionReader]) -> bool:
 @offset_option("start_text")
 @click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="The most records to write.")
 @click.option("-f", "--format", "format_text", metavar="FORMAT", help="The output format of a record; see below.")
-@click.option("-J", "--json", "is_json", is_flag=True, help="Write each record as a line of JSON, with kcat's keys.")
-@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text after each record.")
-@click.option(
-    "-K", "--key-delimiter", metavar="TEXT", help="Write the key of each record, then TEXT, before the value."
-)
+@click.option("-J", "--json", "is_json", is_flag=True, help="Write records as lines of JSON with kcat's keys.")
+@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The end of each record.")
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="Write each key, then TEXT, before the value.")
 @click.option("-F", "--follow", "is_following", is_flag=True, help="Wait for new records, until Ctrl-C.")
 @click.option(
     "--isolation-level",

@@ -124,9 +124,7 @@ def offsets(directory: str, topic: str | None, partition: int | None, moment: st
 # --- verify
 
 
-@click.command(
-    "verify", cls=Command, epilog="Exit codes: 0 the log is sound, 1 damage was found, 2 the log could not be read."
-)
+@click.command("verify", cls=Command, epilog="Exit codes: 0 sound, 1 damage was found, 2 the log could not be read.")
 @directory_argument
 @json_option
 @click.pass_context

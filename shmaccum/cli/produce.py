@@ -2,8 +2,8 @@
 """``shmaccum produce``: send lines as records, like ``kcat -P``.
 
 Lines are sent block by block as they are read. At the end, the command waits for the results, prints how many records
-were delivered, and exits with 0 only if all were. A record that was sent is in the arena: if it is not delivered yet,
-a sender can still deliver it later.
+were delivered, and exits with 0 only if all were. A record that was sent is in the arena: if it is not delivered yet, a
+sender can still deliver it later.
 """
 
 from __future__ import annotations
@@ -266,12 +266,10 @@ def _run(job: Job, files: Sequence[Path], size_max: int, timeout_s: float) -> in
     metavar="N",
     help="The partition of all records. If it does not exist yet, wait for it up to max_block_ms.",
 )
-@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text after each record.")
+@click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The end of each record.")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="The text between key and value.")
 @click.option("-k", "--key", metavar="TEXT", help="The key of records without one.")
-@click.option(
-    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of all records; repeatable."
-)
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of records; repeatable.")
 @click.option("-Z", "--null", "is_empty_null", is_flag=True, help="Send empty keys and values as null.")
 @click.option("-c", "--count", "count_max", type=click.IntRange(min=1), metavar="N", help="The most records to send.")
 @click.option("-T", "--tee", "has_tee", is_flag=True, help="Also write the input to standard output.")

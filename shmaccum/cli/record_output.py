@@ -28,18 +28,10 @@ OPTIONS = (
     click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Exit after N records."),
     click.option("-e", "--exit", "is_ending", is_flag=True, help="Exit at the end of the log instead of waiting."),
     click.option("-f", "--format", "format_text", metavar="FORMAT", help="The output format of a record; see below."),
-    click.option(
-        "-J", "--json", "is_json", is_flag=True, help="Write each record as a line of JSON, with kcat's keys."
-    ),
-    click.option(
-        "-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The text after each record."
-    ),
-    click.option(
-        "-K", "--key-delimiter", metavar="TEXT", help="Write the key of each record, then TEXT, before the value."
-    ),
-    click.option(
-        "-X", "options", multiple=True, metavar="OPTION=VALUE", help="Set an option of the consumer; repeatable."
-    ),
+    click.option("-J", "--json", "is_json", is_flag=True, help="Write records as lines of JSON with kcat's keys."),
+    click.option("-D", "--delimiter", default=r"\n", show_default=True, metavar="TEXT", help="The end of each record."),
+    click.option("-K", "--key-delimiter", metavar="TEXT", help="Write each key, then TEXT, before the value."),
+    click.option("-X", "options", multiple=True, metavar="OPTION=VALUE", help="A consumer option; repeatable."),
 )
 """The options of both commands. All but -X are passed as one `Output`."""
 CONVERTING = ("key_deserializer", "value_deserializer")

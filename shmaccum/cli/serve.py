@@ -25,26 +25,12 @@ SWITCH_S = 0.001
 
 
 @click.command(
-    "serve", cls=Command, epilog="SIGTERM or Ctrl-C stops the server. Exit codes: 0 stopped cleanly, 2 failed to start."
+    "serve", cls=Command, epilog="SIGTERM and Ctrl-C stop it. Exit codes: 0 stopped cleanly, 2 failed to start."
 )
 @click.argument("directory", type=click.Path(file_okay=False))
-@click.option(
-    "--listen",
-    default="127.0.0.1:9092",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="The address to listen on.",
-)
-@click.option(
-    "--advertised-listener",
-    metavar="HOST:PORT",
-    help="The address for clients, if it differs from --listen.",
-)
-@click.option(
-    "--writable",
-    is_flag=True,
-    help="Let clients produce, and create and delete topics. The log must have no sender.",
-)
+@click.option("--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT", help="The listen address.")
+@click.option("--advertised-listener", metavar="HOST:PORT", help="The address for clients if it differs from --listen.")
+@click.option("--writable", is_flag=True, help="Let clients produce and manage topics. The log must have no sender.")
 @click.option("--insecure", is_flag=True, help="Accept unencrypted connections from other hosts.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
 @click.option(
@@ -52,7 +38,7 @@ SWITCH_S = 0.001
     "options",
     multiple=True,
     metavar="OPTION=VALUE",
-    help="Set an option (see shmaccum options server); repeatable.",
+    help="An option (shmaccum options server); repeatable.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
 def command(

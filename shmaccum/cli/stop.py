@@ -3,8 +3,8 @@
 
 The sender is the process that listens on the presence socket. A pidfd refers to it, so the signal cannot reach another
 process that has reused its pid. A sender that is asked to stop resigns, and supervisors start a new sender only after
-one that died (docs/decisions/0021). If the sender has died, this command takes the role and resigns. It is done when
-no process has the role and no process is about to start a sender.
+one that died (docs/decisions/0021). If the sender has died, this command takes the role and resigns. It is done when no
+process has the role and no process is about to start a sender.
 """
 
 from __future__ import annotations

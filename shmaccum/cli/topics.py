@@ -43,8 +43,7 @@ def command() -> None:
     """Show and manage the topics of a log directory.
 
     If a writable server serves the log, topics are changed through that server. Otherwise, they can be changed only
-    while
-    no process writes the log. While a sender writes a log, its topics can only be shown.
+    while no process writes the log. While a sender writes a log, its topics can only be shown.
     """
 
 

@@ -130,11 +130,7 @@ def _filled(number: int | None) -> int:
 
 
 class Inspector:
-    """Reads the slots of one arena.
-
-    Args:
-        arena: opened in any mode, including read-only.
-    """
+    """Reads the slots of one arena, which may be opened in any mode, including read-only."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -397,10 +393,9 @@ def export(arena: Arena, folder: Path) -> list[ExportedBatch]:
     """Copy every waiting batch (OPEN, READY, BAD) to a new folder, without changing the arena.
 
     Sound batches are written in order to ``TOPIC-PARTITION/00000000000000000000.log``, with offsets from 0. These
-    segments
-    have Kafka's format, for our log reader and Kafka's tools. The bytes of damaged batches are written unchanged to
-    ``damaged/slot-N.bin``. ``index.msgpack`` lists all batches. Readers with ``read_committed`` see no batch of a
-    transaction.
+    segments have Kafka's format, for our log reader and Kafka's tools. The bytes of damaged batches are written
+    unchanged to ``damaged/slot-N.bin``. ``index.msgpack`` lists all batches. Readers with ``read_committed`` see no
+    batch of a transaction.
 
     Raises:
         FileExistsError: the folder exists.

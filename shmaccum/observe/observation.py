@@ -60,17 +60,15 @@ class ProcessFacts(NamedTuple):
     role: str
     state: str
     """The state as named by psutil ("running", "sleeping", "stopped", ...). "gone": the process is dead. "detached":
-    the
-    process is alive and has left the arena, or has another entry. "unseen": the pid has no meaning here (another pid
-    namespace)."""
+    the process is alive and has left the arena, or has another entry. "unseen": the pid has no meaning here (another
+    pid namespace)."""
     cpu_percent: float | None
     """The share of one core since the previous observation, at first 0. None if it was not or cannot be read."""
     memory_size: int | None
     """Resident bytes. None as above."""
     stopped_age_ns: int | None
     """The time for which it has been stopped, or None. If the kernel does not report when it last ran, the time since
-    it
-    was first seen stopped."""
+    it was first seen stopped."""
     attached_age_ns: int
     record_count: int
     """The number of records that this process has appended since it attached."""

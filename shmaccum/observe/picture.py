@@ -111,8 +111,7 @@ def _first_used_slots(states: tables.Table, span: int) -> tables.Table:
 
 def _lists(seen: Observation) -> dict[str, Any]:
     """Return the live processes, the queues with batches, the topics at a limit and the errors, each list cut to the
-    most
-    important rows."""
+    most important rows."""
     alive = sorted((each for each in seen.processes if each.is_alive), key=lambda each: -each.record_count)
     queues = sorted((each for each in seen.partitions if each.batch_count), key=lambda each: -(each.oldest_age_ns or 0))
     topics, errors = seen.limited_topics, sorted(seen.errors, key=lambda each: each.age_ns)

@@ -33,8 +33,7 @@ def register(spark: Any) -> None:
     """Register ``format("shmaccum")`` in a session that has not found it automatically.
 
     This is needed for editable installs, and if another package ``pyspark_*`` cannot be imported. The package must
-    still
-    be installed for the Python of every executor.
+    still be installed for the Python of every executor.
 
     Args:
         spark: the SparkSession.

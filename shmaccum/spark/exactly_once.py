@@ -9,8 +9,8 @@ the query's id, which is in its checkpoint, with the batch id. For a batch job, 
 job is planned, or it comes from the user's options. Spark runs a micro-batch again with the same id until its commit
 has returned. The second commit changes nothing, and the records that its tasks staged are deleted.
 
-Only Spark knows which attempt won: it passes one message for each partition to the commit. An attempt is not
-informed that it lost. It may still be running when the transaction is over, and then finds its folder deleted.
+Only Spark knows which attempt won: it passes one message for each partition to the commit. An attempt is not informed
+that it lost. It may still be running when the transaction is over, and then finds its folder deleted.
 
 A commit runs in its own process on the driver, and has only the messages and what they contain.
 """

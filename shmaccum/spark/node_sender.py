@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes sure that a node has a sender while a task writes.
 
-With ``sender=auto``, the node's supervisor (`shmaccum.supervisor`) starts a sender if there is none, and restarts it
-if it dies. All tasks of a node request a sender, and exactly one of them starts it. With ``sender=external``, no sender
-is started: if there was none for ``max_block_ms``, a task that waits for records fails.
+With ``sender=auto``, the node's supervisor (`shmaccum.supervisor`) starts a sender if there is none, and restarts it if
+it dies. All tasks of a node request a sender, and exactly one of them starts it. With ``sender=external``, no sender is
+started: if there was none for ``max_block_ms``, a task that waits for records fails.
 """
 
 from __future__ import annotations

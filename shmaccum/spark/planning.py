@@ -47,8 +47,7 @@ def limit_positions(starts: Positions, ends: Positions, record_count_max: int) -
     """Return the ends of a micro-batch of at most `record_count_max` records, spread over the partitions.
 
     If there are more partitions with records than that, they take turns: the sum of all positions, which grows with
-    each
-    micro-batch, determines which partition is first.
+    each micro-batch, determines which partition is first.
     """
     sizes = {place: max(end - starts[place], 0) for place, end in ends.items()}
     with_records = {place: size for place, size in sizes.items() if size}

@@ -132,11 +132,7 @@ class _Builder:
 
 
 class ColumnBuilder:
-    """Makes Arrow record batches.
-
-    Args:
-        schema: Spark's schema.
-    """
+    """Makes Arrow record batches with a schema of Spark."""
 
     def __init__(self, schema: StructType) -> None:
         self.schema = arrow_schema(schema)

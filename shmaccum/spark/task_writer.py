@@ -89,9 +89,8 @@ class RowAppender:
         """Flushes the appended records, and waits until all of them are delivered.
 
         The wait is bounded: it fails if no record was delivered for the sender's ``delivery_timeout_ms``. If the sink
-        works,
-        it waits twice as long, because the sender then lets the records expire. Other records stay in the arena and are
-        delivered later, in addition to those of a retry.
+        works, it waits twice as long, because the sender then lets the records expire. Other records stay in the arena
+        and are delivered later, in addition to those of a retry.
 
         Raises:
             DeliveryError: a record was not delivered, or its result is unknown.

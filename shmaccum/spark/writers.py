@@ -32,8 +32,7 @@ def _stream_writer_bases() -> tuple[Any, ...]:
     """Return the base classes of a stream writer that receives Arrow record batches.
 
     Spark 4.0 has no class for it, but passes Arrow to any writer that is a `DataSourceArrowWriter`. Another writer
-    would
-    receive rows, whose times have lost their time zone.
+    would receive rows, whose times have lost their time zone.
     """
     found = getattr(datasource, "DataSourceStreamArrowWriter", None)
     return (DataSourceArrowWriter, datasource.DataSourceStreamWriter) if found is None else (found,)

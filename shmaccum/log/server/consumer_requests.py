@@ -39,12 +39,7 @@ TopicNames = Callable[[uuid.UUID], str | None]
 
 @final
 class ConsumerRequests:
-    """Handles requests of KIP-848 members.
-
-    Args:
-        groups: the coordinator.
-        topics: the topics that the server serves.
-    """
+    """Handles requests of KIP-848 members."""
 
     def __init__(self, groups: Coordinator, topics: LogTopics) -> None:
         self._groups = groups

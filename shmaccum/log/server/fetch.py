@@ -10,8 +10,8 @@
 The limits are Kafka's: the first batch is always returned, whatever its size. A fetch of committed records ends at the
 last stable offset. Its response lists the aborted transactions, whose records the client drops.
 
-C answers ordinary fetches itself (native/python/log/serve_fetch.c), with the same decisions as this module. This
-module answers all other fetches.
+C answers ordinary fetches itself (native/python/log/serve_fetch.c), with the same decisions as this module. This module
+answers all other fetches.
 """
 
 from __future__ import annotations

@@ -351,8 +351,7 @@ class Group:
 
     def _rejoined_in_place(self, member: Member, *, former_leader: str | None) -> JoinAnswer:
         """Returns the answer to a leader in a stable group, so that it does not assign again. An old version of
-        JoinGroup
-        cannot skip the assignment, so its answer names the predecessor as the leader."""
+        JoinGroup cannot skip the assignment, so its answer names the predecessor as the leader."""
         if self.leader == member.member_id and not member.join.can_skip_assignment:
             return self._joined(member)._replace(leader=former_leader or "", members=())
         return self._joined(member)._replace(is_assignment_skipped=self.leader == member.member_id)

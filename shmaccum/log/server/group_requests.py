@@ -19,11 +19,7 @@ from shmaccum.log.server.steps import Stepwise, answer_each
 
 @final
 class GroupRequests:
-    """Handles requests of classic members, and about all groups.
-
-    Args:
-        groups: the coordinator.
-    """
+    """Handles requests of classic members, and requests about all groups."""
 
     def __init__(self, groups: Coordinator) -> None:
         self._groups = groups

@@ -35,8 +35,7 @@ class OffsetLookup:
 
     def list(self, call: Call) -> Stepwise[Values]:
         """ListOffsets: the first or last offset, or that of a time (KIP-79, 734). For a client that reads committed
-        records,
-        the last stable offset is the end."""
+        records, the last stable offset is the end."""
         is_committed = call.message.isolation_level == READ_COMMITTED
         topics: list[Values] = []
         for topic in call.message.topics:

@@ -28,11 +28,7 @@ FAILED_LOGIN_DELAY_S = 1.0
 
 @final
 class LoginRequests:
-    """Handles the logins of a server.
-
-    Args:
-        wake: wakes the server's loop; thread-safe.
-    """
+    """Handles the logins of a server. `wake` wakes its loop and is thread-safe."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._hashing = Worker(wake, "hashing")

@@ -14,8 +14,8 @@ How growth is detected: a writer in this process reports each append (`record_ap
 another process are detected with inotify (`log_watch`). If the kernel provides no watch, the server polls every
 `UNWATCHED_CHECK_S`.
 
-Why no growth is missed: a fetch is parked first, and then its partitions are checked once more. A writer appends
-first, and then looks for parked fetches. At least one of them sees the other.
+Why no growth is missed: a fetch is parked first, and then its partitions are checked once more. A writer appends first,
+and then looks for parked fetches. At least one of them sees the other.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 """Conversion of frames to requests and of responses to frames; the server's only module that uses kafka-python.
 
 A frame is ``size i32 | api key i16 | version i16 | correlation id i32 | client id | (tags) | body``. kafka-python
-decodes
-bodies leniently, so this module adds strict checks: a request must use its frame to the last byte.
+decodes bodies leniently, so this module adds strict checks: a request must use its frame to the last byte.
 
 The message classes of an API are created at its first request. Each takes 1 ms, and most servers never receive most
 APIs.

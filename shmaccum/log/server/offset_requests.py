@@ -24,11 +24,7 @@ NO_OFFSET = Committed(-1, -1, "", 0)
 
 @final
 class OffsetRequests:
-    """Handles requests about the offsets of groups.
-
-    Args:
-        groups: the coordinator.
-    """
+    """Handles requests about the offsets of groups."""
 
     def __init__(self, groups: Coordinator) -> None:
         self._groups = groups

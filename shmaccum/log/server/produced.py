@@ -169,8 +169,7 @@ def validate_batches(batches: list[LogBatch], rules: Rules, budget: Budget) -> l
 
 def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> tuple[int, int]:
     """Check the records, and return the times of the first and of the latest record. If the batch exceeds the budget,
-    it
-    is read piece by piece, in the thread."""
+    it is read piece by piece, in the thread."""
     header = batch.header
     try:
         plain = decompress(codec, records, budget.left) if codec else records

@@ -7,8 +7,8 @@
     server's thread   accept, read, answer ──> wait for a client, a reported append or a deadline
 
 Rules: the threads share the files, a queue of partitions and a wake fd, but no lock. The server reads the log like any
-other process, so the writer never waits for a client. A failure of the server does not affect the writer: it is
-logged, and the server continues after a pause.
+other process, so the writer never waits for a client. A failure of the server does not affect the writer: it is logged,
+and the server continues after a pause.
 """
 
 from __future__ import annotations

@@ -15,11 +15,7 @@ WARNINGS_MAX = 20
 
 @final
 class WarningThrottle(logging.Filter):
-    """Passes the first warnings of each second. The next warning reports how many were dropped.
-
-    Args:
-        clock_s: a monotonic clock in seconds.
-    """
+    """Passes the first warnings of each second. The next warning reports how many were dropped."""
 
     def __init__(self, clock_s: Callable[[], float] = monotonic) -> None:
         super().__init__()

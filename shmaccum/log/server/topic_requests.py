@@ -37,12 +37,7 @@ CREATED_NOT: Final[Values] = {"topic_id": NO_TOPIC_ID, "num_partitions": -1, "re
 
 @final
 class TopicRequests:
-    """The topics of a log that this server writes.
-
-    Args:
-        directory: the log, open for writing.
-        topics: the topics that the server serves.
-    """
+    """Handles requests that change the topics of a log that this server writes."""
 
     def __init__(self, directory: LogDirectory, topics: LogTopics) -> None:
         self._directory = directory

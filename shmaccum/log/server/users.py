@@ -335,10 +335,9 @@ class UsersFile:
         """Returns the verifier of a user.
 
         For an unknown name, returns a decoy that no password matches. The decoy is the same each time and looks like
-        any
-        other verifier. So if all logins have the same number of iterations, neither responses nor timing reveal which
-        users
-        exist. The decoy is derived from the first login in the file, so a restart of the server does not change it.
+        any other verifier. So if all logins have the same number of iterations, neither responses nor timing reveal
+        which users exist. The decoy is derived from the first login in the file, so a restart of the server does not
+        change it.
         """
         salt = hmac.digest(self._pepper, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
         size = hashlib.new(HASHES[mechanism]).digest_size

@@ -7,8 +7,8 @@
     thread                   └──> compute, one at a time ──> wake fd ─┘
 
 The thread hashes passwords and decompresses produced batches. Rules: the thread only computes, and accesses nothing
-that the loop changes. Only the loop changes the server's state and sends responses. A client has at most one request
-in progress, so at most one computation of each connection waits.
+that the loop changes. Only the loop changes the server's state and sends responses. A client has at most one request in
+progress, so at most one computation of each connection waits.
 """
 
 from __future__ import annotations
