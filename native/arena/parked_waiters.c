@@ -134,7 +134,7 @@ bool parked_waiter_may_sleep(const struct arena *arena, struct buffer_wait *wait
 
 void parked_waiter_take_turn(struct arena *arena, struct buffer_wait *wait, struct wake_set *wakes)
 {
-    if (!turn_has_come(arena, wait) || !buffer_pool_is_parked(arena, wait)) {
+    if (!buffer_pool_is_parked(arena, wait) || parked_waiter_sleep_ns(arena, wait) != 0) {
         return;
     }
     struct parked_check check = {.marks_count = stuck_marks_count(arena),

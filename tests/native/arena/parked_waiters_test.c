@@ -225,6 +225,20 @@ TEST(at_its_turn_a_waiter_posts_another_one_that_fits)
     host_ended(&host);
 }
 
+/* A task of a loop waits without a sleep of its own. */
+TEST(a_waiter_that_never_sleeps_has_turns_too)
+{
+    struct host host = host_begun();
+    EXPECT_STATUS(buffer_pool_enqueue(host.arena, STUCK, 4, &host.waits[0], NULL), STATUS_OK);
+    park(&host, 1, 1);
+    deliver_one(&host);
+    EXPECT_EQ_U64(posted_by(&host, 0), 0);
+    EXPECT(host.waits[0].turn_ns > arena_now_ns(host.arena));
+    begin_turn(&host, 0);
+    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1);
+    host_ended(&host);
+}
+
 TEST(a_waiter_rests_while_nobody_fits)
 {
     struct host host = host_begun();
