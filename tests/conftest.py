@@ -40,6 +40,12 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 
+def pytest_configure() -> None:
+    """Restore Ctrl-C, which a shell ignores in its background jobs. Tests send it to their own process."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Has hypothesis write its tables of characters while the workers collect. In a new clone there are none, and each
@@ -132,12 +138,3 @@ def nothing_is_left() -> Iterator[None]:
     remove_arenas_of_the_dead()
     yield
     assert left_in_shared_memory(NAME_PREFIX) == []
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, here and in what a test starts, also where a shell that started the tests in
-    the background lets them ignore it."""
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, former)

@@ -29,6 +29,30 @@ INVERTED = re.compile(
 # A docstring of a few words that hangs on what stands elsewhere: "Of each winner."
 FRAGMENT = re.compile(r"^(?:of|by|as|for|where|when|that|those|it|in|from|with)\b", re.IGNORECASE)
 
+# Words and turns for which a standard term or a plainer sentence exists (docs/style.rst).
+TURNS = {
+    "answers": re.compile(r"^Answers\b|\b(?:it|which|that|and) answers (?:the|a|an|with|how|what|None|True|False)\b"),
+    "comes back": re.compile(r"\b(?:comes?|came) back\b", re.IGNORECASE),
+    "says so": re.compile(
+        r"\b(?:says?|said) so\b|\b(?:is|are|was|were) told\b|\btells? (?:of|what|how|it|the|its|them)\b", re.IGNORECASE
+    ),
+    "goes on": re.compile(r"\bgoes? on\b", re.IGNORECASE),
+    "behind": re.compile(r"\bbehind\b", re.IGNORECASE),
+    "nobody": re.compile(r"\b(?:nobody|somebody|whoever)\b|\bthose (?:that|who|which)\b|\ball that\b", re.IGNORECASE),
+    "colon for a condition": re.compile(r'(?:^|[;,.] )(?:None|True|False|0|-1|""): ', re.IGNORECASE),
+    "metaphor": re.compile(
+        r"\b(?:convoys?|lanes?|loans?|lends?|lent|repayments?|naps?|napping|letters?|bur(?:y|ied|ies)|ropes?|bells?"
+        r"|doorbells?|tellers?|victims?|rooms?|deliverance|tenants?|neighbours?|keepers?|kept|hangs? up|rings?|rang"
+        r"|news)\b",
+        re.IGNORECASE,
+    ),
+    "turn": re.compile(
+        r"\b(?:all the same|likewise|for good|on wish|puts? up with|in the way|at the price|be had|is had|begins? anew"
+        r"|on its own account)\b",
+        re.IGNORECASE,
+    ),
+}
+
 LITERAL = re.compile(r"``[^`]*``|`[^`]*`")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n\s*[-*#+|=]+\s")
 BULLETS = re.compile(r"^[\s*#+|=-]+")
@@ -82,6 +106,13 @@ def why_hard(sentence: str, *, is_docstring: bool = False) -> str | None:
         return "inverted"
     is_short = len(sentence.split()) <= FRAGMENT_WORDS_MAX
     return "fragment" if is_docstring and is_short and FRAGMENT.search(sentence) else None
+
+
+def turns(path: PurePosixPath, text: str) -> Iterator[Hard]:
+    """The turns of a file for which a plainer one exists. A sentence may have several."""
+    for passage in passages(path, text):
+        for sentence in sentences(passage.text):
+            yield from (Hard(passage.line, why, sentence) for why, turn in TURNS.items() if turn.search(sentence))
 
 
 def passages(path: PurePosixPath, text: str) -> Iterator[Passage]:

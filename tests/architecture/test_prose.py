@@ -9,10 +9,16 @@ from pathlib import PurePosixPath
 import pytest
 
 from setup import ROOT
-from tests.architecture.prose import Hard, hard_sentences, sentence_count, sentences, why_hard
+from tests.architecture.prose import Hard, hard_sentences, sentence_count, sentences, turns, why_hard
 
 CEILING = 5
 """The number of hard sentences of a thousand that a room may have."""
+TURN_CEILING = 15
+"""The number of turns for a thousand sentences of a folder. Some are terms of Kafka: dead letters."""
+TURNS_MIN = 5
+"""The turns that any folder may have, however few its sentences are."""
+NOT_YET = "tests"
+"""The top whose folders are not held against it."""
 TOPS = ("bench", "docs", "examples", "native", "shmaccum", "tests")
 PAGES = ("README.rst", "SECURITY.rst", "CHANGELOG.rst", "CONTRIBUTING.rst")
 SUFFIXES = {".py", ".pyi", ".c", ".h", ".rst"}
@@ -51,6 +57,38 @@ def test_each_room_keeps_to_the_ceiling_and_has_no_fragment() -> None:
         )
     fragments = [each for found in hard.values() for each in found if each[1].why == "fragment"]
     assert not fragments, f"give each of these docstrings a noun (docs/style.rst):\n{_shown(fragments)}"
+
+
+def test_each_folder_keeps_to_the_ceiling_of_turns() -> None:
+    counts: dict[str, int] = defaultdict(int)
+    found: dict[str, list[tuple[PurePosixPath, Hard]]] = defaultdict(list)
+    for path in _files():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        counts[room_of(path)] += sentence_count(path, text)
+        found[room_of(path)] += [(path, turn) for turn in turns(path, text)]
+    for room, each in found.items():
+        if len(each) <= TURNS_MIN or room.split("/")[0] == NOT_YET:
+            continue
+        per_thousand = 1000 * len(each) / counts[room]
+        assert per_thousand <= TURN_CEILING, (
+            f"{room} has {per_thousand:.1f} turns for a thousand sentences, and may have {TURN_CEILING}. "
+            f"Write the standard term or a plain sentence (docs/style.rst):\n{_shown(each)}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "why"),
+    [
+        ("Answers the oldest batch.", ["answers"]),
+        ("It comes back at the deadline.", ["comes back"]),
+        ("Nobody is told.", ["says so", "nobody"]),
+        ("The sender naps behind the round.", ["behind", "metaphor"]),
+        ("None: for ever.", ["colon for a condition"]),
+        ("The offset of the next record.", []),
+    ],
+)
+def test_a_planted_turn_is_found(sentence: str, why: list[str]) -> None:
+    assert [turn.why for turn in turns(PurePosixPath("a.rst"), sentence)] == why
 
 
 def test_a_file_counts_for_its_room() -> None:

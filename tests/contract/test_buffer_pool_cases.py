@@ -116,7 +116,6 @@ def test_no_wait_when_nothing_may_be_waited_for(new_case: NewCase) -> None:
     assert case.drain_all() == 2
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_interrupt_leaves_the_queue(new_case: NewCase) -> None:
     """testCleanupMemoryAvailabilityWaiterOnInterruption: Ctrl-C ends the wait, and nothing stays behind."""
     case = new_case(batch_size=SIZE, buffers=1)

@@ -73,7 +73,6 @@ RUN = """
 """
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_leaves_no_process_and_no_file_elsewhere(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "temporary").mkdir()

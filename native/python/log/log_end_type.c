@@ -40,12 +40,12 @@ static void number_dealloc(PyObject *object)
 #define INDEX_NUMBER(name, type, doc) {#name, type, offsetof(struct index_file_end_object, end.name), 0, doc}
 
 static PyMemberDef segment_end_members[] = {
-    SEGMENT_NUMBER(descriptor, T_INT, "The open file; -1: it is closed."),
+    SEGMENT_NUMBER(descriptor, T_INT, "The open file, or -1 if it is closed."),
     SEGMENT_NUMBER(device, T_ULONGLONG, "The device of the open file."),
     SEGMENT_NUMBER(first_timestamp_ms, T_LONGLONG, "The largest timestamp of the first batch, if there is one."),
     SEGMENT_NUMBER(inode, T_ULONGLONG, "The inode of the open file."),
     SEGMENT_NUMBER(is_lost, T_BOOL, "True when its path does not lead to the open file, or bytes are missing."),
-    SEGMENT_NUMBER(is_torn, T_BOOL, "True when something stands behind the last whole batch."),
+    SEGMENT_NUMBER(is_torn, T_BOOL, "True if bytes follow the last whole batch."),
     SEGMENT_NUMBER(next_offset, T_LONGLONG, "The offset of the next batch."),
     SEGMENT_NUMBER(size, T_LONGLONG, "Bytes of whole batches."),
     {NULL, 0, 0, 0, NULL},
@@ -62,7 +62,7 @@ static PyMemberDef index_position_members[] = {
 };
 
 static PyMemberDef index_file_end_members[] = {
-    INDEX_NUMBER(descriptor, T_INT, "The open file; -1: it is closed."),
+    INDEX_NUMBER(descriptor, T_INT, "The open file, or -1 if it is closed."),
     INDEX_NUMBER(size, T_LONGLONG, "Bytes of whole entries."),
     {NULL, 0, 0, 0, NULL},
 };
@@ -200,7 +200,7 @@ static void log_end_dealloc(PyObject *object)
 }
 
 static PyMemberDef log_end_members[] = {
-    {"is_open", T_BOOL, offsetof(struct log_end_object, is_open), 0, "False: every batch is left to the writer."},
+    {"is_open", T_BOOL, offsetof(struct log_end_object, is_open), 0, "If False, every batch is left to the writer."},
     {NULL, 0, 0, 0, NULL},
 };
 

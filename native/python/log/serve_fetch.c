@@ -38,7 +38,7 @@ enum {
 enum window_field {
     WINDOW_FILE,
     WINDOW_FIRST_OFFSET,
-    WINDOW_LAST_OFFSET, /* behind the window */
+    WINDOW_LAST_OFFSET, /* after the window */
     WINDOW_FILE_END,
     WINDOW_OFFSETS,
     WINDOW_POSITIONS,

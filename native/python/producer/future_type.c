@@ -197,17 +197,18 @@ static PyMethodDef future_methods[] = {
 
 static PyMemberDef future_members[] = {
     {"tracker", T_OBJECT_EX, offsetof(struct future_object, tracker), READONLY, "The object that looks up its result."},
-    {"key_size", T_INT, offsetof(struct future_object, key_size), READONLY, "Bytes of the key; -1: null."},
-    {"value_size", T_INT, offsetof(struct future_object, value_size), READONLY, "Bytes of the value; -1: null."},
+    {"key_size", T_INT, offsetof(struct future_object, key_size), READONLY, "Bytes of the key, or -1 if it is null."},
+    {"value_size", T_INT, offsetof(struct future_object, value_size), READONLY,
+     "Bytes of the value, or -1 if it is null."},
     {"headers_size", T_INT, offsetof(struct future_object, headers_size), READONLY,
-     "Bytes of the headers' keys and values; -1: no headers."},
+     "Bytes of the headers' keys and values, or -1."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef future_properties[] = {
     {"completion", future_get_completion, future_set_completion, "The result once it was looked up, else None.", NULL},
     {"exception", future_property, NULL, "The error of a record that was not delivered; else None.", "exception"},
-    {"is_done", future_property, NULL, "True when the result is known.", "done"},
+    {"is_done", future_property, NULL, "True if the result is known.", "done"},
     {"value", future_property, NULL, "The RecordMetadata of a record that was delivered, else None.", "value"},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -247,7 +247,6 @@ def test_a_ring_that_fails_leaves_the_queue(small: Arena, full: Accumulator) -> 
 # --- cut short
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_wait_and_loses_nothing(small: Arena, full: Accumulator) -> None:
     def interrupt() -> None:
         wait_until(partial(waiting_count_is, small, 1), "the append waits")

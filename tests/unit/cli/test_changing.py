@@ -223,7 +223,6 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(filled: str) -> None:
         assert process.stderr.read() == ""
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_command_leaves_with_130(filled: str) -> None:
     command = [sys.executable, "-m", "shmaccum", "stat", filled, "--json", "-n", "0.05"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

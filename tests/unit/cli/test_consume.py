@@ -126,7 +126,7 @@ def test_the_last_records_of_all_partitions_are_written_by_time(shell: Shell, lo
     assert "has no topic 'none'" in shell("tail", log, "-t", "none", code=2).output
 
 
-def test_tail_writes_what_comes_until_it_is_interrupted(log: str, tmp_path: Path, interruptible: None) -> None:
+def test_tail_writes_what_comes_until_it_is_interrupted(log: str, tmp_path: Path) -> None:
     output = tmp_path / "output"
     command = [sys.executable, "-m", "shmaccum", "tail", log, "-t", TOPIC, "-n", "2"]
     with output.open("wb") as file, subprocess.Popen(command, stdout=file) as process:
@@ -141,7 +141,7 @@ def test_tail_writes_what_comes_until_it_is_interrupted(log: str, tmp_path: Path
             process.kill()
 
 
-def test_it_waits_for_records_until_it_is_interrupted(log: str, tmp_path: Path, interruptible: None) -> None:
+def test_it_waits_for_records_until_it_is_interrupted(log: str, tmp_path: Path) -> None:
     output = tmp_path / "output"
     command = [sys.executable, "-m", "shmaccum", "consume", log, "-t", TOPIC, "-g", GROUP]
     with output.open("wb") as file, subprocess.Popen(command, stdout=file) as process:

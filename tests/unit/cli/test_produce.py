@@ -165,7 +165,6 @@ def test_a_line_is_sent_while_the_input_stays_open(kitchen: Kitchen) -> None:
     assert kitchen.values() == [b"now", b"later"]
 
 
-@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_delivers_what_it_read(kitchen: Kitchen, number: signal.Signals) -> None:
     process = kitchen.start()

@@ -485,7 +485,6 @@ def test_who_waits_is_seen_waiting(arena: Arena, sender: Accumulator) -> None:
         place.cancel()
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_a_terminal_is_painted_again_and_again_until_ctrl_c(shell: Shell, filled: str) -> None:
     import pty
 

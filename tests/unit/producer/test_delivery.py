@@ -214,7 +214,6 @@ def test_get_comes_back_when_the_result_does(producer: Producer, sender: Accumul
     assert results == [7]
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_wait(producer: Producer, sender: Accumulator) -> None:
     future = producer.send(TOPIC, b"v")
     timer = threading.Timer(0.05, signal.raise_signal, [signal.SIGINT])
