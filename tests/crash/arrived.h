@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The batches that reached the sink of a victim and outlive it, in their order.
+ * The batches that reached the sink of a tracee, in their order. They outlive the tracee.
  *
- * As a real broker or log does, a sink keeps a batch once. It knows a batch that the survivor sends again by the base
- * sequence, and the bytes must be the same.
+ * Like a real broker or log, a sink stores a batch once. By its base sequence it recognizes a batch that the survivor
+ * sends again, and the bytes must be the same.
  */
 #ifndef CRASH_ARRIVED_H
 #define CRASH_ARRIVED_H

@@ -15,7 +15,7 @@ enum {
     /* size, key, version, correlation id, client; transactional id, acks, timeout; topics, name, partitions, index */
     BATCH_SIZE_AT = (4 + 2 + 2 + 4 + 2 + CLIENT_SIZE) + (2 + 2 + 4) + (4 + 2 + TOPIC_SIZE + 4 + 4),
     BATCH_AT = BATCH_SIZE_AT + 4,
-    TRANSACTIONAL_ID_SIZE = sizeof BROKER_TRANSACTIONAL_ID - 1, /* moves what is behind it */
+    TRANSACTIONAL_ID_SIZE = sizeof BROKER_TRANSACTIONAL_ID - 1, /* shifts the fields after it */
     ANSWER_SIZE = 4 + 4 + 4 + 2 + TOPIC_SIZE + 4 + 4 + 2 + 8 + 8 + 4,
     REQUESTS_SIZE_MAX = ARRIVED_MAX * (ARRIVED_SIZE_MAX + BATCH_AT),
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The broker of a victim that pumps: the other end of its socket, which outlives it.
+ * The broker of a tracee that pumps: the other end of its socket, which outlives it.
  *
- *   victim ── Produce requests, version 3, a batch each ──> socket: nobody takes them out, so the harness reads them
- *          <── answers in which all is well ───────────────         after the victim's death
+ *   tracee ── Produce requests, version 3, a batch each ──> socket: the harness reads them after the tracee's death
+ *          <── answers without an error ───────────────────
  *
  * A request has arrived when its last byte is in the socket.
  */
@@ -20,14 +20,14 @@
 
 struct broker {
     int socket;
-    int client; /* the victim's end */
+    int client; /* the tracee's end */
     bool is_transactional; /* its requests have BROKER_TRANSACTIONAL_ID */
 };
 
 void broker_open(struct broker *broker, bool is_transactional);
 void broker_close(struct broker *broker);
 
-/* Answers the request with this correlation id. */
+/* Send the answer to the request with this correlation id. */
 void broker_answer(const struct broker *broker, uint32_t correlation);
 
 /* Reads the batches that have arrived so far. The socket keeps them. */

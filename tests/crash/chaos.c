@@ -4,11 +4,11 @@
  *
  * Every producer appends records (id, sequence, filler) and writes in the ledger which sequence was *acknowledged* (its
  * append returned). The sender checks every batch and writes in the ledger what was *delivered*. A killed producer is
- * replaced by one that goes on behind the last acknowledged sequence, so a record that was committed but not
- * acknowledged may come twice (at least once), and must never be missing.
+ * replaced by one that continues after the last acknowledged sequence. So a record that was committed but not
+ * acknowledged may be delivered twice (at least once), and must never be missing.
  *
  * Checked with the ledger: acknowledged records are delivered, sequences of a producer come in order, every batch is a
- * valid record batch, no slot is left behind, and verify (deep, idle) finds nothing. No append that needs no memory
+ * valid record batch, every slot is free at the end, verify (deep, idle) finds nothing. No append that needs no memory
  * takes longer than BLOCKED_MS_MAX (two slices of a lock, and a few turns of a busy machine). The time that the
  * appending process spent in the run queue is not its own and is taken off. The holder of the lock may be in the run
  * queue, too. So the longest turn that any process waited for (a machine that stands still included) is added to the
@@ -220,7 +220,7 @@ static uint32_t sender_pass(struct accumulator *accumulator, bool is_last)
     struct drained_batch batches[DRAIN_MAX];
     uint64_t next_check_ns;
     uint32_t seen;
-    const uint64_t patience_ns = is_last ? sender_patience_ns(accumulator->arena) : 0; /* nobody opens batches now */
+    const uint64_t patience_ns = is_last ? sender_patience_ns(accumulator->arena) : 0; /* no more open batches */
     const struct ready_options ready = {.now_ns = arena_now_ns(accumulator->arena) + patience_ns,
                                         .linger_ns = NS_PER_MS,
                                         .is_everything_ready = is_last};
@@ -351,7 +351,7 @@ static uint32_t victim_choose(unsigned *random)
     return is_pumping && rand_r(random) % 2 == 0 ? SENDER : (uint32_t)rand_r(random) % METER;
 }
 
-/* A stopped process changes nothing, so the ledger tells what the victim is killed in. */
+/* A stopped process changes nothing, so the ledger names the operation in which the process is killed. */
 static void sender_kill(pid_t sender, struct tally *tally, unsigned *random)
 {
     if (is_pumping) {
@@ -425,8 +425,8 @@ static void check_nothing_left(void)
     detach(accumulator);
 }
 
-/* A producer that dies behind its commit and before its note in the ledger has a successor that appends the record
- * again. That is all that may come twice. */
+/* If a producer dies after its commit and before its entry in the ledger, its successor appends the record again. No
+ * other record may be delivered twice. */
 static void check_repeats(const struct tally *tally)
 {
     if (ledger->repeat_count > tally->kill_count) {
@@ -435,7 +435,7 @@ static void check_repeats(const struct tally *tally)
     }
 }
 
-/* However the director ends, nobody of its group stays behind. */
+/* End all processes of the group, however the director ends. */
 static void kill_the_others(void)
 {
     signal(SIGTERM, SIG_IGN);

@@ -23,7 +23,7 @@
 
 enum {
     PRODUCER_COUNT = 4,
-    SENDER = PRODUCER_COUNT, /* the roles behind the producers */
+    SENDER = PRODUCER_COUNT, /* the roles after the producers */
     METER,
     BROKER, /* of a sender that pumps; else it leaves at once */
     ROLE_COUNT,
@@ -60,7 +60,7 @@ extern pid_t director; /* leaves through exit, which ends the others; the others
         getpid() == director ? exit(1) : _exit(1);     \
     } while (0)
 
-/* The bytes of a batch in a row; `bytes` has room for CHAIN_SIZE_MAX. */
+/* Copy the bytes of a batch to `bytes`, which has CHAIN_SIZE_MAX bytes. */
 void batch_copy(const struct arena *arena, const struct drained_batch *batch, uint8_t *bytes);
 
 /* Checks a batch and each of its records, and notes that they are delivered. */

@@ -63,7 +63,7 @@ static struct partition_log {
 } logs[PARTITION_COUNT];
 
 static struct connection {
-    int socket; /* 0: none */
+    int socket; /* 0 if there is none */
     uint8_t received[RECEIVED_ROOM];
     size_t size;
 } connections[CONNECTION_COUNT];

@@ -27,7 +27,7 @@ struct carrier {
     struct accumulator *accumulator;
     const struct broker_address *broker;
     int bell;
-    int connection;       /* -1: none */
+    int connection;       /* -1 if there is none */
     uint32_t correlation; /* of the next request */
     struct wake_set wakes;
     struct pump pump;
@@ -82,7 +82,7 @@ static void call_run(struct carrier *carrier)
 
 /* ---- what a call leaves ---- */
 
-/* Goes on with the requests without an answer, as the lender of the link does. */
+/* Continue with the unanswered requests, as the owner of the connection does. */
 static void answers_await(struct carrier *carrier)
 {
     struct broker_link *link = &carrier->link.broker;
@@ -225,7 +225,7 @@ static void call_end(struct carrier *carrier)
     pump_free(&carrier->pump);
 }
 
-/* Answers how many batches the sender knows that are not complete. */
+/* Return the number of batches that the sender has drained and not completed. */
 static uint32_t carry(struct carrier *carrier)
 {
     struct sender_statistics statistics;

@@ -85,7 +85,7 @@ static void delay_note(struct world *world, const char *operation, struct beginn
     }
 }
 
-/* The victim reads no clock: a stepped clock_gettime starts over whenever the time changes meanwhile, and so takes
+/* The tracee reads no clock: a stepped clock_gettime starts over whenever the time changes meanwhile, and so takes
  * another number of instructions each time. */
 #define TIMED(world, operation, call)                            \
     do {                                                         \
@@ -154,7 +154,7 @@ enum status world_append_run(struct world *world, enum producer_name producer)
 
 static void world_send_once(struct world *world);
 
-/* OK: `slots` are ours. The sender's own appends make room by sending. */
+/* Return OK when this process owns `slots`. If the sender appends, it frees slots by sending. */
 static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
 {
     enum status status;
@@ -221,7 +221,7 @@ void world_become_sender(struct world *world)
     REQUIRE(status == STATUS_OK);
 }
 
-/* When its patience with those who have opened a batch is over: a batch is cut short at every instruction. */
+/* Drain after the sender's patience with open batches has ended: a batch is cut short at every instruction. */
 void world_drain(struct world *world)
 {
     uint32_t partitions[PARTITION_COUNT], ready_count, seen;
@@ -263,7 +263,7 @@ static uint32_t batch_wire_bytes(const struct world *world, const struct drained
     return size;
 }
 
-/* The sink begins with what arrived before the victim's death. */
+/* The sink begins with what arrived before the tracee's death. */
 static void world_take_arrived(struct world *world)
 {
     char problem[PROBLEM_SIZE];
@@ -397,7 +397,7 @@ static uint32_t wait_word_count(const struct arena *arena)
     return count;
 }
 
-/* Nobody but the victim has drawn a ticket as long as there is one. */
+/* As long as there is a ticket, only the tracee has drawn one. */
 static void check_sync_records(struct world *world)
 {
     const struct arena *arena = world->arena;
@@ -492,7 +492,7 @@ static void survivor_append(struct world *world)
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append answered %s", status_name(status));
 }
 
-/* The survivor waited while the victim was at work. Its slots come now, and can be used. */
+/* The survivor waited while the tracee was at work. Its slots come now, and can be used. */
 static void survivor_leave_queue(struct world *world)
 {
     uint32_t slots[SLOT_COUNT];
@@ -524,7 +524,7 @@ void world_open_again(struct world *world)
     store_relaxed_u32(&world->arena->globals->closing, CLOSING_NOT);
 }
 
-/* Batches that a dead closer left open are sealed, and none is opened behind them. */
+/* Batches that a dead closer left open are sealed, and none is opened after them. */
 static void survivor_finish_closing(struct world *world)
 {
     TIMED(world, "close", closing_begin(world->arena));
@@ -537,7 +537,7 @@ static void survivor_finish_closing(struct world *world)
     world_open_again(world);
 }
 
-/* Partitions start over behind an abort. */
+/* Partitions start over after an abort. */
 static void survivor_end(struct world *world, enum transaction_task task, uint64_t number)
 {
     REQUIRE(sender_end_transaction(world->accumulator->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
@@ -549,8 +549,7 @@ static void survivor_end(struct world *world, enum transaction_task task, uint64
     }
 }
 
-/* A commit by any process goes on, and so does an abort. The survivor commits its own transaction, too, or aborts it
- * where it has to. */
+/* Complete any process's commit or abort. The survivor also commits its own transaction, or aborts it if it must. */
 static void survivor_press_on(struct world *world)
 {
     uint64_t number = transaction_word_number(transaction_read(world->arena));
@@ -593,7 +592,7 @@ void world_renew_transaction(struct world *world)
 void survivor_go_on(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
-    check_by_verify(world, scenario->is_alone); /* as the victim left it; recovery leaves an idle arena */
+    check_by_verify(world, scenario->is_alone); /* as the tracee left it; recovery leaves an idle arena */
     if (world->has_broker || world->has_log) {
         world_take_arrived(world);
     }
@@ -628,9 +627,9 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
     check_arena(world);
 }
 
-/* ---- beside a stopped victim ---- */
+/* ---- beside a stopped tracee ---- */
 
-/* The transaction of a victim is aborted when it dies, with the survivor's records. */
+/* The transaction of a tracee is aborted when it dies, with the survivor's records. */
 static bool survivor_may_append(const struct world *world)
 {
     uint32_t coordinator = load_acquire_u32(&world->arena->globals->transaction_coordinator);
@@ -654,7 +653,7 @@ static enum status survivor_try_append(struct world *world, uint32_t partition_i
     return status;
 }
 
-/* Somebody else needs the pool lock, which a living process holds: it waits. Then it dies waiting. */
+/* Another process needs the pool lock, which a living process holds. It waits, and dies while it waits. */
 static void check_pool_lock_is_kept(struct world *world)
 {
     const struct timespec two_slices = {.tv_nsec = (long)(LOCK_SLICE_NS * 5 / 2)};
@@ -693,8 +692,8 @@ static bool pool_has_room(const struct world *world)
            arena_takes_records(world->arena);
 }
 
-/* A slot that was freed a moment ago by a process that is stopped now may not be hinted at yet. A waiter gets it all
- * the same, because helping counts anew. A survivor that was queued before keeps its place. */
+/* A slot may be free without a hint if the process that freed it was stopped just then. A waiter still gets it, because
+ * a helper counts the free slots again. A survivor that was queued before keeps its place. */
 static void survivor_allocate(struct world *world)
 {
     const struct buffer_wait queued = world->wait;
@@ -723,7 +722,7 @@ static void survivor_append_beside(struct world *world)
     }
 }
 
-/* Freeing needs the pool lock only while somebody waits. */
+/* Freeing needs the pool lock only if a process waits. */
 static void survivor_send_beside(struct world *world)
 {
     if (!victim_holds_pool_lock(world)) {
@@ -743,7 +742,7 @@ void survivor_close_beside(struct world *world)
     TIMED(world, "close", closing_begin(world->arena));
     survivor_send_beside(world);
     closing_end(world->arena);
-    if (world->drained_count == 0) { /* else the drained batches wait for a victim that holds the pool lock */
+    if (world->drained_count == 0) { /* else the drained batches wait for a tracee that holds the pool lock */
         survivor_send_beside(world); /* the last look */
     }
     world->last_acquisition = partition_acquisition(world);
@@ -797,8 +796,8 @@ static void survivor_fill_pool(struct world *world, uint32_t slots_left)
     }
 }
 
-/* Freed slots are filled with another partition's records, so that whoever still writes into one, or still believes
- * what it read there, is caught. First all of them; then what the victim may still need is made free again. */
+/* Fill the freed slots with another partition's records, to detect a process that still writes into one or still relies
+ * on what it read there. First fill all slots. Then free as many as the tracee may still need. */
 static void survivor_use_slots_again(struct world *world, uint32_t slots_wanted)
 {
     if (victim_holds_pool_lock(world) || !pool_has_room(world)) {

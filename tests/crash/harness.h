@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The harness: an arena, a victim in it that dies or stops after any instruction, and a survivor that must not mind.
+ * The harness: an arena, a tracee (`victim`) that dies or stops after any instruction, and an unaffected survivor.
  *
- *   world      the arena in a memfd, the harness's own handle on it, the ledger (shared with the victim)
- *   victim     a forked process; attaches, gets ready, stops. Its operation is then stepped instruction by instruction.
- *   twin       a second memfd with a copy of the arena's bytes. A copy has no byte locks of the victim: it is exactly
- *              what the victim's death leaves, so one stepped victim gives every kill point.
- *   survivor   appends to the victim's partition, sends and completes everything, clears up; every single operation
+ *   world      the arena in a memfd, the harness's own handle on it, the ledger (shared with the tracee)
+ *   tracee     a forked process; attaches, gets ready, stops. Its operation is then stepped instruction by instruction.
+ *   twin       a second memfd with a copy of the arena's bytes. A copy has no byte locks of the tracee: it is exactly
+ *              what the tracee's death leaves, so one stepped tracee gives every kill point.
+ *   survivor   appends to the tracee's partition, sends and completes everything, clears up; every single operation
  *              must end within DELAY_MAX_NS
  *
  * RULES at every instant: a free slot is all zeros. waiting_count is never below the number of waiters. Every record
@@ -16,30 +16,30 @@
  * RULES after a kill at any instruction
  *   verify (deep) finds only faults that the living repair.
  *   Every record whose append returned is delivered exactly once, in the order of its producer, byte for byte. The
- *   victim's unreturned record is delivered 0 or 1 times. Every returned record has its result. Sequences have no gap.
+ *   tracee's unreturned record is delivered 0 or 1 times. Every returned record has its result. Sequences have no gap.
  *   Then every slot is FREE, and verify finds nothing.
  *
- *   sink       the broker of a victim that pumps (broker.h), or the log of one that appends to it (log_files.h). It has
+ *   sink       the broker of a tracee that pumps (broker.h), or the log of one that appends to it (log_files.h). It has
  *              the batches that arrived before the death and those that the survivor sends, each batch once. Then every
- *              record has to be there once, also a record whose result is the victim's.
+ *              record has to be there once, also a record whose result is the tracee's.
  *
- *   rival      a second appender that takes the lock over from the stopped victim, and is stopped in turn
+ *   rival      a second appender that takes the lock over from the stopped tracee, and is stopped in turn
  *
  * RULES in an arena with transactions
- *   No record of an aborted transaction is delivered behind its end, and no batch is left behind any end.
+ *   No record of an aborted transaction is delivered after its end, and no batch remains after any end.
  *   A record that was accepted in a transaction was delivered before that one was over. A record that was refused is
  *   not delivered at all.
  *
- * RULES while the victim is stopped, and when it goes on
- *   Appends, drains, completions and allocations of free slots end within DELAY_MAX_NS. When the victim goes on its
- *   operation succeeds, and all of the above holds. These may wait for a stopped victim (exceptions, asked by name):
- *     victim_holds_pool_lock    allocation under exhaustion, and freeing while somebody waits or of a chain. The victim
- *                               must keep that lock: nothing is taken from it while it lives.
+ * RULES while the tracee is stopped, and when it continues
+ *   Appends, drains, completions and allocations of free slots end within DELAY_MAX_NS. When the tracee continues, its
+ *   operation succeeds, and all of the above holds. These may wait for a stopped tracee (exceptions, asked by name):
+ *     victim_holds_pool_lock    allocation under exhaustion, and freeing of a chain or while a process waits. The
+ *                               tracee must keep that lock: nothing is taken from it while it lives.
  *     scenario.is_sender        a stopped sender keeps its role
- *     scenario.is_alone         cold recovery: nobody attaches meanwhile
- *     scenario.is_durable       a stopped sync leader keeps its role: nobody is acknowledged
+ *     scenario.is_alone         cold recovery: no process attaches meanwhile
+ *     scenario.is_durable       a stopped sync leader keeps its role: no record is acknowledged
  *     (process.h: between taking its byte and raising the generation, the dead holder before it looks alive; only
- *     repair after that one waits, and nothing below asks for it before the victim went on)
+ *     repair after that one waits, and nothing below asks for it before the tracee continues)
  */
 #ifndef CRASH_HARNESS_H
 #define CRASH_HARNESS_H
@@ -63,47 +63,47 @@ struct delay {
     const char *operation;
 };
 
-/* Shared by the victim and the harness besides the arena. */
+/* Shared by the tracee and the harness besides the arena. */
 struct shared {
     struct ledger ledger;
     struct operation {
         enum status status; /* the answer of the operation */
         bool is_over;
     } victim, rival;
-    uint64_t sent_size; /* bytes that a victim has pumped */
-    struct log_numbers log_numbers; /* of a victim that appends to its log */
+    uint64_t sent_size; /* bytes that a tracee has pumped */
+    struct log_numbers log_numbers; /* of a tracee that appends to its log */
 };
 
 struct world {
     ALIGNED int descriptor; /* the arena's file. Aligned: how many instructions a copy takes depends on it */
     uint8_t *bytes;       /* it, mapped by the harness itself: also where it has no handle */
     uint64_t size;
-    struct arena *arena;  /* NULL where only the victim attaches */
+    struct arena *arena;  /* NULL where only the tracee attaches */
     struct accumulator *accumulator;
     struct shared *shared;
 
-    /* prepared by the victim for its own operation */
+    /* prepared by the tracee for its own operation */
     struct ledger_record record;
     struct ledger_record run[RUN_COUNT];
     struct buffer_wait wait;
-    struct buffer_wait other_wait; /* a second one of the victim */
+    struct buffer_wait other_wait; /* a second one of the tracee */
     uint32_t need; /* how many slots the last append that answered EXHAUSTED wanted */
     struct drained_batch drained[SLOT_COUNT];
     uint32_t drained_count;
 
-    int64_t next_base_sequence[PARTITION_COUNT]; /* of the next batch; -1: any is right */
-    uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use when the victim began; 0: it was free */
-    uint32_t last_acquisition;              /* of the partition's lock, when the victim was told to go on */
+    int64_t next_base_sequence[PARTITION_COUNT]; /* of the next batch; -1 if any is right */
+    uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use when the tracee began; 0 if free */
+    uint32_t last_acquisition;              /* of the partition's lock, when the tracee was continued */
     bool is_queued;                         /* the survivor waits in the pool's queue: world->wait */
-    bool is_victim;                         /* this is the victim's copy of the world */
+    bool is_victim;                         /* this is the tracee's copy of the world */
     bool is_durable;                        /* the arena has sync records */
     bool is_transactional;                  /* records are appended inside transactions alone */
-    bool has_broker;                        /* the victim pumps */
+    bool has_broker;                        /* the tracee pumps */
     struct broker broker;
-    bool has_log;                           /* the victim appends to a log */
+    bool has_log;                           /* the tracee appends to a log */
     bool is_spilling;                       /* that log is an overflow: a record in it has no result yet */
     struct log_files log_files;
-    struct arrived arrived;                 /* when the victim was dead */
+    struct arrived arrived;                 /* when the tracee was dead */
     struct delay delay;
     uint32_t problem_count;
     const char *scenario_name;
@@ -113,26 +113,26 @@ struct world {
 
 struct scenario {
     const char *name;
-    void (*prepare)(struct world *world); /* in the harness, before the victim is born */
-    void (*begin)(struct world *world);   /* in the victim, not stepped; may be NULL */
-    enum status (*operate)(struct world *world); /* in the victim, stepped */
-    bool is_sender;      /* the victim has the sender's role, or takes it: the survivor is no sender before its death */
-    bool is_completing;  /* the victim may have delivered and completed records before it died */
-    bool is_alone;       /* the victim attaches alone (cold recovery), and so does the survivor */
-    bool is_attaching;   /* the operation begins before the victim is attached */
+    void (*prepare)(struct world *world); /* in the harness, before the tracee is born */
+    void (*begin)(struct world *world);   /* in the tracee, not stepped; may be NULL */
+    enum status (*operate)(struct world *world); /* in the tracee, stepped */
+    bool is_sender;      /* the tracee has the sender's role, or takes it: the survivor is no sender before its death */
+    bool is_completing;  /* the tracee may have delivered and completed records before it died */
+    bool is_alone;       /* the tracee attaches alone (cold recovery), and so does the survivor */
+    bool is_attaching;   /* the operation begins before the tracee is attached */
     bool has_rival;      /* the operation appends: a rival can take its lock over */
     bool may_be_exhausted; /* the operation may answer EXHAUSTED: nothing was appended */
     bool is_expiring;      /* records may have the result EXPIRED */
-    bool is_durable;       /* the victim forces the arena to disk, and must record all that it published as forced */
-    bool is_closing;       /* the victim closes the arena */
-    bool is_transactional; /* the arena has transactions, and one is open when the victim is born */
-    bool is_pumping;       /* the victim sends to a broker, which keeps what arrived */
-    bool is_logging;       /* the victim appends to a log, which keeps what is whole in its file */
+    bool is_durable;       /* the tracee forces the arena to disk, and must record all that it published as forced */
+    bool is_closing;       /* the tracee closes the arena */
+    bool is_transactional; /* the arena has transactions, and one is open when the tracee is born */
+    bool is_pumping;       /* the tracee sends to a broker, which keeps what arrived */
+    bool is_logging;       /* the tracee appends to a log, which keeps what is whole in its file */
     bool is_spilling;      /* that log is an overflow, and the survivor ships what is there */
-    bool is_joining;       /* the victim appends in the transaction that is open when it is born, and in no other */
+    bool is_joining;       /* the tracee appends in the transaction that is open when it is born, and in no other */
     bool is_refusing;      /* records may have the result FAILED */
     bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */
-    uint32_t slots_wanted; /* free slots that the operation may still need when it goes on */
+    uint32_t slots_wanted; /* free slots that the operation may still need when it continues */
 };
 
 extern const struct scenario scenarios[];
@@ -141,7 +141,7 @@ extern const uint32_t scenario_count;
 /* ---- the world ---- */
 
 void world_new(struct world *world, const struct scenario *scenario);
-/* Notes how the arena is before the victim begins. */
+/* Notes how the arena is before the tracee begins. */
 void world_note_start(struct world *world);
 void world_free(struct world *world);
 void world_report(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -168,15 +168,15 @@ void twin_leave(struct twin *twin, struct world *copy);
 /* Appends world->record, which ledger_begin filled in; never waits. */
 enum status world_try_append(struct world *world, enum producer_name producer, uint32_t partition_index,
                              struct reservation *reservation);
-/* The same, but waits in the pool's queue when it must, and sends what fills the pool if it is the sender. Answers
- * EXHAUSTED when nothing helped. */
+/* The same, but waits in the pool's queue if it must, and sends what fills the pool if it is the sender. Returns
+ * EXHAUSTED if no slot becomes free. */
 enum status world_append(struct world *world, enum producer_name producer);
 /* Begins and appends a record. */
 enum status world_append_new(struct world *world, enum producer_name producer, uint32_t value_size);
 /* Appends world->run, which ledger_begin filled in, several records by one commit; never waits. */
 enum status world_append_run(struct world *world, enum producer_name producer);
 void world_become_sender(struct world *world);
-/* Everything appended so far is forced to disk, by us or by who is about it. PENDING: nobody came to an end. */
+/* Wait until everything appended so far is forced to disk, by any process. Return PENDING if no force completed. */
 enum status world_sync(struct world *world);
 /* Begins a transaction when none is open. An open transaction of this process is committed before, and so is one that
  * is being committed. The transaction of a dead process is aborted. */
@@ -193,19 +193,19 @@ void check_always(struct world *world);
 uint32_t world_count_slots(const struct world *world, enum slot_state state);
 /* Appends, sends, completes, clears up, and checks everything. */
 void survivor_go_on(struct world *world, const struct scenario *scenario);
-/* Work that must be possible beside a stopped victim. */
+/* Work that must be possible beside a stopped tracee. */
 enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
 void survivor_work_beside(struct world *world, const struct scenario *scenario, unsigned beside);
-/* The arena is closed, and its sender leaves, beside a stopped victim. */
+/* The arena is closed, and its sender leaves, beside a stopped tracee. */
 void survivor_close_beside(struct world *world);
-/* The open transaction is committed beside a stopped victim; with `is_followed` the next one is begun, too. False: it
- * is not over, because nothing is freed beside a victim that holds the pool lock. */
+/* Commit the open transaction beside a stopped tracee; if `is_followed`, begin the next one, too. Return false if it
+ * is not over, because nothing is freed beside a tracee that holds the pool lock. */
 bool survivor_commit_beside(struct world *world, bool is_followed);
-/* Records of the victim whose append returned were delivered before the sender left, or the transaction was over. */
+/* Records of the tracee whose append returned were delivered before the sender left, or the transaction was over. */
 void check_nothing_came_too_late(struct world *world);
 /* It takes records again. */
 void world_open_again(struct world *world);
-/* Once the victim has gone on: no one waits beside a free slot, and the partition's lock was not set back. */
+/* After the tracee has continued, no process waits beside a free slot, and the partition's lock was not set back. */
 void check_after_going_on(struct world *world);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ledger: records begun, appends that returned, and records delivered, kept outside the arena.
+ * The ledger: records begun, appends that returned, and records delivered, stored outside the arena.
  *
  * A record is known by (producer, sequence). Its value says both and is filled with bytes that follow from them. So a
  * delivered record proves its producer and its number, and that no byte of it was lost or mixed.
@@ -26,7 +26,7 @@ struct ledger {
         uint32_t begun_count;    /* sequences 0 .. begun_count - 1 were handed to append */
         uint32_t returned_count; /* of those, how many returned OK */
         uint32_t aborted_count;  /* sequences below were begun before a transaction was aborted: thrown away or not */
-        struct record_token tokens[SEQUENCE_COUNT]; /* of those that returned */
+        struct record_token tokens[SEQUENCE_COUNT]; /* of the returned sequences */
         uint32_t delivered_counts[SEQUENCE_COUNT];
         uint32_t delivered_next[PARTITION_COUNT]; /* the lowest that may come next without breaking the order */
     } producers[PRODUCER_COUNT];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The log of a victim whose sink is a segment log: the files of one partition, which outlive it.
+ * The log of a tracee whose sink is a segment log: the files of one partition, which outlive it.
  *
- *   victim ── pwritev, index entries ──> files in memory: the harness reads them after the victim's death
+ *   tracee ── pwritev, index entries ──> files in memory: the harness reads them after the tracee's death
  *
- * A batch has arrived when its last byte is in the file. A recovery of the log cuts a batch behind those, and so does
- * the reading here. The numbers of the log's end lie beside the ledger: each store to them is a change at which a
- * victim dies or stops.
+ * A batch has arrived when its last byte is in the file. A recovery of the log cuts off an incomplete batch, and so
+ * does the reader here. The numbers of the log's end are stored beside the ledger: each store to them is a change at
+ * which a tracee dies or stops.
  *
  * Where the log is an overflow, the spill file lies beside it: a row for each batch that may leave the arena.
  */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defects that somebody could plausibly write into the core, each of which the harness must notice.
+"""Plausible defects of the core, each of which the harness must notice.
 
 A mutant is an exact replacement of a text that occurs once in one file of native/. It says which runs must fail with
 it: (mode, scenario) of the single-step harness, or ("test", program) and ("tsan", program) for a C test, plain or under

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The path of a victim through its operation, and the short cuts on it.
+ * The path of a tracee through its operation, and the short cuts on it.
  *
- * Every stop has a victim of its own, which has to get to its instruction first. Stepped, that is as many switches
- * between two processes as there are instructions before it. But all victims take the same path: so it runs freely to a
- * hardware breakpoint at an *anchor*, an instruction not far before the wanted one that is seldom come to, and is
- * stepped from there. Where breakpoints cannot be had (another processor, a container that forbids them) it is stepped
- * all the way.
+ * Every stop has a tracee of its own, which has to get to its instruction first. Stepped, that is as many switches
+ * between two processes as there are instructions before it. But all tracees take the same path: so it runs freely to a
+ * hardware breakpoint at an *anchor*, a seldom executed instruction shortly before the wanted one, and is stepped from
+ * there. If breakpoints are not available (another processor, a container that forbids them), it is stepped all the
+ * way.
  */
 #ifndef CRASH_PATH_H
 #define CRASH_PATH_H
@@ -18,8 +18,8 @@
 
 struct path_point {
     uint64_t address; /* of the next instruction */
-    uint32_t visits;  /* how often the path has come to this address, this time included */
-    uint32_t anchor;  /* the point to run to; 0: there is none, step from the beginning */
+    uint32_t visits;  /* how often the path has reached this address, this time included */
+    uint32_t anchor;  /* the point to run to; if 0, step from the beginning */
 };
 
 struct path {
@@ -27,7 +27,7 @@ struct path {
     uint32_t count;
 };
 
-/* Pages beside the heap. Victims inherit the heap, and the number of instructions of their own malloc depends on the
+/* Pages beside the heap. Tracees inherit the heap, and the number of instructions of their own malloc depends on the
  * memory that is free in it. So the harness keeps nothing in it meanwhile. */
 void *memory_new(size_t size);
 void memory_free(void *memory, size_t size);
@@ -41,7 +41,7 @@ void path_free(struct path *path);
 /* The address of the instruction that a stopped process makes next; 0 where that is not known. */
 uint64_t instruction_address(pid_t pid);
 
-/* From now on the process stops (SIGTRAP) when it comes to `address`; 0: nowhere. False where it cannot. */
+/* Stop the process (SIGTRAP) whenever it reaches `address`; if 0, nowhere. Return false if that is not possible. */
 bool breakpoint_set(pid_t pid, uint64_t address);
 
 #endif

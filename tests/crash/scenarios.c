@@ -44,7 +44,7 @@ static void prepare_open_batch(struct world *world)
     append_many(world, SURVIVOR, 1);
 }
 
-/* Room for an even number of records, of which a run takes one less (producer_batch.c, claim_run). */
+/* Leave space for an even number of records, of which a run takes one less (producer_batch.c, claim_run). */
 static void prepare_half_batch(struct world *world)
 {
     append_many(world, SURVIVOR, RECORDS_PER_BATCH / 2);
@@ -66,7 +66,7 @@ static void prepare_four_batches(struct world *world)
     append_many(world, SURVIVOR, 3 * RECORDS_PER_BATCH + 1);
 }
 
-/* No room for one record more, and nobody is the sender yet. */
+/* No space for one more record, and no process is the sender yet. */
 static void prepare_exhausted(struct world *world)
 {
     append_many(world, SURVIVOR, SLOT_COUNT * RECORDS_PER_BATCH);
@@ -79,7 +79,7 @@ static void prepare_queued_survivor(struct world *world)
     world->is_queued = true;
 }
 
-/* Too little room for a chain. */
+/* Too few slots for a chain. */
 static void prepare_nearly_exhausted(struct world *world)
 {
     append_many(world, SURVIVOR, (SLOT_COUNT - 1) * RECORDS_PER_BATCH);
@@ -93,7 +93,7 @@ static void prepare_chain(struct world *world)
 
 /* ---- transactions ---- */
 
-/* The first one has no batch, so it is over behind its commit. */
+/* The first one has no batch, so it ends with its commit. */
 static void prepare_no_transaction(struct world *world)
 {
     world_become_sender(world);
@@ -234,7 +234,7 @@ static void prepare_dead_sender_inside(struct world *world)
     world_let_die(world, send_and_die);
 }
 
-/* ---- how a victim gets ready ---- */
+/* ---- how a tracee gets ready ---- */
 
 enum { PUMP_ROUNDS = 6 };
 enum { LOG_SIZE_MAX = 2 * BATCH_SIZE + BATCH_SIZE / 8 };
@@ -301,7 +301,7 @@ static void begin_waiting(struct world *world)
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
 }
 
-/* The victim's partition is stuck: nobody has the sender's role, so that the victim takes it to say so. */
+/* The tracee's partition is stuck. No process has the sender's role, so the tracee takes it to mark the partition. */
 static void begin_parked(struct world *world)
 {
     world_become_sender(world);
@@ -310,7 +310,7 @@ static void begin_parked(struct world *world)
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
-/* It fits now, once the victim looks. */
+/* It fits now, once the tracee looks. */
 static void begin_parked_beside_room(struct world *world)
 {
     begin_parked(world);
@@ -331,7 +331,7 @@ static void begin_revoked(struct world *world)
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
-/* Another waiter has had a grant for a minute, and the victim waits for its slot. */
+/* Another waiter has had a grant for a minute, and the tracee waits for its slot. */
 static void begin_behind_stale_grant(struct world *world)
 {
     struct buffer_wait granted;
@@ -340,7 +340,7 @@ static void begin_behind_stale_grant(struct world *world)
     world->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(world->arena) + 60 * NS_PER_S};
 }
 
-/* The semaphore of the first waiter is open, and its name is gone at once: nothing is left of a victim. */
+/* The semaphore of the first waiter is open, and its name is gone at once: nothing is left of a tracee. */
 static void begin_with_semaphore(struct world *world)
 {
     const uint8_t *uuid = world->arena->uuid;
@@ -420,7 +420,7 @@ static void begin_completing_chain(struct world *world)
     REQUIRE(world->drained_count == 1);
 }
 
-/* The pump of the victim, whose broker leads VICTIM_PARTITION. */
+/* The pump of the tracee, whose broker leads VICTIM_PARTITION. */
 static struct pump_place pump_places[PARTITION_COUNT + 1];
 static const struct produce_topic pump_topic = {.name = BROKER_TOPIC, .name_size = sizeof BROKER_TOPIC - 1};
 static struct pump_link pump_link;
@@ -458,7 +458,7 @@ static void begin_pumping(struct world *world)
     REQUIRE(pump_make(&pump, sizeof BROKER_TOPIC));
 }
 
-/* The log of the victim, which has VICTIM_PARTITION. */
+/* The log of the tracee, which has VICTIM_PARTITION. */
 static struct log_end log_end;
 static struct log_batch log_batches[SLOT_COUNT];
 static struct batch_completion log_completions[SLOT_COUNT];
@@ -700,7 +700,7 @@ static enum status operate_sync(struct world *world)
     return world_sync(world);
 }
 
-/* Stopped before it looked, its slots may have been freed when it goes on. */
+/* If it is stopped before it looks, its slots may have been freed when it continues. */
 static enum status operate_use_share(struct world *world)
 {
     uint32_t slot_index;
@@ -772,7 +772,7 @@ static enum status operate_pump(struct world *world)
     struct wake_set wakes = {0};
     for (uint32_t i = 0; i < PUMP_ROUNDS && pump_round(&pump, &wakes); i++) {
         pump_exchange(&pump);
-        /* a change, so that there is a death behind each sendmsg */
+        /* a change, so that there is a death after each sendmsg */
         world->shared->sent_size = pump_link.broker.sent_size;
         while (answered < pump_link.broker.end) {
             broker_answer(&world->broker, answered++);

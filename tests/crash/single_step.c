@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * single_step MODE POINT_COUNT PHASE [SCENARIO ...]      POINT_COUNT 0: every point
+ * single_step MODE POINT_COUNT PHASE [SCENARIO ...]      if POINT_COUNT is 0, every point
  *
- *   copy   one victim is stepped through its operation. After each instruction that changed the arena (or the ledger of
+ *   copy   one tracee is stepped through its operation. After each instruction that changed the arena (or the ledger of
  *          returned appends) the survivor works on a copy.
- *   kill   the victim is killed (SIGKILL) after the instruction, and the survivor works in the same arena.
- *   stop   the victim is stopped after the instruction. The survivor appends and sends beside it. Then the victim goes
- *          on to its end.
- *   pass   the same, but the survivor only appends, and sends when the victim has gone on.
+ *   kill   the tracee is killed (SIGKILL) after the instruction, and the survivor works in the same arena.
+ *   stop   the tracee is stopped after the instruction. The survivor appends and sends beside it. Then the tracee
+ *          continues to its end.
+ *   pass   the same, but the survivor only appends, and sends when the tracee has continued.
  *   seal   the same, but the survivor only sends: batches are sealed, no lock is taken over.
- *   close  the arena is closed beside the stopped victim, and its sender leaves. Then the victim goes on to its end.
- *   commit the transaction is committed beside the stopped victim. Then the victim goes on to its end.
- *   renew  the same, and the next transaction is begun before the victim goes on.
- *   duel   a rival appends to the partition of the stopped victim, and is itself stopped, anywhere after it took the
- *          lock over. Then the victim goes on to its end, then the rival.
+ *   close  the arena is closed beside the stopped tracee, and its sender leaves. Then the tracee continues to its end.
+ *   commit the transaction is committed beside the stopped tracee. Then the tracee continues to its end.
+ *   renew  the same, and the next transaction is begun before the tracee continues.
+ *   duel   a rival appends to the partition of the stopped tracee, and is itself stopped, anywhere after it took the
+ *          lock over. Then the tracee continues to its end, then the rival.
  *
  * The dead leave nothing but the arena, so copy and kill look at the instructions that change it (or what has returned)
  * and there is no other point of death. A stopped process also remembers the words that it has read: every point of
  * stop, pass and seal is every instruction (and once more every change). A limited run takes every n-th change,
- * beginning with the PHASE-th, and stops behind it or just before it. Long operations get fewer points than
+ * beginning with the PHASE-th, and stops after it or just before it. Long operations get fewer points than
  * POINT_COUNT, because each point costs the way there. Prints one line per scenario: how many points, at how many of
- * them the victim's record was there, the longest delay of the survivor and in which operation. Ends with 1 if anything
+ * them the tracee's record was there, the longest delay of the survivor and in which operation. Ends with 1 if anything
  * was wrong, with 77 where processes may not be traced.
  */
 #include "harness.h"
@@ -55,7 +55,7 @@ enum mode { MODE_COPY, MODE_KILL, MODE_STOP, MODE_PASS, MODE_SEAL, MODE_CLOSE, M
 static const char *const mode_names[MODE_COUNT] = {"copy",  "kill",   "stop",  "pass", "seal",
                                                    "close", "commit", "renew", "duel"};
 
-/* ---- the victim ---- */
+/* ---- the tracee ---- */
 
 enum step { STEP_MADE, STEP_OVER, STEP_DIED };
 
@@ -171,8 +171,8 @@ static enum step victim_run_to_anchor(struct world *world, pid_t pid, const stru
     return step;
 }
 
-/* Two victims may differ: by rounds of a loop (a copy whose bytes lie elsewhere, a wait that goes by the clock), or
- * inside a free of what was inherited, in another heap. Then the victim is stepped on to where it should be, and where
+/* Two tracees may differ: by rounds of a loop (a copy whose bytes lie elsewhere, a wait that goes by the clock), or
+ * inside a free of what was inherited, in another heap. Then the tracee is stepped on to where it should be, and where
  * it never comes by, it stops at its end. Our own instructions outside of such a loop are found exactly. */
 static void victim_run_to(struct world *world, pid_t pid, const struct path *path, uint32_t index)
 {
@@ -200,7 +200,7 @@ static void victim_kill(pid_t pid)
 
 struct summary {
     uint32_t point_count;
-    uint32_t present_count; /* points at which the victim's last record was delivered */
+    uint32_t present_count; /* points at which the tracee's last record was delivered */
     uint32_t problem_count;
     struct delay delay;
 };
@@ -243,7 +243,7 @@ static void check_delay(struct world *world)
 /* ---- mode copy ---- */
 
 struct chosen {
-    uint32_t point_count; /* 0: all */
+    uint32_t point_count; /* 0 means all */
     uint32_t phase;
 };
 
@@ -387,7 +387,7 @@ static void run_copy(const struct scenario *scenario, const struct chosen *chose
     world_free(&world);
 }
 
-/* ---- modes kill and stop: a victim of its own for each instruction ---- */
+/* ---- modes kill and stop: a tracee of its own for each instruction ---- */
 
 static void point_kill(struct world *world, const struct scenario *scenario, pid_t pid)
 {
@@ -435,7 +435,7 @@ static void point_close(struct world *world, const struct scenario *scenario, pi
     point_kill(world, scenario, pid);
 }
 
-/* In the next transaction a record of a victim that joined none is as good as in the first one. */
+/* In the next transaction a record of a tracee that joined none is as good as in the first one. */
 static void point_commit(struct world *world, const struct scenario *scenario, bool is_followed, pid_t pid)
 {
     bool is_over = survivor_commit_beside(world, is_followed);
@@ -463,15 +463,15 @@ static void point_duel(struct world *world, const struct scenario *scenario, uin
                  (unsigned long long)rival_instruction);
 }
 
-/* A place of a run: where the victim stops, and in a duel where the rival does. Either a point of its path, or behind a
- * change or just before it. A change is counted, because two victims may take another number of instructions to it: how
- * a copy goes depends on where its bytes happen to lie. */
+/* A place of a run: where the tracee stops, and in a duel where the rival does. Either a point of its path, or just
+ * before or after a change. A change is counted, because two tracees may need different numbers of instructions to
+ * reach it: the instructions of a copy depend on the addresses of its bytes. */
 struct place {
     const struct path *path; /* NULL: a change */
     uint32_t index;
     uint32_t change_index;
-    uint64_t offset; /* instructions behind that change */
-    uint64_t instruction; /* the first victim's, there */
+    uint64_t offset; /* instructions after that change */
+    uint64_t instruction; /* the first tracee's, there */
     uint64_t rival_instruction;
 };
 
@@ -497,7 +497,7 @@ static void victim_step_to(struct world *world, pid_t pid, const struct place *p
         bool is_change = arena_changed || shared_changed;
         seen += is_change;
         if (is_change || world->instruction < place->instruction) {
-            alarm(WATCHDOG_S); /* a victim that gets on is not stuck, however slow the machine is */
+            alarm(WATCHDOG_S); /* a tracee that gets on is not stuck, however slow the machine is */
         }
     }
     if (step == STEP_MADE) {
@@ -580,7 +580,7 @@ static void run_instructions(const struct scenario *scenario, enum mode mode, co
     }
 }
 
-/* Stopped behind a change, or just before it. */
+/* Stop after a change, or just before it. */
 static void run_changes(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
                         const struct changes *changes, struct summary *summary)
 {
@@ -595,7 +595,7 @@ static void run_changes(const struct scenario *scenario, enum mode mode, const s
     }
 }
 
-/* ProcessHandle behind each chosen change, rival at places spread over its way, shifted from one change to the next. */
+/* Stop the tracee after each chosen change, and the rival at places spread over its path, shifted at each change. */
 static void run_duels(const struct scenario *scenario, const struct chosen *chosen, const struct changes *changes,
                       const struct path *path, struct summary *summary)
 {
@@ -627,7 +627,7 @@ static void run_own(const struct scenario *scenario, enum mode mode, const struc
 
 /* ---- main ---- */
 
-/* A library binds and chooses at the first call, which is made here: from here on all victims count alike. */
+/* A library binds and chooses at the first call, which is made here: from here on all tracees count alike. */
 static void warm_up(const struct scenario *scenario)
 {
     struct world world;
@@ -654,7 +654,7 @@ static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, co
     return summary.problem_count;
 }
 
-/* A scenario whose victim cannot be overtaken is in this mode the same as in mode stop. */
+/* A scenario whose tracee cannot be overtaken is in this mode the same as in mode stop. */
 static bool has_meaning(const struct scenario *scenario, enum mode mode)
 {
     switch (mode) {
@@ -696,7 +696,7 @@ static enum mode mode_named(const char *name)
     exit(2);
 }
 
-/* A step is two switches between us and the victim: on one CPU they cost a third of what they cost on two. */
+/* A step is two switches between us and the tracee: on one CPU they cost a third of what they cost on two. */
 static void stay_on_one_cpu(void)
 {
     cpu_set_t one;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that dies or is stopped at any instruction of any operation harms nobody (see harness.h)."""
+"""A process that dies or is stopped at any instruction of any operation harms no other process (see harness.h)."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile arenas: an arena with something of everything in it is damaged where an input says. Then it is looked at as
- * stat, inspect and check do, recovered as the first to attach does or joined as it is, and worked in. Meanwhile a
- * neighbour goes on scribbling, between two calls or between two steps of one. With any bytes in the file, nobody
- * crashes, hangs or touches a byte outside of it; wrong statuses are right answers. Three more rules are checked:
+ * Hostile arenas: the input selects the damage to an arena with something of everything in it. Then the arena is read
+ * as stat, inspect and check do, recovered as by the first process or joined as it is, and worked in. Meanwhile another
+ * process overwrites bytes, between two calls or between two steps of one. With any bytes in the file, no process
+ * crashes, hangs or touches a byte outside of it; any status is accepted. Three more rules are checked:
  *
- *   looking changes no byte · recovery leaves nothing to recover · an unknown extension region stays as it is
+ *   reading changes no byte · recovery leaves nothing to recover · an unknown extension region stays as it is
  *
  *   input   flags, how many events come before the attach, which entries are held by living others, reserved;
  *           then events of 14 bytes: kind, how, place, value.
- *   event   kind < KIND_WORK: a damage, in the file before the attach, in the mapping behind it. With HOW_AT_POINT at
- *           the nth point of base/point.h that is passed from then on. Else something that a process does.
+ *   event   If kind < KIND_WORK, damage: in the file before the attach, in the mapping after it. With HOW_AT_POINT it
+ *           occurs at the nth later point of base/point.h. Otherwise, an operation of a process.
  *
  * Damage knows the layout: it hits words, indices and counts far more often than the bytes of records, and stores what
  * such fields could hold (limits, other indices, other states), not only noise. The mutator works in whole events.
@@ -65,7 +65,7 @@ static void superblock_make_right(uint8_t *image)
 static uint8_t *sound_image;
 static uint8_t *seen_image;
 static struct layout layout;
-static uint64_t image_size; /* of the layout and the extension regions behind it */
+static uint64_t image_size; /* of the layout and the extension regions after it */
 
 enum { EXTENSION_BYTE = 0x5a, EXTENSION_STRIDE = 24 };
 
@@ -108,7 +108,7 @@ static void everything_plant(struct arena *arena)
     EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
 }
 
-/* Small, so that an execution is short: but every table has room for more than is in it. */
+/* Small, so that an execution is short. But each table has more rows than the image uses. */
 static struct geometry geometry_small(void)
 {
     struct geometry wanted = geometry_of(SLOTS, BATCH_SIZE);
@@ -274,7 +274,7 @@ static bool event_is_damage(const struct event *event)
     return event->kind < KIND_WORK;
 }
 
-/* ---- a neighbour that scribbles while we work ---- */
+/* ---- another process that overwrites bytes ---- */
 
 static struct event armed;
 static uint32_t points_before;
@@ -437,7 +437,7 @@ static void batch_read(const struct arena *arena, const struct drained_batch *ba
     }
 }
 
-/* The partition index is input only as far as a caller may give any: the registry answers those that exist. */
+/* A caller may pass only partition indices that exist, since the registry returns no others. */
 static uint32_t partition_of(const struct worker *worker, const struct event *event)
 {
     return event->place % worker->arena->geometry.partition_count;

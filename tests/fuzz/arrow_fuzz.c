@@ -5,7 +5,7 @@
  * numbers beside it say, and not a byte larger, so that AddressSanitizer sees code that believes a number without
  * checking it. Every byte of every slice that is read out is touched.
  *
- *   input   a stream of choices: a choice behind its end is 0, which always chooses the right value
+ *   input   a stream of choices: a choice past its end is 0, which always selects the right value
  */
 #include "fuzzing.h"
 

@@ -60,7 +60,7 @@ def build(name: str) -> Path:
 
 
 def folder(name: str) -> Path:
-    """The inputs of the target, with those that are kept among them."""
+    """Return the folder of the target's inputs, which include the stored ones."""
     place = PLACE / name
     place.mkdir(parents=True, exist_ok=True)
     for each in targets.unpack(targets.corpus_read(name)):
@@ -106,7 +106,7 @@ def explore(name: str, seconds: int) -> bool:
 
 
 def keep(name: str) -> None:
-    """Writes the smallest set of inputs that covers all that the folder covers, as far as it is small."""
+    """Writes the smallest set of inputs that covers what the folder covers, as far as it is small."""
     smallest = PLACE / f"{name}-smallest"
     shutil.rmtree(smallest, ignore_errors=True)
     smallest.mkdir()

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile fetches above hostile segments: a request whose structure is kept, with faults in it, through everything
- * that an ordinary fetch meets in native/python/log. Python is embedded, and each of its objects lies in memory of just
- * its size. Beside the code's own bounds these rules are checked:
+ * Hostile fetches of hostile segments: a request of the right structure, with faults in it, passes through all the code
+ * of an ordinary fetch in native/python/log. Python is embedded, and each of its objects has memory of its exact size.
+ * Besides the code's own bounds, these rules are checked:
  *
- *   a request is read, or refused with ValueError · bytes that are left to Python are all that came, and nothing was
- *   sent then · an answer has the size that it tells, and the bytes of the file between its own, in however many
- *   portions the socket takes it · no call keeps an object
+ *   a request is read, or refused with ValueError · if the bytes are left to Python, they are complete, and nothing was
+ *   sent · an answer has the size in its header, and the bytes of the file between its own, in however many
+ *   portions the socket takes it · no call leaks an object
  *
  *   input   choices of a byte each: the version, batches of the segment, the window on it, fields of the request,
  *           then faults in the bytes of both
@@ -121,7 +121,7 @@ static void piece_move(struct script *script, struct bytes *bytes, size_t at)
     bytes->size += count;
 }
 
-/* Some faults behind the first bytes, in most inputs none. */
+/* Add some faults after the first bytes; in most inputs none. */
 static void damage(struct script *script, struct bytes *bytes, size_t first)
 {
     size_t count = draw_below(script, 2 * FAULTS_MAX);
@@ -513,7 +513,7 @@ static PyObject *answer_end(PyObject *outcome, size_t *received)
     return outcome;
 }
 
-/* The place behind the records of a partition, which come behind `position`. */
+/* Check the records of a partition, which begin after `position`, and return the position past them. */
 static size_t records_check(PyObject *records, size_t position, size_t size, const struct segment *segment)
 {
     size_t start = PyLong_AsSize_t(PyTuple_GET_ITEM(records, RANGE_POSITION));

@@ -73,7 +73,7 @@ RIGHTS = (
 
 
 class Target(NamedTuple):
-    """A server, the folder with all its files, and the login of a user; None: nobody has to log in."""
+    """A server, the folder with all its files, and the login of a user, or None if no login is needed."""
 
     server: LogServer
     folder: Path
@@ -470,7 +470,7 @@ def fuzz(target: Target, seconds: float, seed: int, *, round_count_min: int = 1)
     """Tries frames for so long, and in so many rounds at least.
 
     Raises:
-        AssertionError: a frame is not survived, holds the server up, or all of them left something behind.
+        AssertionError: The server does not survive a frame, a frame delays it, or the frames leaked a resource.
     """
     server = target.server
     chance = random.Random(seed)

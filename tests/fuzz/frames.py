@@ -37,7 +37,7 @@ TOKENS = (
 )
 """Of logins: first and last tokens of PLAIN and of SCRAM."""
 EPOCHS = (0, 0, 0, 0, 1, -1, -2, -3, 2**31 - 1)
-"""Of members and generations, beside those that groups have: 0 joins, -1 leaves, -2 leaves for a while (KIP-848)."""
+"""Epochs of members and generations besides real ones: 0 joins, -1 leaves, -2 leaves temporarily (KIP-848)."""
 WORDS = ("range", "consumer", "PLAIN", "SCRAM-SHA-256", "retention.ms", "1000", "x" * 300, "\u2603")
 NUMBERS = {
     "bool": ("?", (False, True)),
@@ -162,7 +162,7 @@ class Frames:
         return self._length(len(content), kind, is_flexible=is_flexible) + content
 
     def _known_numbers(self, name: str, kind: str) -> Sequence[int]:
-        """The numbers that a field of this name may have on this server; none: it may have any."""
+        """Return the numbers that a field of this name may have on this server; empty if it may have any."""
         if kind == "int32" and ("generation" in name or name.endswith("memberepoch")):
             return (*EPOCHS, *self.epochs)
         if name.endswith(("producerid", "producerepoch")):

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A driver of a fuzz target without libFuzzer: it repeats the inputs that are kept, and tries changes of them without
- * looking at what they cover.
+ * A driver of a fuzz target without libFuzzer: it repeats the stored inputs, and tries changes of them regardless of
+ * coverage.
  *
- *   NAME_fuzz repeat CORPUS                every input of a corpus file; answers how many
- *   NAME_fuzz try CORPUS SECONDS SEED      inputs SEED, SEED + 1, ... ; answers how many
+ *   NAME_fuzz repeat CORPUS                every input of a corpus file; prints how many
+ *   NAME_fuzz try CORPUS SECONDS SEED      inputs SEED, SEED + 1, ... ; prints how many
  *   NAME_fuzz try CORPUS 0 SEED            this one input
  *
  * A corpus file has, for each input, its size in four bytes (little-endian), then the input. An input that kills the
@@ -142,7 +142,7 @@ static void death_say(int number)
     _exit(1);
 }
 
-/* In memory of just its size, so that a byte behind it is noticed. */
+/* Use memory of the exact size, so that an access past its end is detected. */
 static void run(uint64_t number, const uint8_t *bytes, size_t size)
 {
     uint8_t *copy = malloc(size);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Runs one input. Answers 0. */
+/* Run one input, and return 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Changes an input to another one that gets as deep; answers its size. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The system as the core sees it when it is fuzzed: one file that is memory, byte locks, a clock of ours, and one
- * socket from which bytes come. A call costs nothing, so that an attach takes microseconds. The bytes behind the
- * mapping are poisoned, so that AddressSanitizer sees the first byte outside of it.
+ * The system calls of the core when it is fuzzed: one file in memory, byte locks, a simulated clock, and one socket
+ * that provides bytes. A call costs nothing, so that an attach takes microseconds. The bytes past the mapping are
+ * poisoned, so that AddressSanitizer detects an access to the first byte outside of it.
  *
- * The compiler includes this file before every other (-include), and the names of the calls become those of ours.
+ * The compiler includes this file before every other (-include), and it replaces the names of the calls.
  */
 #ifndef IN_MEMORY_H
 #define IN_MEMORY_H
@@ -24,16 +24,16 @@
 struct memory_system {
     uint8_t *file; /* starts a page */
     uint64_t file_size;
-    uint64_t file_capacity; /* bytes that may be poisoned behind what is mapped */
+    uint64_t file_capacity; /* bytes that may be poisoned past the mapping */
     uint64_t now_ns;
     uint64_t living; /* bit i: another process lives that holds entry i */
-    bool is_alone;   /* nobody else holds the attach byte */
-    uint32_t sleep_count; /* in which nobody woke us; after SLEEPS_MAX of them all others are dead */
-    int os_error;    /* the next fdatasync fails with it; 0: none */
+    bool is_alone;   /* no other process holds the attach byte */
+    uint32_t sleep_count; /* without a wake-up; after SLEEPS_MAX of them all others are dead */
+    int os_error;    /* the next fdatasync fails with it, unless it is 0 */
     const uint8_t *incoming; /* the bytes that the socket still has */
     size_t incoming_size;
     size_t incoming_piece;   /* the most that one call gives */
-    bool is_incoming_closed; /* the socket is at its end behind them; otherwise it is empty */
+    bool is_incoming_closed; /* the socket is at its end after them; otherwise it is empty */
 };
 extern struct memory_system memory_system;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Hostile answers to the requests of a link: the bytes of a socket come in pieces, as a broker or another program may
- * send them. `produce` has the reader of one answer; this has what lies around it: frames, their order, and the bytes
- * that are left for the lender. These rules are checked after every piece:
+ * send them. `produce` tests the reader of one answer. This tests the rest: frames, their order, and the bytes that
+ * remain for the owner of the connection. These rules are checked after every piece:
  *
- *   answers are taken in the order of the requests, and of those alone that are written · a request that was answered
- *   has a result for each of its batches · nothing is taken behind an answer that is not ordinary · the bytes that are
- *   left are the last ones that came, and are fewer than their room
+ *   answers are taken in the order of the requests, and only of written requests · an answered request has a result
+ *   for each of its batches · nothing is taken after an answer that is not ordinary · the bytes that
+ *   remain are the last ones received, and are fewer than their buffer holds
  *
  *   input   choices (CHOICES_SIZE bytes), then the bytes of the broker
  */
@@ -28,9 +28,9 @@ struct choices {
     uint8_t request_count;
     uint8_t batch_count;
     uint8_t topic_count;
-    uint8_t piece_size;  /* bytes that one recv gives; 0: all */
-    uint8_t is_sending;  /* odd: the last byte of the youngest request is not written; 2: the link takes errors */
-    uint8_t is_closed;   /* odd: the broker closes its end behind its last byte */
+    uint8_t piece_size;  /* bytes that one recv gives; 0 means all */
+    uint8_t is_sending;  /* if odd, the last byte of the newest request is not written; if 2, the link takes errors */
+    uint8_t is_closed;   /* if odd, the broker closes its end after its last byte */
 };
 
 struct drawn {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile answers to Produce: bytes as a broker, or another program on its port, may send them. Beside the reader's own
- * bounds these rules are checked:
+ * Hostile answers to Produce: bytes that a broker, or another program on its port, may send. Besides the reader's own
+ * bounds, these rules are checked:
  *
- *   an answer that is read answers every batch, and no other request, and is whole · a request fits into its room, and
- *   its cuts are in order
+ *   an accepted answer has a result for every batch of its request, and is complete · a request fits into its buffer,
+ *   and its cuts are in order
  *
  *   input   choices (CHOICES_SIZE bytes: the request), then the answer
  *
@@ -24,9 +24,9 @@ enum { CHOICES_SIZE = 8, TOPICS_MAX = 4, BATCHES_MAX = 8, CORRELATION = 0x010203
 
 struct choices {
     uint8_t version;
-    uint8_t batch_counts[TOPICS_MAX]; /* 0: the request ends before it */
+    uint8_t batch_counts[TOPICS_MAX]; /* if 0, the request ends before it */
     uint8_t name_size;
-    uint8_t partition_step; /* 0: all are the same one */
+    uint8_t partition_step; /* if 0, all are the same one */
     uint8_t client_size;
 };
 

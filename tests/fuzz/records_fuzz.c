@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile record batches: bytes as a log, a neighbour or a broker may have left them, through everything that reads
- * them. Beside the code's own bounds these rules are checked:
+ * Hostile record batches: bytes as a log, another process or a broker may have left them, passed to every reader.
+ * Besides the code's own bounds, these rules are checked:
  *
  *   a batch in pieces has the verdict of the whole · every part of a valid batch is valid · renumbering a record
  *   with its own number changes nothing · appending columns fills the size measured for them
  *
  *   input   choices: where pieces, parts and ranges begin and end (CHOICES_SIZE bytes), then the bytes
  *
- * The mutator mends length, count, magic and checksum of what it changed, mostly: else all would end there.
+ * The mutator usually corrects length, count, magic and checksum after a change: they would stop every reader.
  */
 #include "fuzzing.h"
 #include "randomness.h"

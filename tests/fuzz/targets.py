@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fuzz targets in C: how they are built, and the inputs that are kept of them.
+"""The fuzz targets in C: how they are built, and their stored inputs.
 
-A target is ``NAME_fuzz.c``. Built with gcc and ``fuzz_main.c`` it repeats its corpus and tries changes of it, which is
-what the tests do; built with clang and libFuzzer it looks for what is not covered yet, which is ``make fuzz``. Either
-way it is compiled under ASan and UBSan, with its checks. The core is compiled against ``in_memory.h``. The functions
-of the module that a fetch meets are compiled as they are, and linked with Python.
+A target is ``NAME_fuzz.c``. The tests build it with gcc and ``fuzz_main.c``: it repeats its corpus and tries changes of
+it. ``make fuzz`` builds it with clang and libFuzzer: it searches for inputs that cover more. Either way it is compiled
+under ASan and UBSan, with its checks. The core is compiled against ``in_memory.h``. The functions of the module that a
+fetch uses are compiled as they are, and linked with Python.
 
 ``corpus/NAME.zlib``: per input its size in four bytes, then the input; all of it compressed.
 """
@@ -42,14 +42,14 @@ class Parts(NamedTuple):
     """As objects are named that are compiled so."""
     flags: tuple[str, ...]
     sources: list[Path]
-    """Those that are compiled with the flags."""
+    """The sources that are compiled with the flags."""
     layers: tuple[str, ...]
     """Folders of native/ that are compiled as they are."""
     libraries: list[Path]
 
 
 def python_library() -> Path | None:
-    """The library of the Python that runs; None: it has none that a program can be linked with."""
+    """Return the library of the running Python, or None if a program cannot be linked with it."""
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         return None
     library = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("LDLIBRARY")
@@ -109,7 +109,7 @@ def unpack(packed: bytes) -> list[bytes]:
 
 
 def corpus_read(name: str) -> bytes:
-    """The packed corpus; nothing when none is kept."""
+    """Return the packed corpus, or empty bytes if none is stored."""
     path = corpus_path(name)
     return zlib.decompress(path.read_bytes()) if path.exists() else b""
 

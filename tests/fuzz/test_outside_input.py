@@ -87,7 +87,7 @@ def options_write(path: Path, blob: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def closed_arena(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with some batches in it, and nobody attached."""
+    """A file with some batches in it, and no attached process."""
     path = tmp_path_factory.mktemp("arenas") / "closed.arena"
     arena = Arena.create(path, buffer_memory="32KiB", batch_size="4KiB", process_count=4, waiter_count=4)
     with arena, Accumulator(arena) as accumulator:

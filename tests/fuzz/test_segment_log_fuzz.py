@@ -141,7 +141,7 @@ def use(path: Path, written: frozenset[bytes | None]) -> None:
 
 
 def try_input(number: int, sound: Path, place: Path, written: frozenset[bytes | None]) -> None:
-    """Uses one damaged log. An input that goes on for ever overruns the test, whose report then has its number."""
+    """Uses one damaged log. An input without an end exceeds the test's timeout, whose report has its number."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(sound, place)
     damage(random.Random(number), place)

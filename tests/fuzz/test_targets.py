@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fuzz targets under ASan and UBSan: every kept input, and a second of changed ones; with ``-m fuzz`` as long as
-SHMACCUM_FUZZ_SECONDS says. Guided by coverage they run with ``make fuzz``."""
+"""Run the fuzz targets under ASan and UBSan: every stored input, and changed ones for a second, or with ``-m fuzz`` for
+SHMACCUM_FUZZ_SECONDS. ``make fuzz`` runs them guided by coverage."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def upper_ns(bucket: int) -> int:
 
 
 def _mapped(path: Path, words: int) -> memoryview:
-    """The words of a file. Whoever opens it first makes it as long as it has to be, and others do the same again."""
+    """Map the words of a file. Each process that opens it sets its size, which is always the same."""
     with open(path, "ab") as file:
         file.truncate(words * WORD_SIZE)
     with open(path, "r+b") as file:

@@ -62,7 +62,7 @@ def is_full(outage: FakeOutage) -> bool:
 
 @contextlib.contextmanager
 def stuck_topic(stuck: Stuck, arena_name: str, folder: Path) -> Iterator[FakeOutage]:
-    """The dead topic holds all that it may hold, and a thread of another process waits for more."""
+    """The dead topic holds as many slots as it may, and a thread of another process waits for more."""
     with fake_outage(arena_name, folder, SLOT_COUNT, dead_count=DEAD_COUNT) as outage:
         outage.begin(stuck.fault)
         wait_until(partial(is_marked, outage), "the topic is stuck")

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer lock as a model: appenders that may be killed, stopped for ever, or passed while they live; one sender.
+"""The producer lock as a model: appenders that may be killed, stopped forever, or passed while they live; one sender.
 
 One step of the model is one access to shared memory, as in ``native/producer/producer_batch.c`` and
 ``native/producer/producer_lock.h``.
-Appender ``p`` appends ``records[p]`` records to one partition, each of them oversized where ``p`` is in ``oversized``
-(its chain is one slot here). A waiter never sleeps and asks nobody whether the holder lives: it passes the holder. How
-long its patience is does not matter, since anybody may be slow: a holder may find at any step that it was passed. An
-appender may also be
+Appender ``p`` appends ``records[p]`` records to one partition, each of them oversized if ``p`` is in ``oversized``
+(its chain is one slot here). A waiter never sleeps and does not check whether the holder lives: it passes the holder.
+The length of its patience does not matter, since any process may be slow: a holder may find at any step that it was
+passed. An appender may also be
 
     killed    the kernel proves its death: its hazard is ignored, and its slots are freed
-    frozen    it never goes on, but it lives: its hazard holds, and its slots stay its own
+    frozen    it never continues, but it lives: its hazard counts, and it still owns its slots
 
     lock   (acquisition, owner)             released   the same of the last holder: the lock is free if they are equal
     open   (acquisition, slot)
     slot   word (state, generation, count, owner) · seq · the bytes, as records · meta[2], as the records they sum up
 
 The sender drains the batch with the lowest seq, sealing it when it must, and frees it when no living hazard names it.
-How it learns of a batch (the news hints) is not modelled: it sees all words at once. The numbers of acquisitions start
+The ready hints, which name the batches, are not modelled: it sees all words at once. The numbers of acquisitions start
 over after ``numbers`` of them, as 32 bits do, in the lock and in ``released``; those in ``open`` do not.
 
-The explorer checks every state. The first ``count`` records of a batch, and the meta cell of that count, are those
-that were committed there. No store goes to another slot than the one that its storer read. No record is delivered
+The explorer checks every state. The first ``count`` records of a batch, and the meta cell of that count, are as they
+were committed there. No store goes to another slot than the one that its storer read. No record is delivered
 twice or without being committed. A record that began after another one had returned is delivered after it. In every
 final state all committed records are delivered, and a slot is free unless a frozen process pins or owns it. From
 every state an end can be reached, with any process dead or frozen.
@@ -145,7 +145,7 @@ MUTATIONS = {
 }
 
 
-# The first steps after a takeover, and where they begin. All are sound; the core does those that Bounds.repair names.
+# The first steps after a takeover, and where they begin. All are sound; the core does the ones in Bounds.repair.
 REPAIRS = {
     "seal the named, then forget": "read named",
     "forget, then seal all": "forget",
@@ -165,8 +165,8 @@ class Bounds:
     passes: int = 0
     empty_seals: int = 0
     oversized: tuple[int, ...] = ()
-    numbers: int = 0  # after which those of the lock start over; 0: never
-    is_sender_last: bool = False  # it begins when nobody appends any more: room for more appenders
+    numbers: int = 0  # after which those of the lock start over; 0 means never
+    is_sender_last: bool = False  # it begins after the last append, so that more appenders fit
     repair: str = "seal the named, then forget"
 
 
@@ -185,7 +185,7 @@ class LockModel:
         self.mutation = mutation
 
     def initial(self) -> State:
-        """Every slot is free, nobody has begun."""
+        """Return the state in which every slot is free and no process has begun."""
         count = len(self.bounds.records)
         return State(
             lock=(0, NOBODY),
@@ -210,7 +210,7 @@ class LockModel:
     # ---- rules ----
 
     def is_good(self, state: State) -> bool:
-        """Nobody goes on, and the sender has nothing left to do."""
+        """Whether every appender has ended, and the sender has nothing left to do."""
         at_rest = all(appender.place in (OVER, DEAD, FROZEN) for appender in state.appenders)
         return at_rest and state.sender.place == "idle" and not any(True for _ in self._sender_idle(state))
 

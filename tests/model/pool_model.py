@@ -15,9 +15,9 @@ posts the semaphores of parked waiters that fit (``posted``). A parked waiter al
 others that fit. Turns are modelled as few as there may be: only the first of the parked waiters that live and run has
 them, as if those of the others never came.
 
-A process may be stopped (``stops``) while it waits or is about to lock the pool, and never goes on then; so may the
-sender, while it gives back and posts. A process that goes on late needs no step of its own: any process may take its
-next step as late as it likes. Time is not modelled, so a grant may be revoked at any age, also from a process that was
+A process may be stopped (``stops``) while it waits or is about to lock the pool, and then never continues. So may the
+sender, while it returns slots and posts. A process that continues late needs no step of its own: any process may take
+its next step at any time. Time is not modelled, so a grant may be revoked at any age, also from a process that was
 about to take it.
 
 The explorer checks every state. The cap holds. Stuck partitions hold no more than half of the slots. Grants are given

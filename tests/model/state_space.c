@@ -19,7 +19,7 @@ enum answer { FINISHED, UNKNOWN_VIEW, BAD_STATE, TOO_MANY };
 
 struct table {
     uint64_t *views;
-    uint32_t *steps; /* where in `steps` of the space the count stands, plus 1; 0: free */
+    uint32_t *steps; /* the index of the count in `steps` of the space, plus 1; 0 if free */
     uint64_t size;
     uint64_t count;
 };

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random histories of senders, outages and reboots, held against a reference that adds up deliverable time.
 
-The rule: a batch expires when somebody could have delivered it for the timeout, and not a millisecond before, whatever
-else the boot clock has shown since. The reference keeps one number for each batch and adds to it while a sender has
-the role and its sink works.
+The rule: a batch expires after a sender could have delivered it for the timeout, and not a millisecond before, however
+far the boot clock has advanced. The reference has one number for each batch and adds to it while a sender has the role
+and its sink works.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class History:
             self.expire()
 
     def stand(self) -> None:
-        """An outage, or a time without a sender: only the boot clock goes on."""
+        """An outage, or a time without a sender: only the boot clock advances."""
         self.turn(self.chance.choice([1, TIMEOUT_MS, PAUSE_MAX_MS]))
         if self.sender is not None:
             self.expire()
@@ -79,7 +79,7 @@ class History:
         return self.sender
 
     def leave(self) -> None:
-        """Its successor goes on with the spans."""
+        """Close the sender. Its successor continues with the spans."""
         if self.sender is not None:
             self.sender.close()
             self.sender = None

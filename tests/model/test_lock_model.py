@@ -64,7 +64,7 @@ LONG += [
     "bounds", [*SHORT, *(pytest.param(bounds, marks=pytest.mark.slow) for bounds in MIDDLE)], ids=str
 )
 def test_lock_is_sound(bounds: Bounds) -> None:
-    """Nothing committed is lost, doubled or out of order, nobody writes into what is not his, nobody is stuck."""
+    """No record is lost, doubled or out of order. No process writes into another's slot or is stuck."""
     assert run(bounds).problem is None
 
 

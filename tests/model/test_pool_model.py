@@ -36,7 +36,7 @@ BOTH = frozenset({1, 2})
     ],
 )
 def test_pool_is_sound(bounds: Bounds) -> None:
-    """No slot leaks, nobody is stuck, order and limits hold, whoever dies or is stopped wherever."""
+    """No slot leaks, no process is stuck, order and limits hold, if any process dies or stops at any step."""
     assert run(bounds).problem is None
 
 

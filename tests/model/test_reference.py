@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random operations on the accumulator, held against a reference of plain lists and dicts.
 
-The reference knows the records appended to each partition, in order. A drained batch must have its next records; a
-batch that ends must have the result that it was given; and at the end nothing is left.
+The reference knows the records appended to each partition, in order. A drained batch must have its next records. A
+batch that ends must have the result that it was given. At the end, no batch remains.
 
-It knows the rule of the delivery clock, too: a batch expires when somebody could have delivered it for the timeout, and
-not before. The boot clock goes on in each turn; the delivery clock goes on in some of them, for at most as long.
+It also knows the rule of the delivery clock: a batch expires after a sender could have delivered it for the timeout,
+not before. The boot clock advances in each turn, and the delivery clock in some of them, by at most as much.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BatchName = tuple[int, int]
 
 @dataclass
 class Reference:
-    """The records that should be there, their results, and how long somebody could have delivered each batch."""
+    """The expected records, their results, and how long a sender could have delivered each batch."""
 
     queued: dict[int, list[bytes]] = field(default_factory=lambda: {p: [] for p in range(PARTITION_COUNT)})
     expected: dict[Token, tuple[BatchResult, int] | None] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Reference:
         self.token_of[value] = token
 
     def grouped(self, partition: int, value: bytes, token: Token) -> None:
-        """A record whose own result nobody asks for; any token of its batch."""
+        """Add a record whose own result is not needed; `token` is any token of its batch."""
         self.queued[partition].append(value)
         self.batch_of[value] = partition, token.seq
         self.age_ms.setdefault(self.batch_of[value], 0)
@@ -117,7 +117,7 @@ class Player:
             self.reference.grouped(partition, value, token)
 
     def turn_the_clock(self) -> None:
-        """Somebody could deliver in a part of the time, in none of it, or in all of it."""
+        """Advance the clock. A sender could deliver in a part of the time, in none of it, or in all of it."""
         step_ms = self.chance.randrange(20)
         run_ms = self.chance.choice([0, step_ms // 2, step_ms])
         self.now_ms += step_ms

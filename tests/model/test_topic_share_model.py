@@ -33,7 +33,7 @@ def run(bounds: Bounds, mutation: str = "") -> Report[State]:
     ],
 )
 def test_limits_are_sound(bounds: Bounds) -> None:
-    """The sums are true, the limits hold, nobody is refused for ever, whoever dies wherever."""
+    """The sums are true, the limits hold, no topic is refused forever, if any process dies at any step."""
     assert run(bounds).problem is None
 
 

@@ -73,7 +73,7 @@ LONG = [
     "bounds", [*SHORT, *(pytest.param(bounds, marks=pytest.mark.slow) for bounds in MIDDLE)], ids=str
 )
 def test_transactions_are_sound(bounds: Bounds) -> None:
-    """Each record ends once, in the transaction it was accepted in, and nobody waits for ever."""
+    """Each record ends once, in the transaction it was accepted in, and no process waits forever."""
     assert run(bounds).problem is None
 
 

@@ -7,10 +7,10 @@ look at the limits and its taking of the slots are two steps: others may open in
 to ``pool_model.py``: an opener that does not fit is parked here, and looks again.
 
     slot       FREE | Owned(process) | Open(topic)
-    opened     per topic: slots that its batches took, added by the opener behind OPEN
+    opened     per topic: slots that its batches took, added by the opener after OPEN
     released   per topic: slots that they gave back, stored by the sender before FREE
 
-The sender frees batches. A new sender takes over from a dead one, and a sender repairs after dead openers; behind each
+The sender frees batches. A new sender takes over from a dead one, and a sender repairs after dead openers. After each
 of the two it recounts ``released``: it reads ``opened``, counts the slots, reads ``opened`` again, and stores the
 difference if the two are equal. It may do so at any other time as well (once per second in the code). A recount leaves
 out the slots of stuck topics, and the sender adds nothing to ``released`` for them. It may mark a topic as stuck, and

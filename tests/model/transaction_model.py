@@ -7,35 +7,35 @@ passed at any time, so all of them run at once. The slots' bytes and hazards, an
 ``lock_model.py``. A record is oversized where its appender is in ``oversized`` (its chain is one slot here).
 
     word          (number, state, why, has batches)
-    coordinator   the process that has the coordinator's role; NOBODY: none
-    open          the slot that the partition names; NO_SLOT: none
-    holder        the appender that has the lock of the partition; NOBODY: none
+    coordinator   the process that has the coordinator's role, or NOBODY
+    open          the slot that the partition names, or NO_SLOT
+    holder        the appender that has the lock of the partition, or NOBODY
     slot          word (state, records, owner)
     broker        the records that the broker has of its open transaction
 
 Some accesses of the code are one step here. A load of a word and the compare-and-swap from its value are one, because
-the swap succeeds only where the value still stands, and nothing but the value decides. A look whether the lock is held
-is one with the load before it, and a repair does without it: here an appender goes on also where it was passed in
-between, so the model does all that the code does, and more. A slot is taken from the pool together with the load of
-``open`` behind it, because nobody else may use that slot meanwhile.
+the swap succeeds only if the value is unchanged, and only the value matters. A check that the lock is held is one step
+with the load before it, and a repair omits the check. Here an appender also continues if it was passed in between, so
+the model has every behaviour of the code, and more. Taking a slot from the pool is one step with the load of ``open``
+after it, because no other process may use that slot meanwhile.
 
-No word comes back to a former value in the code: a slot has a generation, and ``open`` the number of an acquisition. So
-the model keeps no such numbers. It remembers for each appender whether the slot was freed, and whether ``open``
+No word returns to an earlier value in the code: a slot has a generation, and ``open`` the number of an acquisition. So
+the model has no such numbers. It remembers for each appender whether the slot was freed, and whether ``open``
 was stored, since the appender read them (``slot_kept``, ``open_kept``). An appender remembers nothing else that it will
 not use.
 
 A coordinator takes the role, begins, and then commits or aborts: both are tried in every state. It leaves when it has
-aborted, or has read the outcome of its commit. A transaction without batches is over as soon as somebody commits or
-aborts it: its coordinator, or the sender and the next coordinator where that one is dead. The sender takes batches out,
-has some of them in flight, may be refused one for good or let one expire (``failures``), may find an open transaction
-too old (``is_late``), and ends transactions. A batch in flight may have reached the broker when the sender dies. A
-sender that dies is followed by one that knows nothing. An appender that joined a transaction gives its number with the
+aborted, or has read the outcome of its commit. A transaction without batches is over when its coordinator commits or
+aborts it. If the coordinator is dead, the sender or the next coordinator does. The sender drains batches, has some of
+them in flight, may fail one permanently or let one expire (``failures``), may find an open transaction
+too old (``is_late``), and ends transactions. A batch in flight may have reached the broker when the sender dies. The
+next sender knows nothing of a dead one. An appender that joined a transaction passes its number with the
 record.
 
 The explorer checks every state. No slot has a record while the word says NONE or DECIDED. A record that was accepted
 ends in the transaction that was open when it was committed to its batch, in that of its number if it joined one, and
-once; until then it is in a slot or at the broker. A refused record ends nowhere. A transaction of which a batch was
-refused is not committed. A coordinator hears of a commit if the broker has committed, and only then. From every state
+once; until then it is in a slot or at the broker. A rejected record ends nowhere. If a batch of a transaction was
+rejected, it is not committed. A coordinator sees a commit if and only if the broker has committed. From every state
 an end can be reached.
 
 ``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
@@ -66,7 +66,7 @@ Record = tuple[int, int]  # appender, number
 # more, since it was refused, has ended in one, or is that of a dead appender.
 PENDING, CLOSED = -2, -1
 
-# A slot in flight: lent to the sink, known to the broker, or with a result that it has not from the broker.
+# A slot in flight: held by the sink, known to the broker, or with a result that is not from the broker.
 LENT, TAKEN, RESULT = "lent", "taken", "result"
 
 MUTATIONS = {
@@ -135,8 +135,8 @@ class Shared(NamedTuple):
     word: Word
     slots: tuple[Slot, ...]
     slot_kept: tuple[int, ...]  # per appender: the slot that it has read, if that was not freed meanwhile
-    open_kept: tuple[bool, ...]  # per appender: nobody has stored `open` since it read it
-    is_dead: tuple[bool, ...]  # per process; of appenders those that have a slot
+    open_kept: tuple[bool, ...]  # per appender: `open` was not stored since it read it
+    is_dead: tuple[bool, ...]  # per process; only appenders that have a slot
     deaths_left: int
     failures_left: int
     fates: tuple[int, ...]  # per record
@@ -186,8 +186,8 @@ Step = tuple[str, Shared, Own]
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much of everything. ``records[p]`` are the numbers of the transactions that appender p has joined for each
-    of its records; 0: none."""
+    """The size of the model. ``records[p]`` has, for each record of appender p, the number of the transaction that it
+    joined, or 0."""
 
     records: tuple[tuple[int, ...], ...]
     transactions: tuple[int, ...] = (1,)
@@ -331,7 +331,7 @@ class TransactionModel:
         )
 
     def _swapped(self, shared: Shared, p: int, index: int, word: Slot, slot: Slot) -> Shared | None:
-        """By compare-and-swap; None: the slot has another word."""
+        """Replace the slot by compare-and-swap, or return None if the slot has another word."""
         if shared.slot_kept[p] != index or shared.slots[index] != word:
             return None
         return self._with_slot(shared, index, slot)

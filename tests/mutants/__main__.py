@@ -2,7 +2,7 @@
 """``python -m tests.mutants --seed 1 --count 400``: how many mutants of the Python half the tests notice.
 
 The first run executes the tests once, to record which lines each of them executes. Later runs use this record, unless
---folder is another one. Verdicts are kept there, too: the same command continues an interrupted run.
+--folder is another one. The folder also stores the verdicts, so the same command continues an interrupted run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests execute a line, and how long each of them takes: one recorded run of the tests, kept in a folder."""
+"""Which tests execute a line, and how long each of them takes: one recorded run of the tests, stored in a folder."""
 
 from __future__ import annotations
 

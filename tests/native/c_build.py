@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds C test programs, in several variants: one test file and what it uses of its folder and of those below.
 
-The core comes as a library per folder, so that a test of a lower folder proves that this folder stands alone, and the
-tests of a finished module run while its neighbour is being written. A test that includes a header of ``core`` uses the
-whole core.
+The core is built as a library per folder, so that a test of a lower folder proves that this folder does not depend on
+higher ones. A test that includes a header of ``core`` uses the whole core.
 
-Objects are named by a hash of all that shapes them (source and its path, headers, flags, compiler), so that they are
-built once, are right for ever, and can be shared by parallel test workers; a lock file per output keeps two workers
-from building the same one.
+Objects are named by a hash of their inputs (source and its path, headers, flags, compiler), so that they are built
+once, never become stale, and can be shared by parallel test workers. A lock file per output prevents two workers from
+building the same one.
 
 ``python -m tests.native.c_build tests/native/FOLDER/NAME_test.c`` builds one program for a debugger and
 prints its path.
@@ -91,7 +90,7 @@ TSAN = _sanitized("tsan", "-O1", "thread", check_level=1)
 
 
 def variants_of(test: Path) -> list[Variant]:
-    """Every test runs plain and under ASan+UBSan; under TSan those that say so in a line of their own."""
+    """Every test runs plain and under ASan+UBSan. A test with a line `TSAN_LINE` also runs under TSan."""
     runs_under_tsan = TSAN_LINE in test.read_text(encoding="utf-8").splitlines()
     return [PLAIN, ASAN, TSAN] if runs_under_tsan else [PLAIN, ASAN]
 

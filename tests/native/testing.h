@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All there is of a C test framework. A test file is a program: TEST(name) { EXPECT(...); } ... and RUN_ALL() as its
- * last line. A failed expectation prints its place and values and the test goes on; the program ends with 1 if one
- * failed, with 2 if no test ran. `NAME_test part` runs the tests whose name contains `part`. Expectations may stand in
- * any thread, and in a forked child that ends with _exit(testing_exit_code()).
+ * The C test framework. A test file is a program: TEST(name) { EXPECT(...); } ... and RUN_ALL() as its last line. If an
+ * expectation fails, the test prints its place and values and continues. The program exits with 1 if one failed, with 2
+ * if no test ran. `NAME_test part` runs the tests whose name contains `part`. Expectations may be used in any thread,
+ * and in a forked child that ends with _exit(testing_exit_code()).
  */
 #ifndef TESTING_H
 #define TESTING_H

@@ -3,7 +3,7 @@
 
     python -m tests.ordering                      every model, with at most 5 preemptions
     python -m tests.ordering --weaken             weakens each order in turn; prints which model breaks
-    python -m tests.ordering --weaken pool ring   of these models alone
+    python -m tests.ordering --weaken pool ring   the same, only in these models
 
 The exit code is 1 if a model is broken, or if an order that no model needs is not listed in unneeded.py.
 """

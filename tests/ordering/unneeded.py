@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The orders that no model needs, each with the reason. They stay in the code: a model is not the machine.
 
-`given_by` are orders that give the same, as long as they are kept: weakened with them the order breaks a model.
+`given_by` are orders that ensure the same. If they are weakened together with the order, a model breaks.
 """
 
 from __future__ import annotations

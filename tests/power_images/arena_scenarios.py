@@ -62,7 +62,7 @@ def has_batches(arena: Arena) -> bool:
 
 
 class FailingSink(LogSink):
-    """A log that does not work for as long as it is told so.
+    """A log that fails while an attribute is set.
 
     Attributes:
         is_away: it does not work.

@@ -94,7 +94,7 @@ class File:
 
 @dataclass(eq=False)
 class Folder:
-    """A folder; the names are those that are on disk for certain."""
+    """A folder; `names` are the names that are certainly on disk."""
 
     mode: int
     names: dict[str, Node] = field(default_factory=dict)

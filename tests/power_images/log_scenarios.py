@@ -57,7 +57,7 @@ def read_log(
 
 
 class LogScenario(Scenario):
-    """Appends to a log, until it rolls; a second writer goes on."""
+    """Appends to a log until it rolls; a second writer continues."""
 
     name = "log"
     levels: ClassVar[tuple[str, ...]] = (NONE, INTERVAL, BATCH)

@@ -315,7 +315,7 @@ static bool is_followed(int file, struct stat *found)
 }
 
 struct place {
-    uint64_t folder; /* 0: not below the root */
+    uint64_t folder; /* 0 if not below the root */
     char name[NAME_MAX + 1];
 };
 
@@ -444,7 +444,7 @@ static void sync_write(int file, const char *site)
     }
 }
 
-/* After a call that wrote. The entry has the bytes of the file, which are those that were given. */
+/* Record a completed write. The entry has the written bytes, read from the file. */
 static void written(int file, off_t position, ssize_t size, const char *site)
 {
     struct stat found;
@@ -751,7 +751,7 @@ static bool is_there(int folder, const char *path, struct stat *found)
     return fstatat(folder, path, found, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* A file gets its entry before any process can write to it, but for those that have seen its name meanwhile. */
+/* Record the entry of a file before any process can write to it, except one that has seen its name meanwhile. */
 static int opened(int folder, const char *path, int flags, mode_t mode)
 {
     if (boot_path[0] != '\0' && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) {

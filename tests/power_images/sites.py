@@ -102,7 +102,7 @@ def problem_without(
 
 
 def _images_without(site: str, entries: Sequence[Entry], chance: random.Random) -> Iterator[tuple[int, Image]]:
-    """Images that there are only because a site forces nothing, at first those that lack the most."""
+    """Yield the images that exist only because a site forces nothing, beginning with the most incomplete ones."""
     places = [position for position, _, _ in _disks_without(site, entries)]
     chosen = set(chance.sample(places, min(len(places), POSITIONS_MAX)))
     for is_alone in (False, True):

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The company a test of the arena needs: an arena in a memfd, any number of participants in this process (each handle
- * of arena_attach has an entry and a lock descriptor of its own, so a thread with one poses as a process),
- * interruptions at a POINT of the code, and children that stop or die there.
+ * The fixture of arena tests: an arena in a memfd, any number of participants in this process, interruptions at a POINT
+ * of the code, and children that stop or die there. Each handle of arena_attach has its own entry and lock descriptor,
+ * so a thread with one counts as a process.
  *
  *   int file = arena_file_new();
  *   struct arena *arena = arena_created(file, geometry_of(8, 512));
  *   struct arena *other = arena_attached(file);
  *
- * A participant that is interrupted at a point goes on when the interruption is over: to everybody else in the arena it
- * is a living process that was stopped there.
+ * A participant that is interrupted at a point continues after the interruption. To every other participant it is a
+ * living process that was stopped there.
  *
  *   interrupt_at("slot_opened", 0, interruption, argument); ... the next pass calls interruption(argument)
  *   pid_t child = child_started(file, run, argument, "slot_opened", SIGKILL);
  *
- * A child attaches anew from `file`: it inherits no handle of its parent. Waiting is always waitpid or a look at shared
- * memory, never a sleep. arena_end verifies the arena to its last byte.
+ * A child attaches again through `file`: it inherits no handle of its parent. Tests wait with waitpid or by reading
+ * shared memory, never with a sleep. arena_end verifies the arena to its last byte.
  */
 #ifndef ARENA_FIXTURE_H
 #define ARENA_FIXTURE_H
@@ -168,7 +168,7 @@ static inline uint32_t slots_in_state(const struct arena *arena, enum slot_state
     return counts[state];
 }
 
-/* Every invariant of an arena on which nobody else works. */
+/* Check every invariant of an arena that no other process uses. */
 static inline void expect_sound(const struct arena *arena)
 {
     struct finding findings[8];

@@ -270,7 +270,7 @@ TEST(no_byte_of_a_superblock_changes_unseen)
     close(file);
 }
 
-/* A superblock whose checksum is right, since whoever changed it made it anew. */
+/* A changed superblock whose checksum was computed again, so it is right. */
 static void expect_signed_superblock_refused(size_t position, const void *bytes, size_t size, enum status expected)
 {
     struct error error;
@@ -386,7 +386,7 @@ TEST(a_recoverer_that_dies_is_followed_by_the_next)
     expect_recovered_after_death_at("process_generation_raised");
 }
 
-/* ---- no room ---- */
+/* ---- no space ---- */
 
 static void create_beyond_the_size_limit(int file)
 {
@@ -580,7 +580,7 @@ TEST(a_parent_s_death_frees_its_entry_while_its_child_lives)
     arena_end(observer, file);
 }
 
-/* A child that never uses the arena again keeps nobody alive either. */
+/* A child that never uses the arena again does not keep its parent's entry alive either. */
 TEST(a_child_that_does_not_attach_holds_nothing)
 {
     int file = arena_file_new();

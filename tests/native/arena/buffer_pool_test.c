@@ -375,7 +375,7 @@ static void run_wait_for_one(struct arena *arena, void *unused)
     (void)wait_begun(arena, 1);
 }
 
-/* Its fixer died with the lock, between the grant and the waiter's list: nobody else has to help. */
+/* The previous helper died with the lock, between the grant and the waiter's list. */
 TEST(who_steals_the_pool_lock_repairs_before_it_does_anything_else)
 {
     int file = arena_file_new();

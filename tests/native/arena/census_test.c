@@ -116,7 +116,7 @@ TEST(a_partition_or_an_owner_that_does_not_exist_is_counted_in_the_last_row)
     plant_batch(arena, 2, SLOT_BAD, 0x80000000, 3, 0);
     plant_owned(arena, 3, former);
     plant_owned(arena, 4, (uint32_t)LOW_BITS(31));
-    plant_owned(arena, 5, 0); /* nobody */
+    plant_owned(arena, 5, 0); /* no owner */
     struct rows rows;
     struct census census = census_of(arena, &rows);
     EXPECT_EQ_U64(rows.queues[PARTITIONS].batch_count, 2);

@@ -222,7 +222,7 @@ TEST(a_loop_that_listens_is_told_once)
     EXPECT(!completion_take_listening(arena));
     EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_wait) >> 2, 1);
     completion_listen(arena);
-    completion_wake(arena); /* nobody sleeps: no wake-up is counted */
+    completion_wake(arena); /* no process sleeps: no wake-up is counted */
     EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_wait) >> 2, 1);
     EXPECT(completion_take_listening(arena));
     arena_end(arena, file);
@@ -258,12 +258,12 @@ static void expect_no_sleep_over(void (*wake_up)(void *))
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(times_asleep(), asleep);
     completion_wait_slice(arena, &arena->globals->completion_tail, 0, 1);
-    EXPECT(somebody_waits(arena)); /* a waiter that goes on waiting raises it again */
+    EXPECT(somebody_waits(arena)); /* a waiter that continues to wait raises it again */
     arena_end(arena, file);
 }
 
-/* The flag is taken down for a result that the waiter has seen already. Were it to sleep now, the next result would
- * find the flag down and wake nobody. */
+/* The flag is cleared for a result that the waiter has already seen. If the waiter slept now, the next result would
+ * find the flag clear and wake no process. */
 TEST(a_wake_up_for_an_earlier_result_is_not_taken_from_who_waits_for_the_next)
 {
     expect_no_sleep_over(wake_for_an_earlier_one);
@@ -283,7 +283,7 @@ static void wait_for_a_result(struct arena *arena, void *argument)
     }
 }
 
-/* The dead one leaves the flag: the sender wakes nobody once, and that was all. */
+/* A dead waiter leaves the flag set. It costs the sender one wake call without effect. */
 TEST(a_waiter_is_woken_and_one_that_died_costs_one_wake)
 {
     int file = arena_file_new();

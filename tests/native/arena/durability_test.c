@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Durability: group commit among the living, the dying and the stopped; a disk that fails; and crash images.
+ * Durability: group commit of living, dying and stopped processes; a disk that fails; and crash images.
  *
- * A crash image is a state that a disk may have after the host died: of each sector of 512 bytes one of the versions it
- * had since the last force that was completed, each sector for itself; and of bytes behind the forced ones anything.
- * More than a thousand for each level are built from random work, recovered, and held against the promise. A record
- * that was appended before the last completed force (`sync` acknowledges just those) and was not delivered is there,
- * once, in order. No record is there that nobody appended.
+ * A crash image is a state that a disk may have after the host died. Each sector of 512 bytes has any of the versions
+ * that it had since the last completed force. Bytes after the forced ones have any value. More than a thousand images
+ * for each level are built from random work, recovered, and compared with the guarantee. A record that was appended
+ * before the last completed force (`sync` acknowledges exactly these) and was not delivered is there, once, in order.
+ * No other record is there.
  */
 #include "arena/durability.h"
 
@@ -170,7 +170,7 @@ TEST(the_interval_is_that_of_the_host)
     other->clock.manual_ns = 1100;
     EXPECT_STATUS(durability_force_if_due(other, 100), STATUS_OK);
     EXPECT_EQ_U64(force_count, 2);
-    arena->clock.manual_ns = 50; /* a clock that begins anew with the next boot */
+    arena->clock.manual_ns = 50; /* a clock that starts over at the next boot */
     EXPECT_STATUS(durability_force_if_due(arena, 100), STATUS_OK);
     EXPECT_EQ_U64(force_count, 3);
     arena_detach(other);
@@ -402,7 +402,7 @@ static void version_take(struct host *self, uint32_t index)
     memcpy(self->versions[index], self->arena->base, self->size);
 }
 
-/* Of all moments since the last force some are kept, the last one always. */
+/* Store some of the states since the last force, always including the last one. */
 static void version_add(struct host *self)
 {
     if (self->version_count < VERSIONS_MAX) {
@@ -416,7 +416,7 @@ static void version_add(struct host *self)
     version_take(self, self->version_count - 1);
 }
 
-/* Turns the changed bytes of a sector into garbage: only bytes that nobody forced. */
+/* Replace the changed bytes of a sector, which were not forced, with garbage. */
 static void sector_garble(struct host *self, uint8_t *sector, const uint8_t *forced)
 {
     for (uint32_t i = 0; i < SECTOR_SIZE; i++) {

@@ -238,7 +238,7 @@ TEST(a_table_that_cannot_be_is_refused)
     EXPECT_BAD(kind, 0);
     EXPECT_BAD(ref, 0);
     EXPECT_BAD(ref, superblock.extensions[0].ref);      /* overlaps the first */
-    EXPECT_BAD(ref, superblock.extensions[0].ref + 64); /* likewise */
+    EXPECT_BAD(ref, superblock.extensions[0].ref + 64); /* overlaps, too */
     EXPECT_BAD(ref, superblock.extensions[1].ref + 8);  /* not at a line */
     EXPECT_BAD(ref, superblock.extensions[1].ref + 2 * PAGE_SIZE_BYTES);
     EXPECT_BAD(ref, UINT64_MAX - 63);
@@ -276,7 +276,7 @@ TEST(a_count_of_regions_that_cannot_be_is_refused)
     }
 }
 
-/* One region more than the table has room for: it lies in the reserved words, and would be possible. */
+/* One region more than the table has rows for: it lies in the reserved words, and would be possible. */
 TEST(a_region_beyond_the_table_is_not_read)
 {
     struct superblock superblock;

@@ -17,7 +17,7 @@ static atomic_u64 *lock_of(struct arena *arena)
 
 /* ---- alone ---- */
 
-/* Nobody else is there. */
+/* Acquire the lock without contention. */
 static uint64_t lock_taken(struct arena *arena)
 {
     uint64_t held = 0;
@@ -223,7 +223,7 @@ TEST(the_lock_of_a_killed_process_is_stolen)
     arena_end(arena, file);
 }
 
-/* The fourth slice lets the stopped holder go on: until then nobody took the lock from it. */
+/* The fourth slice continues the stopped holder. Until then, no process took the lock from it. */
 static pid_t stopped_child;
 static int slices;
 

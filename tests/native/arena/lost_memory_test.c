@@ -33,7 +33,7 @@ static void expect_sigbus(void (*run)(void))
     EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
 }
 
-/* A page behind the end of its file. */
+/* A page past the end of its file. */
 static volatile uint8_t *foreign_page(void)
 {
     int file = memfd_create("foreign", MFD_CLOEXEC);

@@ -40,7 +40,7 @@ static uint64_t period_of(uint32_t count)
     return parked_turn_after(0, count, now_ns) - now_ns;
 }
 
-/* The longest time in which nobody looks when `missing` that follow each other do not look. */
+/* Return the longest time between two scans if `missing` consecutive waiters do not scan. */
 static uint64_t longest_gap(const uint64_t *turns, uint32_t rank_count, uint32_t missing, uint64_t period_ns)
 {
     uint64_t longest = 0;
@@ -97,7 +97,7 @@ TEST(any_number_of_waiters_looks_at_most_so_often)
 
 enum { SLOTS = 16, BATCH_SIZE = 512, STUCK = 0, PARKED = 4 };
 
-/* A partition is stuck, and holds half of the slots. Waiters of another process are parked behind it. */
+/* A stuck partition holds half of the slots. Waiters of another process are parked for it. */
 struct host {
     int file;
     struct arena *arena;

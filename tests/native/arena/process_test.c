@@ -142,7 +142,7 @@ TEST(a_zombie_is_dead)
     siginfo_t info;
     EXPECT(child_is_stopped(child));
     kill(child, SIGKILL);
-    EXPECT(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0); /* nobody has reaped it yet */
+    EXPECT(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0); /* it is not reaped yet */
     EXPECT(!process_is_alive(arena, load_acquire_u32(owner)));
     EXPECT(child_was_killed(child));
     munmap(owner, PAGE_SIZE_BYTES);
@@ -218,7 +218,7 @@ TEST(the_hazards_of_the_living_count_and_those_of_others_do_not)
     store_seq_cst_u32(&arena->me->writing, 4);
     EXPECT(process_anyone_writes(arena, 3)); /* our own, too */
     store_seq_cst_u32(&arena->me->writing, 0);
-    store_seq_cst_u32(&arena->processes[7].writing, 4); /* nobody's entry */
+    store_seq_cst_u32(&arena->processes[7].writing, 4); /* an unused entry */
     store_relaxed_u32(&arena->globals->process_count_used, UINT32_MAX);
     EXPECT(!process_anyone_writes(arena, 3));
     store_relaxed_u32(&arena->globals->process_count_used, 2);

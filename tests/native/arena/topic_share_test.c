@@ -454,7 +454,7 @@ TEST(the_sender_posts_as_many_parked_waiters_as_now_fit)
     parked_waiters_post(host.sending, &posted_end, &wakes);
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << first.waiter_index | UINT64_C(1) << second.waiter_index);
     wakes = (struct wake_set){0};
-    parked_waiters_post(host.sending, &posted_end, &wakes); /* those behind the last one come first */
+    parked_waiters_post(host.sending, &posted_end, &wakes); /* waiters after the last one come first */
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << third.waiter_index | UINT64_C(1) << first.waiter_index);
     buffer_pool_wait_on(host.arena, &first, NULL);
     take_and_give_back(&host, &first);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify: says nothing about a sound arena in whatever state, finds each planted inconsistency, that one alone and at
- * the depth that is told, and reads an arena of hostile bytes without writing, hanging or leaving it.
+ * verify reports nothing about a sound arena in any state. It finds each planted inconsistency, only that one, and at
+ * the expected depth. It reads an arena of hostile bytes without writing, hanging or leaving it.
  */
 #include "arena/verify.h"
 
@@ -133,7 +133,7 @@ TEST(a_sound_arena_has_no_findings_in_any_state)
     static const struct {
         const char *name;
         void (*become)(struct arena *arena);
-        bool is_idle; /* nobody holds anything */
+        bool is_idle; /* no process holds a slot or lock */
     } rows[] = {
         {"untouched", become_untouched, true},       {"open", become_open, true},
         {"sealed", become_sealed, true},             {"chained", become_chained, true},
@@ -174,7 +174,7 @@ TEST(slots_are_counted_by_their_state)
 
 /* ---- planted: superblock and tables ---- */
 
-/* A plant makes the arena unsound and answers the slot that the finding must name. */
+/* A plant makes the arena unsound and returns the slot that the finding must name. */
 
 static uint32_t plant_other_magic(struct arena *arena)
 {
@@ -565,7 +565,7 @@ static uint32_t plant_oversized_count(struct arena *arena)
 /* ---- planted damage: its finding, and its fate in recovery ---- */
 
 enum when { ALWAYS, WHEN_IDLE };
-enum fate { RECOVERED, REFUSED, KEPT }; /* KEPT: the arena starts, and verify still says so */
+enum fate { RECOVERED, REFUSED, KEPT }; /* if KEPT, the arena starts, and verify still finds it */
 
 static const struct planted {
     const char *text;
@@ -680,7 +680,7 @@ TEST(each_planted_inconsistency_is_found_and_nothing_else)
     }
 }
 
-/* Findings beyond the room for them are counted. */
+/* Findings past the end of the array are counted. */
 TEST(more_findings_than_asked_for_are_counted)
 {
     int file = arena_file_new();

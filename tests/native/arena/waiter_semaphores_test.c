@@ -53,7 +53,7 @@ static void semaphore_make(const struct full *full)
     semaphore_make_with(full, 0);
 }
 
-/* The buffers of the beginning that are left go back, and nobody waits. */
+/* Return the remaining buffers of the beginning. No process waits. */
 static void full_end(struct full *full)
 {
     buffer_pool_give_back(full->arena, full->slots, full->slot_count, NULL);

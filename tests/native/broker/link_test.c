@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { BATCHES = 5, BATCH_SIZE_MAX = 20000, TRIPS = 50, VERSION = 3, ROOM = 1 << 20, SMALL_BUFFER = 4096 };
-enum { HEAD_SIZE = 4, ANSWER_ERROR = 4 + 4 + 2 + 1 + 4 + 4 /* its place behind the size, for a topic of one letter */ };
+enum { HEAD_SIZE = 4, ANSWER_ERROR = 4 + 4 + 2 + 1 + 4 + 4 /* its position after the size; the topic is one byte */ };
 
 static const struct produce_topic topic = {.name = "t", .name_size = 1};
 

@@ -12,7 +12,7 @@ enum { BATCH_SIZE = 512, ROOM = BATCH_SIZE - RECORDS_START };
 
 /* ---- helpers ---- */
 
-/* A producer and those who may come in between: a survivor with a producer of its own, and a sender. */
+/* A producer, and the participants that may interrupt it: a survivor with its own producer, and a sender. */
 struct company {
     struct arena *arena;
     struct arena *survivor;

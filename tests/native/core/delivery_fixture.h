@@ -90,7 +90,7 @@ static inline void slots_waited_for(struct arena *arena, uint32_t need, uint32_t
     }
 }
 
-/* Appends a record however many slots it needs; they must be there, or be freed by somebody else. */
+/* Append a record of any number of slots, which must be free or be freed by another process. */
 static inline void append_waiting(struct accumulator *producer, uint32_t partition_index, struct record record,
                                   struct append_result *result)
 {
@@ -185,7 +185,7 @@ static inline struct accumulator *sender_opened(struct arena *arena)
     return sender;
 }
 
-/* One round: everything that may go, goes. Answers how many batches. */
+/* Drain every batch that is ready, and return their number. */
 static inline uint32_t drain_round_at(struct accumulator *sender, uint64_t now_ns, uint32_t in_flight_max,
                                       struct drained_batch *batches)
 {
@@ -210,7 +210,7 @@ static inline uint32_t queued_count(const struct accumulator *sender)
     return statistics.queued_count;
 }
 
-/* Delivers what may go then; others may append meanwhile. Answers how many batches it were. */
+/* Deliver every batch that is ready at `now_ns`, and return their number; others may append meanwhile. */
 static inline uint32_t deliver_round_at(struct accumulator *sender, uint64_t now_ns, struct ledger *ledger)
 {
     struct drained_batch batches[64];
@@ -227,8 +227,8 @@ static inline uint32_t deliver_round(struct accumulator *sender, struct ledger *
     return deliver_round_at(sender, arena_now_ns(sender->arena), ledger);
 }
 
-/* Delivers until nothing is queued (nothing may be in flight before), then clears up. Its patience with those who have
- * opened a batch is over. */
+/* Deliver until nothing is queued (nothing may be in flight before), then clear up. The sender's patience with open
+ * batches is over. */
 static inline void deliver_everything(struct accumulator *sender, struct ledger *ledger)
 {
     for (int round = 0; round < 1000; round++) {
@@ -249,7 +249,7 @@ static inline void expect_delivered_once(const struct ledger *ledger, uint64_t f
     }
 }
 
-/* Takes the role if nobody has it, delivers what is there, and leaves nothing behind. */
+/* Take the role if no process has it, deliver every record, and leave the arena empty. */
 static inline void expect_exactly(struct arena *arena, uint64_t first, uint64_t end)
 {
     struct ledger ledger = {0};

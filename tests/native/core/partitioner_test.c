@@ -184,7 +184,7 @@ TEST(one_that_is_nearly_never_drawn_is_found)
     const uint32_t none = PARTITION_UNAVAILABLE;
     struct host host = host_new();
     queues_set(&host, (const uint32_t[]){none, none, none, none, none}, 0);
-    /* 100000 partitions, of which all that have no entry are available: here only the last one has none. */
+    /* Of 100000 partitions, each one without an entry is available. Here only the last one has no entry. */
     EXPECT_EQ_U64(partitioner_draw(&host.partitioner, host.topic_index, 1) < 1, 1);
     for (int i = 0; i < 100; i++) {
         EXPECT_EQ_U64(partitioner_draw(&host.partitioner, host.topic_index, PARTITION_COUNT + 1), PARTITION_COUNT);

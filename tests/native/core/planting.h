@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arenas in a state of one's choice: batches as producers leave them, and words, bytes and boots as nobody should.
+ * Arenas in any chosen state: batches as producers leave them, and invalid words, bytes and boots.
  */
 #ifndef PLANTING_H
 #define PLANTING_H
@@ -26,7 +26,7 @@ static inline void word_plant(struct arena *arena, uint32_t slot_index, enum slo
     store_release_u64(&arena->slots[slot_index].word, slot_word(state, generation, payload));
 }
 
-/* An open batch of `count` numbered records in partition 0. Answers its slot. */
+/* Plant an open batch of `count` numbered records in partition 0, and return its slot. */
 static inline uint32_t batch_plant(struct arena *arena, uint32_t count)
 {
     struct accumulator *producer = accumulator_opened(arena);

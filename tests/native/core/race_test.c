@@ -65,7 +65,7 @@ static void allocate_waiting(struct arena *arena, uint32_t need, uint32_t *slots
     EXPECT_STATUS(buffer_pool_take(arena, &wait, slots), STATUS_OK);
 }
 
-/* Writes its name into each slot, and finds nobody else's there. */
+/* Write the process's name into each slot, and check that it stays there. */
 static void expect_slots_private(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Real processes, stopped or killed at every point of an append while a sender and another producer live on beside
- * them: nobody is held up, nothing acknowledged is lost, nothing is delivered twice, and no slot stays behind.
+ * Real processes, stopped or killed at every point of an append while a sender and another producer continue. No other
+ * process is delayed, no acknowledged record is lost, no record is delivered twice, and every slot is freed.
  */
 #include "core/delivery_fixture.h"
 
@@ -15,7 +15,7 @@ struct scene {
     int file;
     struct arena *arena;
     struct accumulator *survivor;
-    atomic_u32 *acknowledged; /* shared with the victim: how many of its appends have answered OK */
+    atomic_u32 *acknowledged; /* shared with the child: how many of its appends returned OK */
     struct ledger ledger;
 };
 
@@ -47,7 +47,7 @@ static void deliver_and_maintain(struct scene *scene)
     sender_maintain(scene->survivor->sender, NULL);
 }
 
-/* ---- victims ---- */
+/* ---- children ---- */
 
 struct errand {
     struct scene *scene;
@@ -78,7 +78,7 @@ static pid_t victim_started(struct errand *errand)
     return child_started(errand->scene->file, run_errand, errand, NULL, 0);
 }
 
-/* Delivers until the victim has ended, or stopped if that is asked for too; answers waitpid's status. */
+/* Deliver until the child has ended, or stopped if `options` ask for that, too. Return waitpid's status. */
 static int deliver_until(struct scene *scene, pid_t victim, int options)
 {
     int status = 0;
@@ -176,7 +176,7 @@ TEST(who_passed_a_stopped_process_may_be_stopped_and_passed_in_turn)
 
 /* ---- killed ---- */
 
-/* The record that the victim was about may be there or not: its append never answered. */
+/* The child's last record may be there or not, because its append never returned. */
 static void expect_nothing_lost_when_killed_at(const char *point, uint32_t passes_before)
 {
     struct scene *scene = scene_new();

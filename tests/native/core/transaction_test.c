@@ -58,7 +58,7 @@ static enum transaction_why why_of(const struct company *company)
     return (enum transaction_why)transaction_word_why(transaction_read(company->arena));
 }
 
-/* The sink does what it is told. */
+/* The sink performs `task`. */
 static void sink_end(struct company *company, enum transaction_task task)
 {
     if (task == TRANSACTION_TASK_COMMIT) {
@@ -240,7 +240,7 @@ TEST(a_plain_arena_has_no_transactions)
 
 TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
 {
-    const char *const points[] = {"seq_taken", "slot_opened"}; /* before the slot says OPEN, and behind it */
+    const char *const points[] = {"seq_taken", "slot_opened"}; /* before and after the slot is OPEN */
     for (uint32_t i = 0; i < 2 * COUNT_OF(points); i++) {
         struct company company = company_met();
         uint32_t other_count = i / COUNT_OF(points);
@@ -452,7 +452,7 @@ TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_bac
         uint32_t other_count; /* records in another batch of the transaction */
     } cases[] = {{"chain_piece_linked", STATUS_NO_TRANSACTION, 0},
                  {"chain_seq_taken", STATUS_NO_TRANSACTION, 0},
-                 {"chain_opened", STATUS_NO_TRANSACTION, 0}, /* nobody has sealed its head */
+                 {"chain_opened", STATUS_NO_TRANSACTION, 0}, /* its head is not sealed */
                  {"chain_seq_taken", STATUS_NO_TRANSACTION, 1},
                  {"chain_opened", STATUS_EXHAUSTED, 1}}; /* its head was sealed: other buffers are to be waited for */
     for (uint32_t i = 0; i < COUNT_OF(cases); i++) {
@@ -508,7 +508,7 @@ static uint32_t wake_count(const struct company *company)
     return load_relaxed_u32(&company->arena->globals->completion_wait) >> 2;
 }
 
-/* A wait of no time raises the flag of those that wait. */
+/* A wait with a timeout of 0 raises the waiters' flag. */
 TEST(a_process_that_waits_for_the_transaction_is_woken_by_its_failure_and_its_end)
 {
     struct company company = company_met();
@@ -812,7 +812,7 @@ TEST(a_sender_that_dies_anywhere_in_the_end_is_replaced_by_one_that_goes_on)
 
 /* ---- cold recovery ---- */
 
-/* Everybody leaves, and one process comes back. */
+/* All processes detach, and one attaches again. */
 static struct company company_met_again(struct company *company, bool is_other_host)
 {
     struct company again = {.file = file_opened_again(company->file), .rounds_max = ROUNDS_MAX};

@@ -59,7 +59,7 @@ static inline uint8_t *answer_put_partition(const struct produce_request *reques
     return request->version >= 8 ? answer_put(target, 0xffff, 6) : target;
 }
 
-/* Answers its size; batches of a topic from the last to the first. */
+/* Write the batches of a topic from the last to the first, and return the size. */
 static inline size_t answer_write(const struct produce_request *request, uint32_t correlation, uint8_t *answer)
 {
     uint32_t first = 0;

@@ -71,7 +71,7 @@ TEST(a_request_fits_into_its_room_and_counts_all_of_it)
     }
 }
 
-/* From memory of its own size, and with tables of theirs, so that a sanitizer sees what is used behind them. */
+/* Read from memory and into tables of the exact size, so that a sanitizer finds any use past them. */
 static bool read_copy(const struct produce_request *request, const uint8_t *bytes, size_t size,
                       struct produce_result *results, int32_t *throttle_ms)
 {
@@ -119,8 +119,8 @@ TEST(an_answer_that_is_cut_or_longer_is_not_read)
     }
 }
 
-/* Everything but offsets, times and the throttle time has one value only: any other is for somebody else to read. A
- * changed time is below -1 here: that is none. */
+/* Only offsets, times and the throttle time may have several values. If any other byte differs, the reader rejects the
+ * answer. A changed time is below -1 here, which means that there is none. */
 TEST(an_answer_of_which_a_byte_is_changed_says_nothing_else)
 {
     for (int16_t version = PRODUCE_VERSION_MIN; version <= PRODUCE_VERSION_MAX; version++) {

@@ -398,7 +398,7 @@ TEST(every_wrong_byte_is_noticed_but_in_the_leader_epoch)
     }
 }
 
-/* The neighbour who scribbles and signs: only that no byte outside is touched, and that there is an answer. */
+/* Another process writes wrong bytes and a right CRC. The reader returns, and touches no byte outside the batch. */
 TEST(wrong_bytes_under_a_right_crc_do_no_harm)
 {
     static struct batch batch;
@@ -482,7 +482,7 @@ static uint8_t *part_made(const struct batch *batch, int32_t first, int32_t coun
     return part;
 }
 
-/* The bytes of a record behind its offset delta, and its timestamp. */
+/* The bytes of a record after its offset delta, and its timestamp. */
 static struct record_view record_at(const uint8_t *bytes, size_t size, int32_t index)
 {
     const uint8_t *cursor = bytes + RECORD_BATCH_HEADER_SIZE;

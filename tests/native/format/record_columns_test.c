@@ -9,7 +9,7 @@ enum { BYTES_SIZE = 512, CELLS = 16 };
 
 static const struct log_range everything = {0, INT64_MAX};
 
-/* Storage of columns, of exactly the room that was measured. */
+/* Storage of columns, of exactly the measured size. */
 struct storage {
     int64_t offsets[CELLS];
     int64_t timestamps_us[CELLS];
@@ -129,7 +129,7 @@ TEST(what_contradicts_itself_is_corrupt)
     EXPECT_STATUS(record_columns_measure(&records, &everything, &room), STATUS_CORRUPT);
 }
 
-/* Somebody changes the bytes between the passes: whichever room is too small, appending ends at it. */
+/* If the bytes change between the passes, appending ends at any buffer that has become too small. */
 TEST(appending_never_leaves_the_room)
 {
     uint8_t bytes[BYTES_SIZE];

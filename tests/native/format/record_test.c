@@ -281,7 +281,7 @@ TEST(random_records_scatter_as_they_write)
     }
 }
 
-/* ---- input that nobody should have written ---- */
+/* ---- invalid input ---- */
 
 TEST(a_truncated_record_is_corrupt)
 {
@@ -304,7 +304,7 @@ TEST(a_body_must_be_as_long_as_its_parts)
 TEST(a_part_must_lie_within_the_body)
 {
     EXPECT_CORRUPT("\x0e\x00\x00\x00\x08key\x00");          /* key size 4, then no value */
-    EXPECT_CORRUPT("\x0c\x00\x00\x00\x01\x04\x00v2v2v2v2"); /* the value begins in the body and ends behind it */
+    EXPECT_CORRUPT("\x0c\x00\x00\x00\x01\x04\x00v2v2v2v2"); /* the value begins in the body and ends past it */
     EXPECT_CORRUPT("\x14\x00\x00\x00\xfe\xff\xff\xff\x0f\x01\x00"); /* key size 2^31 - 1 */
 }
 

@@ -17,7 +17,7 @@
 
 enum { BATCH_SIZE = 100, RECORDS = 3, START_MS = 1000 };
 
-/* A partition's files in memory, and batches of which each byte tells its place. */
+/* A partition's files in memory, and batches in which each byte depends on its position. */
 struct files {
     struct segment_end segment;
     struct index_position position;
@@ -144,7 +144,7 @@ TEST(an_entry_is_written_for_a_batch_when_the_interval_went_by)
     struct files files;
     uint8_t entry[TIME_ENTRY_SIZE];
     files_open(&files);
-    (void)segment_append(&files.log, files.batches, 5); /* the one at 300 is more than 250 behind the beginning */
+    (void)segment_append(&files.log, files.batches, 5); /* the one at 300 is more than 250 past the beginning */
     EXPECT_EQ_U64(file_size(files.offset_index.descriptor), OFFSET_ENTRY_SIZE);
     EXPECT_EQ_U64(file_size(files.time_index.descriptor), TIME_ENTRY_SIZE);
     EXPECT_EQ_U64((uint64_t)files.offset_index.size, OFFSET_ENTRY_SIZE);

@@ -6,7 +6,7 @@
 TEST(a_partition_keeps_its_index_and_each_topic_has_its_own)
 {
     int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512)); /* room for 8 partitions */
+    struct arena *arena = arena_created(file, geometry_of(4, 512)); /* at most 8 partitions */
     struct registry *registry = NULL;
     struct partition_indices first = {0};
     struct partition_indices second = {0};

@@ -139,7 +139,7 @@ TEST(the_hazard_names_the_slot_while_it_is_written_and_nothing_after)
     work_ended(&work);
 }
 
-/* ---- room ---- */
+/* ---- free bytes ---- */
 
 TEST(a_record_that_fits_exactly_is_taken)
 {
@@ -450,7 +450,7 @@ TEST(repair_seals_also_what_was_named_meanwhile)
     work_ended(&work);
 }
 
-/* Takes partition 0 away from whoever holds it, as a passer does. */
+/* Take partition 0 from its holder, as a passer does. */
 static void pass_the_holder(void *argument)
 {
     struct arena *survivor = argument;
@@ -482,7 +482,7 @@ TEST(a_passed_opener_gets_its_slot_back)
     }
 }
 
-/* Nobody named the slot, so repair leaves it open; a sender that comes by finds it empty, and frees it. */
+/* No process named the slot, so repair leaves it open. The next sender finds it empty, and frees it. */
 static uint32_t opened_slot;
 
 static void pass_the_opener_and_free_its_slot(void *argument)
@@ -637,7 +637,7 @@ TEST(a_walk_stops_at_a_link_that_is_not_of_its_chain)
     uint32_t link = work.arena->slots[slots[1]].chain_next;
     work.arena->slots[slots[1]].chain_next = UINT32_MAX;
     EXPECT_EQ_U64(slot_chain_walk(work.arena, slots[0], found, 8), 2);
-    work.arena->slots[slots[1]].chain_next = slots[0] + 1; /* a ring */
+    work.arena->slots[slots[1]].chain_next = slots[0] + 1; /* a cycle */
     EXPECT_EQ_U64(slot_chain_walk(work.arena, slots[0], found, 8), 2);
     work.arena->slots[slots[1]].chain_next = link;
     work_ended(&work);

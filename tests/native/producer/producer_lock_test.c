@@ -7,7 +7,7 @@
 
 #include "arena/arena_fixture.h"
 
-/* The patience of a passer in tests where nobody is ever waited for. */
+/* The patience of a passer in tests that never wait for a holder. */
 #define SHORT_NS (UINT64_C(20000))
 #define LONG_NS (60 * NS_PER_S)
 
@@ -16,7 +16,7 @@ static struct producer_lock *lock_of(struct arena *arena)
     return &arena->partitions[0].lock;
 }
 
-/* Nobody else is there. */
+/* Acquire the lock without contention. */
 static uint64_t lock_taken(struct arena *arena)
 {
     uint64_t held = 0;
@@ -85,7 +85,7 @@ static void *race(void *argument)
         EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), LONG_NS, &held), LOCK_ACQUIRED);
         ++guarded;
         EXPECT(producer_lock_release(lock_of(arena), held));
-        sched_yield(); /* nobody sleeps for the lock: with more threads than cores its holder needs one */
+        sched_yield(); /* waiters spin: if there are more threads than cores, the holder needs one */
     }
     return NULL;
 }
@@ -178,7 +178,7 @@ TEST(a_lock_that_changes_hands_is_not_passed)
     arena_end(arena, file);
 }
 
-/* Until the lock is let go of by somebody who was not passed in turn: then nobody's older word is in its way. */
+/* Acquire the lock again until this thread releases it without having been passed. Then no older word is left. */
 static void *acquire_by_force(void *argument)
 {
     struct arena *arena = argument;
@@ -189,7 +189,7 @@ static void *acquire_by_force(void *argument)
     return NULL;
 }
 
-/* Everybody passes at once: one of them wins, the others go on behind it. */
+/* All pass at once. One of them wins, and the others continue after it. */
 TEST(many_passers_of_one_holder_lose_nobody)
 {
     int file = arena_file_new();
@@ -266,7 +266,7 @@ TEST(nobody_takes_a_word_that_released_says)
     arena_end(arena, file);
 }
 
-/* N3: the numbers come round while somebody is about to take what it found free; the holder of then is inside again. */
+/* N3: the numbers wrap around while a process is about to take the free lock; the earlier holder is inside again. */
 static void come_round_to_the_same_word(void *argument)
 {
     struct producer_lock *lock = argument;
@@ -311,7 +311,7 @@ static void run_hold_and_raise(struct arena *arena, void *argument)
 {
     uint64_t held = lock_taken(arena);
     raise(*(int *)argument);
-    EXPECT(!producer_lock_release(lock_of(arena), held)); /* if it goes on, it was passed */
+    EXPECT(!producer_lock_release(lock_of(arena), held)); /* if it continues, it was passed */
 }
 
 TEST(the_lock_of_a_killed_process_is_taken_over)

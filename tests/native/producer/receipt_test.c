@@ -62,7 +62,7 @@ TEST(runs_that_continue_each_other_are_one)
     add_rows(&receipt, 10, NULL, NULL);
     add_run(&receipt, PARTITION, place_of(0, 5, 2), 3);
     add_run(&receipt, PARTITION, place_of(0, 5, 5), 2);
-    add_run(&receipt, PARTITION, place_of(0, 5, 9), 2); /* somebody else appended two in between */
+    add_run(&receipt, PARTITION, place_of(0, 5, 9), 2); /* another process appended two in between */
     add_run(&receipt, PARTITION, place_of(1, 6, 0), 2);
     add_run(&receipt, PARTITION + 1, place_of(1, 6, 2), 1);
     EXPECT_EQ_U64(receipt.run_count, 4);
@@ -177,7 +177,7 @@ TEST(a_run_over_two_parts_of_a_split_batch_becomes_two)
     arena_end(arena, file);
 }
 
-/* The ring has 256 cells: results far behind a pending run are kept before they are overwritten. */
+/* The ring has 256 cells. Results far past a pending run are stored before they are overwritten. */
 TEST(what_was_looked_at_survives_the_ring)
 {
     int file = arena_file_new();
@@ -197,7 +197,7 @@ TEST(what_was_looked_at_survives_the_ring)
     EXPECT_EQ_U64(receipt_totals(&receipt, totals), 2);
     EXPECT(!totals[0].is_resolved && totals[0].count == 1);
     EXPECT(totals[1].is_resolved && totals[1].first_offset == 8 && totals[1].count == 1);
-    add_run(&receipt, PARTITION, place_of(1, 9, 0), 1); /* nobody looked in time */
+    add_run(&receipt, PARTITION, place_of(1, 9, 0), 1); /* not read in time */
     store_release_u64(&arena->slots[0].word, slot_word(SLOT_FREE, 1, 0));
     EXPECT_STATUS(receipt_resolve_all(&receipt, arena), STATUS_OK);
     EXPECT_EQ_U64(receipt_totals(&receipt, totals), 2);

@@ -23,14 +23,14 @@ static const char name[] = "\"flights-0\"";
 
 /* The disk of the stream that syncs: this program's `fdatasync` takes the place of the C library's. */
 static struct {
-    int segment; /* 0: no stream syncs */
+    int segment; /* 0 if no stream syncs */
     off_t size;  /* of the segment, when it was synced last */
     uint32_t sync_count;
     bool is_failing;
-    off_t (*change)(int segment); /* comes once, behind the first sync; answers how much is on disk then */
+    off_t (*change)(int segment); /* called once, after the first sync; returns how much is on disk then */
 } disk;
 
-/* The broker answers well for a while, and then once in any way before it hangs up. */
+/* The broker sends some valid answers, then one answer of any kind, and closes the connection. */
 struct broker {
     int socket;
     struct randomness *randomness;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How batches end, and how the next sender ends those that a dead one left.
+ * How batches end, and how the next sender ends the batches of a dead one.
  */
 #include "core/accumulator.h"
 
@@ -223,7 +223,7 @@ TEST(a_batch_in_the_queue_expires_at_its_time_and_is_freed)
     (void)sender_ready(ending.sender->sender, &lingering, partitions, 8, &next_ns);
     EXPECT_EQ_U64(sender_expire(ending.sender->sender, 1400, 500, &next_ns, NULL), 0);
     EXPECT_EQ_U64(next_ns, 100);
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 0, 500, &next_ns, NULL), 0); /* a clock behind the appender's */
+    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 0, 500, &next_ns, NULL), 0); /* earlier than the append */
     EXPECT_EQ_U64(sender_expire(ending.sender->sender, 1500, 500, &next_ns, NULL), 1);
     EXPECT_EQ_U64(next_ns, UINT64_MAX);
     const struct drained_batch batch = {.slot_index = result.first.slot_index};
@@ -259,7 +259,7 @@ TEST(a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
 #define TIMEOUT_NS (500 * NS_PER_MS)
 #define HOUR_NS (3600 * NS_PER_S)
 
-/* The sender counts only the time in which somebody could deliver; one batch waits. */
+/* The sender counts only the time in which a sender could deliver; one batch waits. */
 static struct ending waiting_begun(void)
 {
     struct ending ending = ending_begun();
@@ -494,7 +494,7 @@ static void run_quarantine(struct arena *arena, void *argument)
     EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_OK);
 }
 
-/* It is READY still: the next sender finds the same contradiction, and its producer is told the same. */
+/* The batch is still READY. The next sender finds the same contradiction, and the producer gets the same error. */
 TEST(a_sender_that_dies_while_it_quarantines_leaves_it_to_the_next)
 {
     static const char *const points[] = {"completion_cleared", "completion_numbered", "completion_linked"};
@@ -620,7 +620,7 @@ static void run_send_until(struct arena *arena, void *argument)
 
 enum { RECORDS = 70, CHAIN = 70 };
 
-/* RECORDS small records in some batches of partition 0 and one chain behind them. */
+/* RECORDS small records in some batches of partition 0, and one chain after them. */
 static void records_left(struct accumulator *producer)
 {
     static uint8_t value[2 * BATCH_SIZE];

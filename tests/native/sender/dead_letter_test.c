@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Failed batches whose bytes are kept until somebody has put them elsewhere.
+ * Failed batches whose bytes stay in the arena until they are stored elsewhere.
  */
 #include "sender/complete.h"
 
@@ -110,7 +110,7 @@ static void succeeded(struct burial *burial)
     burial->sender = gravedigger(burial->arena);
 }
 
-/* ---- letters ---- */
+/* ---- the bytes of failed batches ---- */
 
 TEST(what_expires_in_the_queue_has_its_result_and_keeps_its_bytes)
 {

@@ -57,7 +57,7 @@ static uint32_t drain(struct sending *sending, const uint32_t *partitions, uint3
     return drained;
 }
 
-/* Looks for news, then drains partition 0 if it has something to give. */
+/* Scan the ready hints, then drain partition 0 if it has a ready batch. */
 static bool drain_first_partition(struct sending *sending, struct drained_batch *batch)
 {
     static const uint32_t partition = 0;
@@ -112,7 +112,7 @@ TEST(a_batch_is_ready_when_it_has_lingered)
     EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 3);
     EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* a ready batch needs no waiting */
-    EXPECT_EQ_U64(ready_at(&sending, 0, 500, partitions, &next_check_ns), 0); /* a clock behind the appender's */
+    EXPECT_EQ_U64(ready_at(&sending, 0, 500, partitions, &next_check_ns), 0); /* earlier than the append */
     EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* no overflow */
     sending_ended(&sending);
 }
@@ -158,7 +158,7 @@ TEST(a_full_batch_is_ready_before_it_has_lingered)
     uint32_t partitions[8];
     uint64_t next_check_ns;
     fill_batch(&sending, 0);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* full, and nobody knows */
+    EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* full, without a hint */
     EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
     EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 1);
     sending_ended(&sending);
@@ -239,7 +239,7 @@ TEST(a_requeued_batch_waits_for_its_time)
 
 enum { CREATED_NS = 1000 };
 
-/* The acts of a sender that came by at a point of somebody's append. */
+/* The actions of a sender at a point of another process's append. */
 struct look {
     struct sending *sending;
     uint64_t now_ns;
@@ -330,7 +330,7 @@ static void survivor_and_sender_come_by(void *argument)
     arena_detach(survivor);
 }
 
-/* Nobody will append to it, and the batch behind it does not wait for another drain. */
+/* No process will append to it, and the batch after it does not wait for another drain. */
 TEST(a_batch_whose_opener_was_passed_is_ended_at_once_and_the_next_one_goes)
 {
     struct sending sending = sending_begun();
@@ -380,7 +380,7 @@ static void append_beside_a_sender(struct arena *arena, void *unused)
 {
     static uint8_t value[BROAD_BATCH_SIZE / 2];
     (void)unused;
-    alarm(BROAD_SECONDS_MAX); /* with a core that loses news it would wait for ever, and the sender for it */
+    alarm(BROAD_SECONDS_MAX); /* if the core lost a ready hint, it would wait forever, and so would the sender */
     struct accumulator *producer = accumulator_opened(arena);
     arena->clock = stopped_clock;
     for (uint64_t number = 0; number < BROAD_RECORD_COUNT; number++) {
@@ -995,11 +995,11 @@ TEST(what_waits_for_its_retry_need_not_any_longer)
     sending_ended(&sending);
 }
 
-/* ---- news that come while news are read ---- */
+/* ---- ready hints that are set during a scan ---- */
 
 enum { GROUP_SLOT_COUNT = 64 * 64, WIDE_SLOT_COUNT = 2 * GROUP_SLOT_COUNT };
 
-/* Two batches of a partition: the first in the group of news that was just read, the second in the next one. */
+/* Two batches of a partition: the first in the group of ready hints that was just read, the second in the next one. */
 static void append_across_groups(void *argument)
 {
     struct accumulator *producer = argument;

@@ -247,7 +247,7 @@ TEST(a_stopped_pump_begins_nothing)
     pumping_end(&pumping);
 }
 
-/* Nothing can be sent before an answer comes, which ends the wait: no ring is wanted. */
+/* Nothing can be sent before an answer arrives, which ends the wait. So no wake call is needed. */
 TEST(a_sender_without_room_for_a_request_is_not_rung)
 {
     struct pumping pumping;
@@ -270,7 +270,7 @@ TEST(a_sender_without_room_for_a_request_is_not_rung)
     pumping_end(&pumping);
 }
 
-/* A slow broker leaves the sender without a request for long, and no news helps it. */
+/* If the broker is slow, the sender waits long for a free request, and no ready hint helps. */
 TEST(a_sender_whose_broker_is_slow_is_not_rung)
 {
     struct pumping pumping;
@@ -303,7 +303,7 @@ TEST(a_sender_with_room_for_a_request_is_rung)
 
 enum { HELD_SLOT_COUNT = 256, HELD_BATCHES = HELD_SLOT_COUNT / 64 };
 
-/* A link with all its requests in flight and a batch behind them, and a waiter that was just served. */
+/* A link with all its requests in flight and a batch after them, and a waiter that just got a buffer. */
 static void pumping_begin_with_waiter(struct pumping *pumping, uint32_t slot_count, uint32_t requests_max)
 {
     pumping_begin_in(pumping, slot_count, NULL);
@@ -383,7 +383,7 @@ TEST(waiters_are_woken_where_a_link_has_room)
     answer(&pumping, 0, 0, 42);
     pump_exchange(&pumping.pump);
     pumping.link.broker.requests_max = 5;
-    EXPECT(holds_after(&pumping, 1)); /* the batch behind begins */
+    EXPECT(holds_after(&pumping, 1)); /* the next batch begins */
     pump_exchange(&pumping.pump);
     EXPECT(!holds_after(&pumping, 1));
     pumping_end(&pumping);

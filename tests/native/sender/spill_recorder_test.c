@@ -75,7 +75,7 @@ static bool keep(struct keeping *keeping)
     return keeping->recorder.recorder.record(&keeping->recorder.recorder, &keeping->stream, 1);
 }
 
-/* The sink's offset of a batch; -1: it has no result. */
+/* Return the sink's offset of a batch, or -1 if it has no result. */
 static int64_t result_of(const struct keeping *keeping, int number)
 {
     struct completion found;

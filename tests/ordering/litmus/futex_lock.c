@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * lock.h: a word of 64 bits, changed by cas of its whole, whose low half is a futex (U1, L1, L2). A release that finds
- * the bit of the waiters wakes one of them. Nobody sleeps past the release of a lock, and nobody is inside together.
+ * the bit of the waiters wakes one of them. No process sleeps past a release, and no two processes hold the lock.
  *
  * Prints how often a process slept for a whole slice although the lock was released meanwhile, how often two were
  * inside, and how often one slept at all.

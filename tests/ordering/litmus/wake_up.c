@@ -2,7 +2,7 @@
  *
  * completion.h: a waiter raises a flag in the word of a futex, passes a barrier, looks at the tail, and sleeps on the
  * word as it was; the sender raises the tail, passes a barrier, and takes the flag down with one wake-up more (C3, C4).
- * The same holds for `sync_done`, whose low half is the futex of those who follow a leader (S2).
+ * The same holds for `sync_done`, whose low half is the futex of a leader's followers (S2).
  *
  * Prints how often a waiter slept for a whole slice, and how often it slept at all.
  *
