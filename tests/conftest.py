@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas for tests: a name of its own for each, sound to the last byte at the end, and nothing left behind."""
+"""Arenas for tests. Each has a unique name, must be sound at the end, and is removed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytest_plugins = [
 NAME_PREFIX = f"shmaccum-test-{os.getpid()}-"
 _numbers = itertools.count()
 
-# A busy machine makes any example slow, and proves nothing by it. A failure is told with the blob that repeats it.
+# A busy machine makes any example slow, which proves nothing. A failure prints the blob that repeats it.
 settings.register_profile(
     "untimed",
     deadline=None,
@@ -48,8 +48,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Has hypothesis write its tables of characters while the workers collect. In a new clone there are none, and each
-    worker would make them for itself."""
+    """Make hypothesis write its tables of characters while the workers collect. In a new clone they are missing, and
+    each worker would create its own."""
     is_worker = hasattr(session.config, "workerinput")
     if not is_worker and session.config.getoption("dist", "no") != "no":
         strategies.text().validate()
@@ -57,14 +57,14 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Takes modules and tests, which live until the end, out of the sight of the collector that fixtures run."""
+    """Exclude modules and tests, which live until the end, from the garbage collection that fixtures run."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def arena_name() -> Iterator[str]:
-    """A shared-memory name nobody else uses. An arena left under it must be idle and sound, and is removed."""
+    """A unique shared-memory name. An arena left under it must be idle and sound, and is removed."""
     name = f"{NAME_PREFIX}{next(_numbers)}"
     yield name
     if not Arena.exists(name):
@@ -82,7 +82,7 @@ def arena_name() -> Iterator[str]:
 
 @pytest.fixture
 def arena(arena_name: str) -> Iterator[Arena]:
-    """16 buffers of 4 KiB."""
+    """An arena with 16 buffers of 4 KiB."""
     arena = Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64)
     yield arena
     gc.collect()
@@ -100,13 +100,13 @@ def sender(arena: Arena) -> Iterator[Accumulator]:
     """An accumulator that holds the sender role."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
-        accumulator.publish_delivery_timeout(0, counts_always=True)  # tests turn the boot clock alone
+        accumulator.publish_delivery_timeout(0, counts_always=True)  # tests change only the boot clock
         yield accumulator
 
 
 @pytest.fixture
 def seeded() -> Callable[[], random.Random]:
-    """A random generator whose seed is printed, and can be given back as SHMACCUM_SEED."""
+    """A random generator. Its seed is printed, and SHMACCUM_SEED repeats it."""
 
     def make() -> random.Random:
         return random.Random(new_seed())
@@ -116,9 +116,9 @@ def seeded() -> Callable[[], random.Random]:
 
 @pytest.fixture
 def recorded_syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Forced]:
-    """Records syncs and makes none, for tests with thousands of them, each of which would take milliseconds.
+    """Record syncs without making them, for tests with thousands of syncs of milliseconds each.
 
-    At the end, each temporary file was forced to disk before it got its name.
+    At the end, check that each temporary file was forced to disk before it got its name.
     """
     forced = Forced(monkeypatch, is_real=False)
     yield forced
@@ -127,14 +127,14 @@ def recorded_syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Forced]:
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    """A folder with a short path: the address of a socket has 108 bytes, and TMPDIR may be longer."""
+    """A folder with a short path: a socket address has at most 108 bytes, and TMPDIR may be longer."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-test-", dir="/tmp") as folder:
         yield Path(folder)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """At the end of the session no arena of this process is left in shared memory."""
+    """At the end of the session, no arena of this process remains in shared memory."""
     remove_arenas_of_the_dead()
     yield
     assert left_in_shared_memory(NAME_PREFIX) == []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of the modules that define the public names, which the package imports when they are first used.
 
-``shmaccum/__init__.py`` imports these names for type checkers and editors, and they are typed there alone. The program
-``python -m tests.architecture.homes`` writes the table from these imports, as source.
+``shmaccum/__init__.py`` imports these names for type checkers and editors. No other file lists them.
+``python -m tests.architecture.homes`` prints the source of the table, generated from these imports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOMES = {
 
 
 def homes(package: ast.Module) -> dict[str, str]:
-    """Each name that ``shmaccum/__init__.py`` imports for type checkers, and the module that defines it."""
+    """Map each name that ``shmaccum/__init__.py`` imports for type checkers to the module that defines it."""
     found: dict[str, str] = {}
     for block in package.body:
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
@@ -34,7 +34,7 @@ def homes(package: ast.Module) -> dict[str, str]:
 
 
 def homes_source() -> str:
-    """The source of ``shmaccum/common/homes.py``."""
+    """Return the source of ``shmaccum/common/homes.py``."""
     package = ast.parse((ROOT / "shmaccum/__init__.py").read_text(encoding="utf-8"))
     lines = (f'    "{name}": "{module}",\n' for name, module in sorted(homes(package).items()))
     return f"{HEAD}{''.join(lines)}}}\n"

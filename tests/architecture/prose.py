@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule of plain words: a sentence has a noun for its subject, and says it before its verb.
+"""The rule of plain prose: a sentence has a noun as its subject, before its verb.
 
-`hard_sentences` finds the sentences of a file that a reader has to take twice. It looks into reStructuredText, into
-docstrings, comments and messages of Python, and into those of C. It is a net with wide meshes: a sentence that it
-lets pass can still be hard, and a few that it catches are fine, which is why a folder may have some in a thousand.
+`hard_sentences` finds sentences of a file that must be read twice. It checks reStructuredText, and the docstrings,
+comments and messages of Python and C. It is a heuristic: a sentence that it passes can still be hard, and some that
+it finds are fine. Therefore, a folder may have a few per thousand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FRAGMENT_WORDS_MAX = 4
 
 BARE = r"(?:who|whom|whoever|what|whatever)"
 QUESTION = r"(?!.*\?$)"
-# "Who waits for a buffer rings.", and the same behind a comma, a semicolon or a colon.
+# "Who waits for a buffer rings.", also after a comma, a semicolon or a colon.
 HEADLESS = re.compile(rf"^{BARE}\b{QUESTION}|(?:, (?:and|but|so|or) |; |: ){BARE} {QUESTION}", re.IGNORECASE)
 # "Lost was nothing.", "Of an answer only that is read in which all is well."
 INVERTED = re.compile(
@@ -26,7 +26,7 @@ INVERTED = re.compile(
     r"|^(?:of|in|to|from|beside|behind) [^,]{3,40} (?:only )?(?:that|those|nobody|nothing) (?:is|are)\b",
     re.IGNORECASE,
 )
-# A docstring of a few words that hangs on what stands elsewhere: "Of each winner."
+# A docstring of a few words that depends on text elsewhere: "Of each winner."
 FRAGMENT = re.compile(r"^(?:of|by|as|for|where|when|that|those|it|in|from|with)\b", re.IGNORECASE)
 
 # Words and turns for which a standard term or a plainer sentence exists (docs/style.rst).
@@ -66,7 +66,7 @@ PYTHON_TEXT = re.compile(
 C_COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
 C_STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 C_STRINGS = re.compile(rf"{C_STRING.pattern}(?:\s*{C_STRING.pattern})*")
-# The signature that CPython takes from the head of a docstring.
+# The signature that CPython takes from the start of a docstring.
 C_SIGNATURE = re.compile(r"^\w+\(.*?\)\n--\n\n")
 C_MARGIN = re.compile(r"\n[ \t]*\* ?")
 CODE_BLOCK = re.compile(
@@ -75,7 +75,7 @@ CODE_BLOCK = re.compile(
 
 
 class Passage(NamedTuple):
-    """A piece of prose and the line it begins on."""
+    """A piece of prose and the line on which it begins."""
 
     line: int
     text: str
@@ -83,7 +83,7 @@ class Passage(NamedTuple):
 
 
 class Hard(NamedTuple):
-    """A sentence to be read twice, and why."""
+    """A sentence that must be read twice, and the reason."""
 
     line: int
     why: str
@@ -91,7 +91,7 @@ class Hard(NamedTuple):
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, each on one line, with every literal as X."""
+    """Return the sentences of a text, each on one line, with every literal as X."""
     for part in SENTENCE_END.split(LITERAL.sub("X", text)):
         sentence = " ".join(BULLETS.sub("", part).split())
         if re.search(r"[a-zA-Z]{2}", sentence):
@@ -99,7 +99,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def why_hard(sentence: str, *, is_docstring: bool = False) -> str | None:
-    """The reason why the sentence is hard to read, or None."""
+    """Return the reason why the sentence is hard to read, or None."""
     if HEADLESS.search(sentence):
         return "headless"
     if INVERTED.search(sentence):
@@ -116,7 +116,7 @@ def turns(path: PurePosixPath, text: str) -> Iterator[Hard]:
 
 
 def passages(path: PurePosixPath, text: str) -> Iterator[Passage]:
-    """The prose of a file, by its suffix; a file of another kind has none."""
+    """Return the prose of a file, by its suffix. A file of another kind has none."""
     if path.suffix in {".py", ".pyi"}:
         yield from _python_passages(text)
     elif path.suffix in {".c", ".h"}:
@@ -126,7 +126,7 @@ def passages(path: PurePosixPath, text: str) -> Iterator[Passage]:
 
 
 def _c_passages(text: str) -> Iterator[Passage]:
-    """The comments, and the strings of several words: messages, and docstrings of the extension."""
+    """Return the comments, and the strings of several words: messages, and docstrings of the extension."""
     for match in C_COMMENT.finditer(text):
         yield Passage(_line_of(text, match), C_MARGIN.sub("\n", match[1]))
     code = C_COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text)
@@ -141,7 +141,7 @@ def _line_of(text: str, match: re.Match[str]) -> int:
 
 
 def _paragraphs(text: str) -> Iterator[Passage]:
-    """The paragraphs of a page without its blocks of code and its titles, which are no sentences."""
+    """Return the paragraphs of a page without its code blocks and titles."""
     line = 1
     prose = text
     for pattern in (CODE_BLOCK, TITLE):
@@ -152,7 +152,7 @@ def _paragraphs(text: str) -> Iterator[Passage]:
 
 
 def _python_passages(text: str) -> Iterator[Passage]:
-    """Docstrings, those of attributes too, messages of several words, and comments; pieces in a row are one passage."""
+    """Return docstrings, also of attributes, messages of several words, and comments. Adjacent ones form a passage."""
     for run in _runs(text, PYTHON_TEXT.finditer(text)):
         first = run[0]
         line = text.count("\n", 0, first.start()) + 1
@@ -165,7 +165,7 @@ def _python_passages(text: str) -> Iterator[Passage]:
 
 
 def _runs(text: str, matches: Iterator[re.Match[str]]) -> Iterator[list[re.Match[str]]]:
-    """Strings, or comments, with nothing between them but space."""
+    """Group strings, or comments, that only white space separates."""
     run: list[re.Match[str]] = []
     for match in matches:
         is_joined = run and run[-1].lastgroup == match.lastgroup != "triple"
@@ -179,14 +179,14 @@ def _runs(text: str, matches: Iterator[re.Match[str]]) -> Iterator[list[re.Match
 
 
 def _content(match: re.Match[str]) -> str:
-    """The words of a string or a comment."""
+    """Return the content of a string or a comment."""
     if match["comment"]:
         return match["comment"].lstrip("# ")
     return match["triple"][3:-3] if match["triple"] else match["string"][1:-1]
 
 
 def hard_sentences(path: PurePosixPath, text: str) -> Iterator[Hard]:
-    """All sentences of a file that have to be read twice."""
+    """Return the sentences of a file that must be read twice."""
     for passage in passages(path, text):
         for sentence in sentences(passage.text):
             if why := why_hard(sentence, is_docstring=passage.is_docstring):
@@ -194,5 +194,5 @@ def hard_sentences(path: PurePosixPath, text: str) -> Iterator[Hard]:
 
 
 def sentence_count(path: PurePosixPath, text: str) -> int:
-    """How many sentences a file has."""
+    """Return the number of sentences in a file."""
     return sum(1 for passage in passages(path, text) for _ in sentences(passage.text))

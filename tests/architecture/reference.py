@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a program can name of shmaccum, one line each, sorted: two revisions differ by what ``diff`` shows.
+"""Everything that a program can name of shmaccum, one sorted line each, so that ``diff`` compares two revisions.
 
-``python -m tests.architecture.reference`` writes the options, the commands, the public classes and functions with their
-signatures, the metrics, and the keys of all JSON. The program imports nothing of the tests, so it describes another
-checkout as well: ``PYTHONPATH=CHECKOUT python tests/architecture/reference.py``.
+``python -m tests.architecture.reference`` prints the options, the commands, the public classes and functions with
+their signatures, the metrics, and the keys of all JSON. The program imports nothing from the tests, so it can
+describe another checkout: ``PYTHONPATH=CHECKOUT python tests/architecture/reference.py``.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ SPARK_TABLES = ("SparkSink", "SparkSource")
 
 
 def plain(value: Any) -> str:
-    """The text of a value, the same in each process, on one line."""
+    """Return the text of a value on one line. It is the same in each process."""
     text = ADDRESS.sub("", repr(value.__qualname__ if inspect.isroutine(value) else value))
     return " ".join(text.split())
 
 
 def option_lines() -> Iterator[str]:
-    """Each option of each table, with all that its row says."""
+    """Yield each option of each table, with everything in its row."""
     for table in (*TABLES, *SPARK_TABLES):
         options = getattr(config, f"{table}Options")
         for field in dataclasses.fields(options):
@@ -59,7 +59,7 @@ def _row(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def command_lines(command: click.Command, path: str) -> Iterator[str]:
-    """A command with its options and arguments, and the commands of a group."""
+    """Yield a command with its options and arguments, and the commands of a group."""
     context = click.Context(command, info_name=path)
     yield f"command {path}: {plain(command.help)} {plain(command.epilog)}"
     for parameter in command.get_params(context):
@@ -74,7 +74,7 @@ def command_lines(command: click.Command, path: str) -> Iterator[str]:
 
 
 def signature(value: Any) -> str:
-    """The parameters of a function or class, as far as they are known."""
+    """Return the parameters of a function or class, as far as they are known."""
     try:
         return plain(str(inspect.signature(value)))
     except (TypeError, ValueError):
@@ -82,7 +82,7 @@ def signature(value: Any) -> str:
 
 
 def class_lines(name: str, value: type) -> Iterator[str]:
-    """A class with its bases, and its members, also the inherited ones."""
+    """Yield a class with its bases and its members, including inherited ones."""
     bases = [base.__name__ for base in value.__mro__[1:-1] if not base.__name__.startswith("_")]
     yield f"class {name}{signature(value)}: {' '.join(bases)}"
     for member in dir(value):
@@ -95,7 +95,7 @@ def class_lines(name: str, value: type) -> Iterator[str]:
 
 
 def name_lines(module_name: str, names: Iterable[str]) -> Iterator[str]:
-    """The public names of a module."""
+    """Yield the public names of a module."""
     module = importlib.import_module(module_name)
     for name in names:
         value = getattr(module, name)
@@ -109,7 +109,7 @@ def name_lines(module_name: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def own_names(module_name: str) -> list[str]:
-    """The public names of a module; those that it defines, where it has no ``__all__``."""
+    """Return ``__all__`` of a module. If it has none, return the public names that it defines."""
     module = importlib.import_module(module_name)
     listed = getattr(module, "__all__", None)
     return list(listed) if listed else [name for name in vars(module) if _is_own(module_name, vars(module)[name], name)]
@@ -120,7 +120,7 @@ def _is_own(module_name: str, value: Any, name: str) -> bool:
 
 
 def key_lines(title: str, value: Any, path: str = "") -> Iterator[str]:
-    """Each key of a JSON document with the type of its value; those of a list's items once."""
+    """Yield each key of a JSON document with the type of its value. The keys of a list's items appear once."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from key_lines(title, inner, f"{path}.{key}")
@@ -132,7 +132,7 @@ def key_lines(title: str, value: Any, path: str = "") -> Iterator[str]:
 
 
 def json_lines(arena: str, log: str) -> Iterator[str]:
-    """The keys of what the commands print as JSON."""
+    """Yield the keys of the JSON that the commands print."""
     looks = [("stat", "--once"), ("inspect",), ("inspect", "--slots"), ("inspect", "--slot", "0"), ("check",)]
     for command, *arguments in [*looks, ("health",)]:
         yield from printed(f"{command} {' '.join(arguments)}", command, arena, *arguments, "--json")
@@ -142,14 +142,14 @@ def json_lines(arena: str, log: str) -> Iterator[str]:
 
 
 def listed_lines(arena: str) -> Iterator[str]:
-    """The keys of the row that ``shmaccum ls`` has for an arena."""
+    """Yield the keys of the row that ``shmaccum ls`` prints for an arena."""
     done = subprocess.run([sys.executable, "-m", "shmaccum", "ls", "--json"], capture_output=True, text=True)
     rows = [row for row in json.loads(done.stdout) if row["name"] == arena]
     yield from key_lines("ls", rows)
 
 
 def printed(title: str, *arguments: str) -> Iterator[str]:
-    """The keys of the first line of a command's output; its exit code where it prints none."""
+    """Return the keys of the first line of a command's output. If it prints nothing, return its exit code."""
     program = [sys.executable, "-m", "shmaccum", *arguments]
     done = subprocess.run(program, capture_output=True, text=True)
     line = (done.stdout.splitlines() or [""])[0]
@@ -160,7 +160,7 @@ def printed(title: str, *arguments: str) -> Iterator[str]:
 
 
 def work_lines() -> Iterator[str]:
-    """The metrics and the keys of all JSON, from an arena in use."""
+    """Yield the metrics and the keys of all JSON, from an arena in use."""
     with tempfile.TemporaryDirectory() as folder:
         place = f"shmaccum-reference-{os.getpid()}"
         with (
@@ -181,7 +181,7 @@ def work_lines() -> Iterator[str]:
 
 
 def metric_lines(arena: Any, sender: Any, producer: Any) -> Iterator[str]:
-    """The metrics of an arena, its sender and a producer."""
+    """Yield the metrics of an arena, its sender and a producer."""
     registry = CollectorRegistry()
     registry.register(ArenaCollector(arena))
     for family in registry.collect():
@@ -193,7 +193,7 @@ def metric_lines(arena: Any, sender: Any, producer: Any) -> Iterator[str]:
 
 
 def reference() -> list[str]:
-    """All lines, sorted."""
+    """Return all lines, sorted."""
     lines = [
         *option_lines(),
         *command_lines(command_group, "shmaccum"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of style and layering, each a function from a source file to its violations.
 
-A rule gets a path relative to the project's root and the file's text, and touches nothing else; the tests of the
+A rule takes a path relative to the project's root and the file's text, and has no side effects. The tests of the
 rules plant violations as strings.
 """
 
@@ -23,8 +23,8 @@ Rule = Callable[[PurePosixPath, str], Iterator[str]]
 FUNCTION_LINES_MAX = 70
 LINE_LENGTH_MAX = 120
 
-# Each folder of native/ and the folders that its files may include from, besides itself. The rooms of the producer and
-# of the sender lie side by side: they meet in the arena.
+# Each folder of native/ and the folders that its files may include from, besides itself. The folders of the producer
+# and of the sender do not include each other: they share only the arena.
 NATIVE_FOLDERS = {
     "base": (),
     "format": ("base",),
@@ -42,7 +42,7 @@ NATIVE_FOLDERS = {
     ),
     "python/log": ("base", "format", "broker", "log", "python/common"),
 }
-# The module names every type, so it includes all rooms.
+# The module names every type, so it includes all folders.
 NATIVE_MODULE = PurePosixPath("native/python/module.c")
 
 C_SUFFIXES = {".c", ".h"}
@@ -57,12 +57,12 @@ BARE_ATOMICS = re.compile(r"\b(memory_order_\w+|atomic_\w+_explicit|__atomic_\w+
 
 
 def line_number(text: str, position: int) -> int:
-    """The line, counted from 1, on which the character at `position` stands."""
+    """The line, counted from 1, of the character at `position`."""
     return text.count("\n", 0, position) + 1
 
 
 def without_comments(text: str) -> str:
-    """C code with comments blanked, lines kept and strings untouched."""
+    """C code with blanked comments. Its lines and strings are unchanged."""
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
@@ -82,13 +82,13 @@ def long_line(_path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def missing_license(_path: PurePosixPath, text: str) -> Iterator[str]:
-    """One of the first two lines names the license; an empty file needs none."""
+    """One of the first two lines names the license. An empty file needs none."""
     if text and "SPDX-License-Identifier: Apache-2.0" not in "\n".join(text.splitlines()[:2]):
         yield "no SPDX-License-Identifier: Apache-2.0 in the first two lines"
 
 
 def banned_word(_path: PurePosixPath, text: str) -> Iterator[str]:
-    """No marks of unfinished work, no paths of one machine."""
+    """No marks of unfinished work and no paths of one machine."""
     for match in BANNED.finditer(text):
         yield f"line {line_number(text, match.start())} says {match.group()!r}"
 
@@ -97,12 +97,12 @@ def banned_word(_path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def native_folder(path: PurePosixPath) -> str | None:
-    """The folder of a file under native/, relative to it; None for any other file."""
+    """The folder of a file under native/, relative to it. None for any other file."""
     return "/".join(path.parts[1:-1]) if path.parts[0] == "native" and len(path.parts) > 2 else None
 
 
 def included(text: str) -> list[tuple[bool, str]]:
-    """The includes of a C file: (is it a system header, name)."""
+    """The includes of a C file, each as whether it is a system header and its name."""
     return [(quote == "<", name) for quote, name in C_INCLUDE.findall(without_comments(text))]
 
 
@@ -121,7 +121,7 @@ def upward_include(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def python_header(path: PurePosixPath, text: str) -> Iterator[str]:
-    """Python's headers only in native/python, and in the benchmarks' floor of a call."""
+    """Only native/python includes Python's headers, and the benchmark of the minimal call."""
     if path == PurePosixPath("bench/native/empty_call.c"):
         return
     for _, name in included(text):
@@ -168,7 +168,7 @@ def checks_per_function(texts: Iterable[str]) -> float:
 
 
 def check_of_input(_path: PurePosixPath, text: str) -> Iterator[str]:
-    """No CHECK loads a word of the arena. Such a word is input, and input is answered with a status."""
+    """No CHECK loads a word of the arena. Such a word is input, and bad input returns a status."""
     code = without_comments(text)
     for match in CHECK.finditer(code):
         if ARENA_LOAD.search(match.group(1)):
@@ -181,7 +181,7 @@ FULL_BARRIER = re.compile(r"^[ \t]*barrier_\w+\(\);(.*)$", re.MULTILINE)
 
 
 def unlabelled_barrier(path: PurePosixPath, text: str) -> Iterator[str]:
-    """A full barrier names the ordering edge it is there for."""
+    """Each full barrier names the ordering edge that it creates."""
     if path == PurePosixPath("native/base/atomic.h"):
         return
     for match in FULL_BARRIER.finditer(text):
@@ -196,7 +196,7 @@ REPLACEABLE_CLOCK = re.compile(r"(?<!clock of )\btime\.monotonic|\bfrom time imp
 
 
 def replaceable_clock(path: PurePosixPath, text: str) -> Iterator[str]:
-    """Waits read shmaccum/common/clock.py, for packages that make clocks stand still replace time.monotonic."""
+    """Waits read shmaccum/common/clock.py, because packages that freeze clocks replace time.monotonic."""
     if path == PurePosixPath("shmaccum/common/clock.py"):
         return
     for match in REPLACEABLE_CLOCK.finditer(text):
@@ -204,7 +204,7 @@ def replaceable_clock(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """How many lines the docstring takes: telling users more must not cost a function its place."""
+    """The line count of the docstring, which does not count for the length of a function."""
     first = function.body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         return (first.end_lineno or first.lineno) - first.lineno + 1
@@ -212,7 +212,7 @@ def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """All statements and their clauses at any depth; three times as fast as `ast.walk`, which enters expressions."""
+    """All statements and their clauses at any depth. Three times as fast as `ast.walk`, which enters expressions."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -222,7 +222,7 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def long_python_function(_path: PurePosixPath, text: str) -> Iterator[str]:
-    """No Python function is longer than 70 lines, its docstring aside."""
+    """No Python function is longer than 70 lines without its docstring."""
     for node in statements(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node)
@@ -231,15 +231,15 @@ def long_python_function(_path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def module_name(path: PurePosixPath) -> list[str]:
-    """The dotted name of a module as a list; a package's __init__ keeps that last part."""
+    """The dotted name of a module as a list. A package's ``__init__`` is its last part."""
     return list(path.with_suffix("").parts)
 
 
 @functools.cache
 def imported(path: PurePosixPath, text: str) -> frozenset[str]:
-    """Absolute names of all modules a Python file imports anywhere, `from a import b` as both a and a.b.
+    """Absolute names of all modules that a Python file imports anywhere, `from a import b` as both a and a.b.
 
-    Six tests ask for them; a file is parsed for the first one alone.
+    Six tests call it, so the result for each file is cached.
     """
     names: set[str] = set()
     for node in ast.walk(ast.parse(text)):
@@ -261,7 +261,7 @@ def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
             yield f"imports {name} outside shmaccum/spark"
 
 
-# The wire to brokers.
+# The package that implements the wire protocol to brokers.
 KAFKA_LIBRARY = PurePosixPath("shmaccum/sender/sinks/kafka/library")
 KAFKA_PACKAGE = PurePosixPath("shmaccum/common/kafka_package.py")
 KAFKA_MESSAGES = PurePosixPath("shmaccum/log/server/messages.py")
@@ -270,7 +270,7 @@ KAFKA_PYTHON_COMPAT = PurePosixPath("shmaccum/compat/kafka_python.py")
 
 
 def kafka_outside_library(path: PurePosixPath, text: str) -> Iterator[str]:
-    """One folder wraps kafka-python, and nobody else knows it: a change of its internals ends there."""
+    """Only one folder imports kafka-python, so a change of its internals affects no other."""
     others = {KAFKA_PACKAGE, KAFKA_MESSAGES, KAFKA_PYTHON_COMPAT}
     if KAFKA_LIBRARY in path.parents or path in others:
         return
@@ -280,13 +280,13 @@ def kafka_outside_library(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def bare_select(path: PurePosixPath, text: str) -> Iterator[str]:
-    """select() raises for descriptors from 1,024 on; shmaccum/arena/wake_fifo.py does not, and epoll does not."""
+    """select() raises for descriptors from 1,024 on; shmaccum/arena/wake_fifo.py and epoll do not."""
     if path.name not in {"results_fifo.py", "wake_fifo.py"} and "select" in imported(path, text):
         yield "imports select: shmaccum.arena.wake_fifo.wait_readable takes every descriptor"
 
 
-# Producers and senders meet in the arena, and a supervisor starts a sender by exec: neither imports the other.
-# A log is used by both, and knows neither.
+# Producers and senders share only the arena, and a supervisor starts a sender by exec, so neither imports the other.
+# Both use a log, which imports neither.
 ABOVE_LOGS = {
     "shmaccum.producer",
     "shmaccum.sender",
@@ -333,13 +333,13 @@ KEPT_APART = {
     "shmaccum.log.consumer": {*ABOVE_LOGS, "shmaccum.arena", "shmaccum.log.server"},
     "shmaccum.log.server": ABOVE_LOGS,
 }
-"""A package or module -> the packages and modules that it may not import."""
+"""Maps a package or module to the packages and modules that it may not import."""
 SINKS = "shmaccum.sender.sinks"
-"""A row for a package around the sinks does not count for them: others may make a sink, and start no sender."""
+"""A row for a package around the sinks does not apply to them: others may make a sink without starting a sender."""
 
 
 def room(module: str) -> str | None:
-    """The folder of a module of ours: "producer" of shmaccum.producer.pipeline; None where it lies in none."""
+    """The top package of a module: "producer" of shmaccum.producer.pipeline. None if it is in no package."""
     parts = module.split(".")
     return parts[1] if parts[0] == "shmaccum" and len(parts) > 1 else None
 
@@ -351,7 +351,7 @@ def places(module: str) -> list[str]:
 
 
 def crossing_import(path: PurePosixPath, text: str) -> Iterator[str]:
-    """No package imports a package or module that `KEPT_APART` keeps from it."""
+    """No package imports a package or module that `KEPT_APART` forbids to it."""
     own = places(".".join(module_name(path)).removesuffix(".__init__"))
     for name in sorted(imported(path, text)):
         for package in own:
@@ -364,7 +364,7 @@ PATH_METHODS = {"read_bytes", "read_text", "write_bytes", "write_text"}
 
 
 def unguarded_open(path: PurePosixPath, text: str) -> Iterator[str]:
-    """A file of a log directory may be a FIFO, so regular_files.open_regular alone opens them."""
+    """A file in a log directory may be a FIFO, so only regular_files.open_regular opens such files."""
     if SEGMENT_LOG not in path.parents or path.name == "regular_files.py":
         return
     for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
@@ -380,10 +380,10 @@ ROOT = "shmaccum"
 
 
 def import_graph(files: dict[PurePosixPath, str]) -> dict[str, set[str]]:
-    """Each module of ours and the modules it imports anywhere, also lazily or for types alone.
+    """Each module of shmaccum and the modules that it imports anywhere, also lazily or only for types.
 
-    `from package import module` leads to the module, not to the package around it. The root names what it has lazily,
-    so an import of the root is none of what it names.
+    `from package import module` leads to the module, not to the package around it. The root imports its
+    names lazily, so an import of the root leads to none of them.
     """
     texts = {".".join(module_name(path)).removesuffix(".__init__"): (path, text) for path, text in files.items()}
     graph: dict[str, set[str]] = {}
@@ -395,7 +395,7 @@ def import_graph(files: dict[PurePosixPath, str]) -> dict[str, set[str]]:
 
 
 def room_graph(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Each room of ours, a module that lies in none included, and the rooms that its modules import."""
+    """Map each package, or module outside all packages, to the ones that its modules import."""
     rooms: dict[str, set[str]] = {}
     for module, wanted in graph.items():
         own = room(module) or ROOT
@@ -404,13 +404,13 @@ def room_graph(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def module_ancestors(module: str) -> list[str]:
-    """The packages around a module, itself included: a.b.c lies in a, a.b and a.b.c."""
+    """The packages around a module, itself included: a, a.b and a.b.c for a.b.c."""
     parts = module.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def import_circle(graph: dict[str, set[str]]) -> list[str]:
-    """The modules that import each other in a circle, or wait for one that does; empty when there is no circle."""
+    """The modules in an import cycle, or that import one in a cycle. Empty if there is no cycle."""
     left = {module: set(wanted) for module, wanted in graph.items()}
     while free := {module for module, wanted in left.items() if not wanted & set(left)}:
         left = {module: wanted for module, wanted in left.items() if module not in free}
@@ -418,18 +418,18 @@ def import_circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def uncompiled(files: set[str], compiled: set[str]) -> set[str]:
-    """C files under native/ that the extension is not made of."""
+    """C files under native/ that are not compiled into the extension."""
     return {name for name in files if name.endswith(".c")} - compiled
 
 
 def unused_headers(files: dict[str, str]) -> set[str]:
-    """Headers under native/ that no file there includes; `files` maps paths to texts."""
+    """Headers under native/ that no file there includes. `files` maps paths to texts."""
     wanted = {f"native/{name}" for text in files.values() for is_system, name in included(text) if not is_system}
     return {name for name in files if name.endswith(".h")} - wanted
 
 
 def edge_ends(page: str, edges: str) -> Counter[str]:
-    """How many ends of edges have each label in docs/explanation/memory-ordering.rst and its table of edges, a CSV."""
+    """The count of edge ends for each label in docs/explanation/memory-ordering.rst and its table of edges (CSV)."""
     cells = re.findall(r"^   \* - (.*)", page, re.MULTILINE)
     ends = {(label, "from") for cell in cells for label in LABEL.findall(cell)}
     for source, _, target, *_ in csv.reader(edges.splitlines()):
@@ -439,7 +439,7 @@ def edge_ends(page: str, edges: str) -> Counter[str]:
 
 
 def labels_of_code(text: str) -> Counter[str]:
-    """How many places of a C file carry each label, in a comment behind the code."""
+    """The count of places in a C file that carry each label in a trailing comment."""
     return Counter(label for comment in COMMENT_BEHIND_CODE.findall(text) for label in set(LABEL.findall(comment)))
 
 
@@ -449,7 +449,7 @@ def exported_symbols(nm_output: str) -> set[str]:
 
 
 def modules_without_a_line(overview: str, modules: Iterable[str]) -> list[str]:
-    """The modules that the overview of their package does not name."""
+    """The modules that their package's overview does not name."""
     words = set(re.findall(r"\w+", overview))
     return sorted(name for name in modules if name not in words)
 
@@ -473,12 +473,12 @@ def prose_of(path: PurePosixPath, text: str) -> Iterator[str]:
 
 
 def endings(path: PurePosixPath) -> Iterator[str]:
-    """A path and all by which a sentence may name it: ``a/b.c`` and ``b.c``."""
+    """A path and each shorter form that a sentence may use: ``a/b.c`` and ``b.c``."""
     return ("/".join(path.parts[start:]) for start in range(len(path.parts)))
 
 
 def missing_files(path: PurePosixPath, text: str, known: set[str]) -> list[str]:
-    """The files that comments and docstrings name and that are not there."""
+    """The missing files that comments and docstrings name."""
     return [name for prose in prose_of(path, text) for name in NAMED_FILE.findall(prose) if name not in known]
 
 
@@ -490,7 +490,7 @@ class ClassNames(NamedTuple):
 
 
 def classes_of(texts: Iterable[str]) -> dict[str, ClassNames]:
-    """The classes of sources, by name; classes of one name count as one."""
+    """The classes of sources, by name. Classes with the same name count as one."""
     classes: dict[str, ClassNames] = {}
     for node in (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)):
         found = classes.setdefault(node.name, ClassNames(set(), set()))
@@ -504,7 +504,7 @@ def classes_of(texts: Iterable[str]) -> dict[str, ClassNames]:
 
 
 def has_member(classes: dict[str, ClassNames], name: str, member: str) -> bool:
-    """True when a class or one of its bases defines or sets the name."""
+    """True if a class or one of its bases defines or sets the name."""
     found = classes.get(name, ClassNames(set(), set()))
     return member in found.members or any(has_member(classes, base, member) for base in found.bases - {name})
 

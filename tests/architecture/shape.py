@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make shape``: figures of the structure of a checkout, one a line.
+"""``make shape``: figures of the structure of a checkout, one per line.
 
 ``python -m tests.architecture.shape [ROOT] [-v]`` measures another checkout, in this layout or an earlier one. ``-v``
-also lists what was counted: the layers with their imports, the cycles, the class names defined more than once, and the
-short private functions called once.
+also lists the counted items: the layers with their imports, the cycles, the class names defined more than once, and
+the short private functions called once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Graph = dict[str, set[str]]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 SHORT_LINES = 3
-"""The most lines of a function that is short."""
+"""The maximum line count of a short function."""
 TEXT_SUFFIXES = {".py", ".pyi", ".c", ".h", ".java", ".sh", ".rst", ".csv", ".json", ".yml", ".html", ".css", ".js"}
 
 
 class Tree:
-    """The files of a checkout: each path, relative to its root, with its text."""
+    """The files of a checkout, as a map from their relative paths to their text."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -47,7 +47,7 @@ class Tree:
         return {path: text for path, text in self.files.items() if PurePosixPath(folder) in path.parents}
 
     def lines(self, folder: str, *suffixes: str) -> int:
-        """How many lines the files of a folder have that end in one of `suffixes`."""
+        """The line count of the files in a folder whose names end in one of `suffixes`."""
         return sum(len(text.splitlines()) for path, text in self.under(folder).items() if path.suffix in suffixes)
 
     def classes(self) -> Iterator[ast.ClassDef]:
@@ -67,7 +67,7 @@ def functions(tree: ast.Module) -> Iterator[Function]:
 
 
 def layers(graph: Graph) -> list[list[str]]:
-    """The nodes by layer: each layer has those that need only the layers before it; a cycle is in none."""
+    """The nodes by layer. Each layer has the nodes that need only earlier layers. Nodes in a cycle are in no layer."""
     left = {name: wanted & set(graph) for name, wanted in graph.items()}
     found = []
     while layer := sorted(name for name, wanted in left.items() if not wanted & set(left)):
@@ -77,7 +77,7 @@ def layers(graph: Graph) -> list[list[str]]:
 
 
 def package_graph(tree: Tree) -> Graph:
-    """Each package or module directly in shmaccum/, and those that it imports."""
+    """Each package or module directly in shmaccum/, and the ones that it imports."""
     graph = rules.import_graph(tree.product)
     return rules.room_graph({name: graph[name] for name in graph if name not in {rules.ROOT, f"{rules.ROOT}.__main__"}})
 
@@ -94,7 +94,7 @@ def include_graph(tree: Tree) -> Graph:
 
 
 def file_graph(tree: Tree) -> Graph:
-    """Each C file with its header as one node, and those that it includes."""
+    """Each C file with its header as one node, and the nodes that it includes."""
     graph: Graph = {}
     for path, text in tree.under("native").items():
         own = str(path.relative_to("native").with_suffix(""))
@@ -104,7 +104,7 @@ def file_graph(tree: Tree) -> Graph:
 
 
 def reachable(graph: Graph, start: str) -> set[str]:
-    """All nodes to which edges lead from `start`, which is one of them only in a cycle."""
+    """All nodes that edges reach from `start`. It includes `start` only in a cycle."""
     found: set[str] = set()
     waiting = [start]
     while waiting:
@@ -139,7 +139,7 @@ def names_used(tree: ast.Module) -> Counter[str]:
 
 
 def called_once(tree: ast.Module) -> list[Function]:
-    """The short private functions of a module that it calls in one place."""
+    """The short private functions of a module that it calls in exactly one place."""
     used = names_used(tree)
     return [
         function
@@ -158,7 +158,7 @@ def repeated_classes(tree: Tree) -> dict[str, int]:
 
 
 def c_function_lengths(texts: Iterable[str]) -> list[int]:
-    """How many lines the body of each C function has."""
+    """The line count of the body of each C function."""
     lengths, start = [], 0
     for text in texts:
         for number, line in enumerate(rules.without_comments(text).splitlines(), start=1):
@@ -188,7 +188,7 @@ def member_count(tree: Tree, name: str) -> int:
 
 
 def exceptions(tree: Tree) -> tuple[int, int]:
-    """How many classes ``shmaccum/exceptions.py`` defines, and how many former names it has for them."""
+    """How many classes ``shmaccum/exceptions.py`` defines, and how many former names it provides for them."""
     kinds = [type(node) for node in tree.modules[PurePosixPath("shmaccum/exceptions.py")].body]
     return kinds.count(ast.ClassDef), kinds.count(ast.Assign)
 
@@ -243,7 +243,7 @@ def sizes(tree: Tree) -> Iterator[tuple[str, str]]:
 
 
 def listed(tree: Tree) -> Iterator[str]:
-    """The items behind the figures, one a line."""
+    """The counted items, one per line."""
     graph = package_graph(tree)
     for number, layer in enumerate(layers(graph)):
         for name in layer:
@@ -260,7 +260,7 @@ def listed(tree: Tree) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints the figures of a checkout."""
+    """Print the figures of a checkout."""
     parser = argparse.ArgumentParser(prog="python -m tests.architecture.shape", description="figures of the structure")
     parser.add_argument("root", nargs="?", type=Path, default=ROOT, help="a checkout; this one if it is not given")
     parser.add_argument("-v", "--verbose", action="store_true", help="also list the layers and the repeated names")

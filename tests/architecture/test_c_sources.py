@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every C file of tests and bench compiles with the headers of native/ as they are."""
+"""Every C file of tests and bench compiles with the headers of native/."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SOURCES = sorted(source for folder in ("tests", "bench") for source in (ROOT / f
 
 
 def flags_of(source: Path) -> list[str]:
-    """The flags of a program that includes the file; a fuzz target has some of its own."""
+    """Return the compiler flags of a program that includes the file. A fuzz target adds its own."""
     name = source.name.removesuffix("_fuzz.c")
     own = targets.parts_of(name).flags if name in targets.NAMES else ()
     return [*c_build.COMMON_FLAGS, *python_header_flags(), *own]
 
 
 def problems_of(source: Path) -> str:
-    """What the compiler says of a file; empty: nothing."""
+    """Return the messages of the compiler for a file. An empty string means none."""
     command = [*c_build.compiler(), "-fsyntax-only", *flags_of(source), str(source)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if result.returncode == 0 else result.stderr

@@ -16,12 +16,12 @@ SUBJECT_LENGTH_MAX = 72
 
 
 def too_long(commits: Iterable[str]) -> list[str]:
-    """The lines, each a short hash and a subject, whose subject is longer than `SUBJECT_LENGTH_MAX` characters."""
+    """Return the lines, each a short hash and a subject, whose subject exceeds `SUBJECT_LENGTH_MAX` characters."""
     return [commit for commit in commits if len(commit.partition(" ")[2]) > SUBJECT_LENGTH_MAX]
 
 
 def commits_since(revision: str) -> list[str]:
-    """The short hash and the subject of each commit that follows `revision`; skips where the history is missing."""
+    """Return short hash and subject of each commit after `revision`. If the history is missing, skip the test."""
     command = ["git", "-C", str(ROOT), "log", "--no-merges", "--format=%h %s", f"{revision}..HEAD"]
     try:
         listed = subprocess.run(command, capture_output=True, text=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that are written from tables of options or from imports are as these say."""
+"""The files that are generated from tables of options or from imports are up to date."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One word, one meaning: the glossary explains each of its words once, and the project speaks by it."""
+"""The glossary explains each of its terms once, and the project uses them so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUFFIXES = {".py", ".pyi", ".c", ".h", ".rst"}
 
 @pytest.fixture(scope="module")
 def texts() -> dict[Path, str]:
-    """The words of each source and page but the glossary."""
+    """The words of each source and page except the glossary."""
     found = [path for top in ("native", "shmaccum", "docs") for path in (ROOT / top).rglob("*")] + [*ROOT.glob("*.rst")]
     chosen = [path for path in found if path.suffix in SUFFIXES and path.is_file() and path != GLOSSARY]
     return {path.relative_to(ROOT): plain(path.read_text(encoding="utf-8")) for path in chosen}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain words: in no folder more than a few sentences of a thousand have to be read twice."""
+"""Plain prose: in each folder, at most a few sentences per thousand must be read twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from setup import ROOT
 from tests.architecture.prose import Hard, hard_sentences, sentence_count, sentences, turns, why_hard
 
 CEILING = 5
-"""The number of hard sentences of a thousand that a room may have."""
+"""The maximum number of hard sentences per thousand in a folder."""
 TURN_CEILING = 15
 """The number of turns for a thousand sentences of a folder. Some are terms of Kafka: dead letters."""
 TURNS_MIN = 5
@@ -23,11 +23,11 @@ TOPS = ("bench", "docs", "examples", "native", "shmaccum", "tests")
 PAGES = ("README.rst", "SECURITY.rst", "CHANGELOG.rst", "CONTRIBUTING.rst")
 SUFFIXES = {".py", ".pyi", ".c", ".h", ".rst"}
 PLANTED = PurePosixPath("tests/architecture/test_prose.py")
-"""This file, whose planted sentences are hard on purpose."""
+"""This file, which plants hard sentences."""
 
 
 def room_of(path: PurePosixPath) -> str:
-    """The room that a file counts for: the folder below the top, or the top where the file lies directly in it."""
+    """The folder that a file counts for: the one directly below the top, or the top if the file is directly in it."""
     return "/".join(path.parts[:2]) if len(path.parts) > 2 else path.parts[0]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each rule finds a planted violation, and lets pass what is nearly one."""
+"""Each rule finds a planted violation, and accepts near misses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of the structure count what they say, on a planted checkout."""
+"""The figures of the structure are correct for a planted checkout."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.architecture import rules
 from tests.architecture.rules import C_SUFFIXES, PYTHON_SUFFIXES, Rule
 
 pytestmark = pytest.mark.xdist_group("sources")
-"""One worker parses each file."""
+"""Each file is parsed by one worker."""
 
 SOURCE_FOLDERS = ("native", "shmaccum", "tests", "bench", "examples")
 BUILD_FILES = (
@@ -165,7 +165,7 @@ def test_each_decision_has_a_number_of_its_own_and_its_title_says_it() -> None:
 
 
 def drawn_folders(tree: str) -> set[str]:
-    """The folders of a drawn tree: two blanks are a level, a word that ends in a slash is a folder."""
+    """The folders of a drawn tree. Two spaces indent a level, and a word that ends in a slash is a folder."""
     found: set[str] = set()
     above: list[str] = []
     for line in tree.splitlines():
@@ -191,7 +191,7 @@ PLACE = re.compile(r"``([\w/]+\.(?:c|h|py))(?::\s+([\w.]+))?``")
 
 
 def defines(text: str, name: str) -> bool:
-    """True when a file defines a function or a class, or a method as `Class.method`."""
+    """True if a file defines a function or a class, or a method as `Class.method`."""
     definition = r"(?:^|\s)(?:def|class)\s+{0}\b|^[\w][^;=]*\b\*?{0}\([^;]*$"
     return all(re.search(definition.format(part), text, re.MULTILINE) for part in name.split("."))
 

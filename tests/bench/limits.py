@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of planted questions, on machines that take their time to start a process."""
+"""Limits of planted questions, on machines that start a process slowly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.processes import wait_until
 
 
 def limit_counts_from(sign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of a question counts from when its process has made this file, or has ended."""
+    """Start the limit of a question when its process has created this file, or has ended."""
 
     class SlowStarter(subprocess.Popen[bytes]):
         def wait(self, timeout: float | None = None) -> int:

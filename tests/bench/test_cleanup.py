@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A question that is killed leaves nothing: no process, no arena with its companions, no folder."""
+"""A killed question leaves nothing: no process, no arena with its companions, no folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ with temporary_arena() as arena, Sender(arena, "null:") as sender:
 """
 
 
-# A shell lets what it starts in the background ignore these signals.
+# A shell makes its background processes ignore these signals.
 ASKS = """
 import signal
 import sys
@@ -60,7 +60,7 @@ runner.answer_apart("planted", runner.Allowed(1.0, 1.0, 1000.0), None, Path({fol
 
 
 def is_running(pid: int) -> bool:
-    """Not so when it is dead and its parent has not looked yet."""
+    """False for a dead process, even if its parent has not waited for it."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -107,7 +107,7 @@ def test_nothing_is_left_of_a_question_whose_asker_is_ended_by_a_signal(number: 
 
 
 def test_a_signal_that_is_ignored_ends_no_question() -> None:
-    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as with nohup
     try:
         with cleanup.marked():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

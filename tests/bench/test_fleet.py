@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet on paper: the simulation keeps the rules of producers, and the page shows what the model says."""
+"""The model of a fleet: the simulation follows the rules of producers, and the page shows the model's figures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_full_batch_does_not_linger() -> None:
 
 @pytest.mark.parametrize(("along", "requests"), [(None, 3), (0.0, 1), (0.5, 2)])
 def test_batches_go_along_as_each_client_has_it(along: float | None, requests: int) -> None:
-    """At the end of the first batch's linger the second one has waited for 0.6 of its own, and the third for 0.3."""
+    """At the end of the first batch's linger, the second one has waited for 0.6 of its own, and the third for 0.3."""
     outcome = run(Rules(along=along, linger_s=0.01, request_s=0), (0.0, 0), (0.004, 1), (0.007, 2))
     assert (outcome.batch_count, outcome.request_count) == (3, requests)
 
@@ -102,7 +102,7 @@ def rows(name: str) -> list[list[str]]:
 
 
 def test_the_tables_of_the_page_are_those_of_the_model() -> None:
-    """The prices are compared whole, and of the simulated shapes the first row: all of them take seconds."""
+    """The prices are compared completely, the simulated shapes only in their first row: all of them take seconds."""
     kept = load()
     assert rows("fleet-prices.csv") == list(price_rows(kept))
     assert rows("fleet-shapes.csv")[0] == next(shape_rows(broker_prices(kept)))

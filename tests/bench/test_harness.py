@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness finds a slowdown that was planted, and is silent about what is none."""
+"""The harness detects a planted slowdown, and reports no others."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def shown(answered: Answer) -> str:
 
 
 class NoisyMachine:
-    """Slows down and recovers all the time, and does nearly the same to all contenders of a round."""
+    """Slows down and recovers all the time, and affects all contenders of a round nearly equally."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -338,12 +338,12 @@ def test_the_same_again_is_no_drift_and_twice_the_ratio_is() -> None:
     assert list(drift(before, measured_again(100))) == ["ours, ns: 1 times peer, but bench/results has 0.5 to 0.5"]
 
 
-# --- in a process of its own
+# --- in a separate process
 
 
 @pytest.fixture
 def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder whose modules are questions, for this process and for those it starts."""
+    """A folder whose modules are questions, for this process and its child processes."""
     folder = tmp_path / "questions"
     folder.mkdir()
     monkeypatch.setattr("bench.questions.__path__", [str(folder)])
@@ -381,7 +381,7 @@ def test_a_question_that_hangs_or_fails_is_given_up_with_all_its_children(
 ) -> None:
     children = tmp_path / "child"
     start = "import os, subprocess as s; child = s.Popen(['sleep', '1000'])"
-    note = f"os.symlink(str(child.pid), {str(children)!r})"  # which is there whole or not at all
+    note = f"os.symlink(str(child.pid), {str(children)!r})"  # which is complete or missing
     monkeypatch.setattr(runner, "command", lambda *_: [sys.executable, "-c", f"{start}; {note}; {code}"])
     limit_counts_from(children, monkeypatch)
     with pytest.raises(RuntimeError, match=message):

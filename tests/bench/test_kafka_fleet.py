@@ -13,7 +13,7 @@ from tests.support.processes import WATCHDOG_S
 
 
 def served(job: Job) -> tuple[list[bytes], int]:
-    """The keys that a worker sent for a job, and the number that it told."""
+    """The keys that a worker sent for a job, and the number that it reported."""
     mine, theirs = Pipe()
     sent: list[bytes] = []
     flushes: list[int] = []

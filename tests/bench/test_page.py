@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every figure of README.rst and of the page of benchmarks was measured, is in bench/results, and names its command."""
+"""Every figure of README.rst and of the benchmark page is in bench/results and names its command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peers: every one is known, one that is missing is named, and the output of their own programs is understood."""
+"""Every peer is known, a missing one is named, and the output of their own programs is parsed."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_performance_test_that_did_not_end_has_no_total() -> None:
 
 
 class PipeQueue(Queue):
-    """Records through a pipe, to see that works count them."""
+    """Sends records through a pipe, to check that works count them."""
 
     def __init__(self) -> None:
         self._taking, self._sending = multiprocessing.Pipe(duplex=False)

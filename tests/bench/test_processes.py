@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Works that begin together take as long as they say, however many there are for each core."""
+"""Works that start together take as long as they report, even with several per core."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that a contender keeps between its rounds stand still while others are measured."""
+"""A contender's processes are stopped between its rounds, while others are measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTING_WITH_A_CHILD = "while :; do :; done & echo $!; wait"
 
 
 class Poller:
-    """A program and its child, started at the first round, that use a core each for as long as they live."""
+    """A program and its child, started at the first round, that use a core each until their end."""
 
     def __init__(self) -> None:
         self.stopped = StoppedProcesses()
@@ -43,7 +43,7 @@ class Poller:
 
     def end(self) -> None:
         if self._shell is not None:
-            os.killpg(self._shell.pid, signal.SIGKILL)  # both, also when it could not be read who the child is
+            os.killpg(self._shell.pid, signal.SIGKILL)  # both, even if the child could not be identified
             self._shell.communicate()
 
 

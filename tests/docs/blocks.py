@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The code blocks of a page, and the page's own rules for running them.
 
-A page says so in comments, which a reader of the site does not see::
+A page specifies them in comments, which the site does not show::
 
     .. rehearsal                     at most once in a page, before its first block
        events = {name}               the block's text "events" becomes a name that no other test uses
        marks: slow, spark            the page's test carries these marks of pytest
        needs: gunicorn               the page's test is skipped where this module is not installed
-
     .. not run: REASON               the next block is shown and not run
     .. saved as: app.py              the next block becomes this file
     .. output                        the next block is what the block before it prints; "..." stands for anything
 
 A block in a language of `RUN` is run, one in a language of `PARSED` is parsed, one of ``text`` is shown. A program of
-``examples`` that the page includes is saved under its own name, whole.
+``examples`` that the page includes is saved completely under its own name.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from setup import ROOT
 RUN = {"python", "sh"}
 PARSED = {"ini", "yaml", "toml"}
 SHOWN = {"text"}
-# Docutils knows fewer directives and roles than Sphinx: an unknown one is no block, and no error here.
+# Docutils knows fewer directives and roles than Sphinx: an unknown one is neither a block nor an error here.
 SETTINGS = {"report_level": 5, "halt_level": 5, "file_insertion_enabled": False, "syntax_highlight": "none"}
 
 
 LANGUAGES = {".py": "python", ".yml": "yaml"}
-"""The language of an included file by its suffix."""
+"""Maps the suffix of an included file to its language."""
 
 
 class PageError(Exception):
-    """A page says something about its blocks that makes no sense."""
+    """A page has invalid rules for its blocks."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A code block: its text, the line it begins on, and the rule of the comment before it."""
+    """A code block: its text, its first line number, and the rule of the comment before it."""
 
     language: str
     text: str
@@ -79,7 +78,7 @@ class Page:
 
 
 class LiteralInclude(Directive):
-    """Sphinx's directive of that name: a block with the text of a file, whichever lines of it the site shows."""
+    """Sphinx's directive of that name: a block with the whole text of a file, even if the site shows only a part."""
 
     required_arguments = 1
     option_spec = dict.fromkeys(("caption", "language", "lines", "start-at"), directives.unchanged)
@@ -95,7 +94,7 @@ class LiteralInclude(Directive):
 
 
 def read_page(path: Path) -> Page:
-    """All blocks of a page, read as docutils reads them.
+    """Return all blocks of a page, parsed by docutils.
 
     Raises:
         PageError: a block has no known language, or a comment about blocks cannot be understood.
@@ -115,9 +114,9 @@ def read_page(path: Path) -> Page:
 
 
 def _comments_and_blocks(path: Path) -> Iterator[nodes.Element]:
-    """Comments and literal blocks in the order of the page."""
+    """Yield comments and literal blocks in the order of the page."""
     text = path.read_text(encoding="utf-8")
-    directives.register_directive("literalinclude", LiteralInclude)  # a build of Sphinx in this process has its own
+    directives.register_directive("literalinclude", LiteralInclude)  # Sphinx in this process would register its own
     tree = docutils.core.publish_doctree(text, source_path=str(path), settings_overrides=SETTINGS)
     for node in tree.findall(nodes.Element):
         is_wanted = isinstance(node, (nodes.comment, nodes.literal_block))

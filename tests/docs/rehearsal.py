@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the blocks of one page in order, in the current folder: ``python -m tests.docs.rehearsal PAGE NAME``.
 
-A process of its own runs each page, so that a test can end it together with all that its blocks started. Python blocks
-share one namespace, as if a reader typed them one after another; each shell block is a bash of its own.
+A separate process runs each page, so that a test can end it together with the processes of its blocks. Python blocks
+share one namespace, as if a reader typed them in turn. Each shell block runs in its own bash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMPARED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class Stage:
-    """Where a page is played: the replacements of its names, and the namespace of its Python blocks."""
+    """The state of a run: the replacements of the page's names, and the namespace of its Python blocks."""
 
     def __init__(self, page: Page, name: str) -> None:
         self.page = page
@@ -34,7 +34,7 @@ class Stage:
 
     @staticmethod
     def _fill(used: str, name: str) -> str:
-        """A replacement with what is true of this run alone."""
+        """Fill a replacement with values of this run."""
         known: dict[str, Callable[[], str]] = {
             "{name}": lambda: name,
             "{folder}": lambda: str(Path.cwd()),
@@ -45,17 +45,17 @@ class Stage:
         return re.sub(r"\{\w+\}", lambda found: known[found.group()](), used)
 
     def as_run(self, text: str) -> str:
-        """A block's text with the names of this run."""
+        """Return a block's text with the names of this run."""
         return _replaced(text, self._used)
 
     def as_shown(self, text: str) -> str:
-        """The output of a block, with the names of the page."""
+        """Return the output of a block with the names of the page."""
         for shown, used in self._used.items():
             text = text.replace(used, shown)
         return text
 
     def run(self, block: Block) -> str:
-        """Runs a block; its output.
+        """Run a block and return its output.
 
         Raises:
             Exception: a Python block raised it.
@@ -73,7 +73,7 @@ class Stage:
 
 
 def _replaced(text: str, used: dict[str, str]) -> str:
-    """Whole words only: `events` is not replaced in `my_events`."""
+    """Replace whole words only: `events` is not replaced in `my_events`."""
     if not used:
         return text
     shown = "|".join(re.escape(name) for name in sorted(used, key=len, reverse=True))
@@ -81,7 +81,7 @@ def _replaced(text: str, used: dict[str, str]) -> str:
 
 
 def _run_shell(text: str) -> str:
-    """The output of the commands. A file takes it, because a process in the background would hold a pipe open."""
+    """Return the output of the commands. It goes to a file, because a background process would keep a pipe open."""
     with tempfile.TemporaryFile("w+") as printed:
         command = ["bash", "-euo", "pipefail", "-c", text]
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=subprocess.STDOUT)
@@ -103,7 +103,7 @@ _brokers: list[Any] = []
 
 
 def _mock_brokers() -> str:
-    """The addresses of a cluster of librdkafka's, which lives as long as this process."""
+    """Return the addresses of a mock cluster of librdkafka, which lives as long as this process."""
     from confluent_kafka import Producer
 
     keeper = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "ignored", "log_level": 0})
@@ -112,7 +112,7 @@ def _mock_brokers() -> str:
 
 
 def rehearse(page: Page, name: str) -> list[str]:
-    """Runs all blocks of the page, and tells in sentences what went otherwise than the page says."""
+    """Run all blocks of the page. Return the first difference from the page as a sentence, if any."""
     stage = Stage(page, name)
     printed = ""
     for block in page.blocks:
@@ -131,7 +131,7 @@ def rehearse(page: Page, name: str) -> list[str]:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     faults = rehearse(read_page(Path(sys.argv[1])), sys.argv[2])
     print(*faults, sep="\n")
     return 1 if faults else 0

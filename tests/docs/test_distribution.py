@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation goes where its readers are: into the source distribution, and behind the README's links."""
+"""The documentation is part of the source distribution, and the README's links lead to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_s
 
 
 def project_urls() -> dict[str, str]:
-    """The places of pyproject.toml's project.urls by their names."""
+    """The URLs of pyproject.toml's project.urls by their names."""
     return dict(link.split(", ", 1) for link in metadata("shmaccum").get_all("Project-URL") or [])
 
 
@@ -34,7 +34,7 @@ def readme_links() -> list[str]:
 
 
 def source_of(link: str) -> Path | None:
-    """The file of this repository that an absolute link of the README leads to; None for any other place."""
+    """The file of this repository to which an absolute link of the README leads, or None for any other place."""
     urls = project_urls()
     raw = urls["Repository"].replace("//github.com", "//raw.githubusercontent.com") + "/main/"
     if link.startswith(raw):
@@ -69,7 +69,7 @@ def test_each_sentence_of_the_promise_names_commands_that_the_page_of_proofs_has
         assert [command for command in named if command not in proofs] == []
 
 
-# One worker builds the source distribution once for both tests.
+# One worker builds the source distribution for both tests.
 in_one_worker = pytest.mark.xdist_group("source distribution")
 
 
@@ -84,7 +84,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 class WatchedSource(StagedSource):
-    """Gathers nothing, and keeps the folder in which it would."""
+    """Gathers nothing, and records the folder in which it would."""
 
     stage: Path
 
@@ -94,7 +94,7 @@ class WatchedSource(StagedSource):
 
 
 def staged_folder(target: Path) -> Path:
-    """The folder in which a build gathers its files; it leaves an empty archive in the target."""
+    """Return the folder in which a build gathers its files. It leaves an empty archive in the target."""
     target.mkdir()
     build = WatchedSource(Distribution({"name": "shmaccum"}))
     build.dist_dir, build.formats, build.filelist = str(target), ["gztar"], FileList()
@@ -207,7 +207,7 @@ def test_a_source_distribution_meets_unknown_warnings_and_a_checkout_none(tmp_pa
 
 
 def test_a_page_installs_the_package_from_its_clone() -> None:
-    """The package is on no index yet, where another one could have its name. CONTRIBUTING tells how it gets there."""
+    """The package is on no index yet, and another one could have its name. CONTRIBUTING describes the release."""
     pages = [ROOT / "README.rst", *(ROOT / "docs").rglob("*.rst")]
     code = [path for folder in ("shmaccum", "tests") for path in (ROOT / folder).rglob("*.py")]
     asked = re.compile(r"""pip install (-\S+ )*['"]?shmaccum\b|"package": "shmaccum""")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every code block of README, CONTRIBUTING and docs runs as it stands there, or the page's source says why not."""
+"""Every code block of README, CONTRIBUTING and docs runs as printed, or the page's source gives the reason."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _numbers = itertools.count()
 
 
 def _readable_pages() -> Iterator[Page]:
-    """The pages that have blocks: each worker reads them before its first test, so it skips the others.
+    """The pages with blocks. Each worker reads only these before its first test.
 
-    A page that cannot be read fails the test of its own, and no other.
+    A page that cannot be read fails only its own test.
     """
     for path in PATHS:
         with contextlib.suppress(PageError):
@@ -47,7 +47,7 @@ PAGES = list(_readable_pages())
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """A name that no other test uses. The processes that a page started end with it, and its arenas are removed."""
+    """A unique name. The processes that a page started end with it, and its arenas are removed."""
     name = f"shmaccum-docs-{os.getpid()}-{next(_numbers)}"
     yield name
     _end_processes(name)
@@ -57,7 +57,7 @@ def name() -> Iterator[str]:
 
 
 def _end_processes(name: str) -> None:
-    """Ends each process that carries the token of a rehearsal, also one that has left its group, until none is left."""
+    """End each process with the token of a rehearsal until none is left, even if it has left its group."""
     while started := [process for process in psutil.process_iter() if _token(process) == name]:
         for process in started:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -73,7 +73,7 @@ def _token(process: psutil.Process) -> str | None:
 
 
 def rehearse(page: Page, name: str, folder: Path, timeout_s: float = PAGE_S) -> str | None:
-    """Runs the blocks of a page in `folder`; the failure, or None."""
+    """Run the blocks of a page in `folder`. Return the failure, or None."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "PYTHONPATH": f"{ROOT}{os.pathsep}.", TOKEN: name}
     environment.pop("COLUMNS", None)  # a pipe has no width, and an arena of another test may have a long name
@@ -90,7 +90,7 @@ def rehearse(page: Page, name: str, folder: Path, timeout_s: float = PAGE_S) -> 
 
 
 def limit_s(page: Page) -> float:
-    """The seconds after which a page is given up."""
+    """The seconds after which a page fails."""
     return SLOW_PAGE_S if "slow" in page.marks else PAGE_S
 
 
@@ -158,7 +158,7 @@ def test_a_systemd_unit_is_one(block: Block, tmp_path: Path) -> None:
     assert {"Unit", "Service"} <= set(unit.sections()) or {"Unit", "Socket"} <= set(unit.sections())
     if shutil.which("systemd-analyze") is None:
         return
-    # The programs of a unit need not be here: this asks about the unit's words alone.
+    # The programs of a unit may be missing here: only the directives of the unit are checked.
     path = tmp_path / "shmaccum-events.service"
     path.write_text("".join(_with_a_program(line) for line in block.text.splitlines(keepends=True)), encoding="utf-8")
     command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path)]

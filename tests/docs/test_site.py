@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference of the API is written from the docstrings, with all members that a user looks for."""
+"""The API reference is generated from the docstrings, with all members that a user needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytest.importorskip("sphinx", reason="make docs installs it")
 pytest.importorskip("sphinx_click")
 pytest.importorskip("furo")
 
-# Sphinx's own extensions use what a later Sphinx will not have.
+# Sphinx's own extensions use APIs that a later Sphinx will remove.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),
@@ -33,7 +33,7 @@ KINDS = ("objects", "functions", "options", "exceptions")
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The names that a site of the API page alone describes."""
+    """The names that a site with only the API page describes."""
     from sphinx.application import Sphinx
 
     folder: Path = tmp_path_factory.mktemp("site")
@@ -62,7 +62,7 @@ def test_a_class_hides_the_members_that_other_modules_use(described: set[str]) -
 
 
 def test_the_tree_has_every_public_exception_once() -> None:
-    foreign = type("ProducerFencedError", (shmaccum.ProducerFencedError,), {})  # as shmaccum.compat makes them
+    foreign = type("ProducerFencedError", (shmaccum.ProducerFencedError,), {})  # as shmaccum.compat creates them
     assert foreign in shmaccum.ProducerFencedError.__subclasses__()
     entries = [line.strip() for line in reference().exception_tree(shmaccum.ShmaccumError) if line]
     public = [name for name in shmaccum.__all__ if reference().kind_of(name) == "exceptions"]
@@ -75,7 +75,7 @@ def test_a_former_name_of_an_exception_is_listed_with_the_name_of_today() -> Non
 
 
 def reference() -> ModuleType:
-    """The extension that writes the API page."""
+    """The extension that generates the API page."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "docs" / "extensions"))
         return importlib.import_module("public_names")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of an arena whose sender delivers to Kafka: here a served log, with its coordinator (decision 0069)."""
+"""Transactions of an arena whose sender delivers to Kafka: here a served log with its coordinator (decision 0069)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ INPUT = TopicPartition(TOPIC, 0)
 
 
 class Cluster:
-    """A served log as a cluster of Kafka."""
+    """A served log in the role of a Kafka cluster."""
 
     def __init__(self, path: Path, server: LogServer) -> None:
         self.path = path
@@ -77,7 +77,7 @@ class Cluster:
         return sorted(values_of(self.path, TOPIC))
 
     def offset(self, group: str = "readers") -> int | None:
-        """The committed offset of the group for the input; None: it has committed none."""
+        """The group's committed offset for the input, or None."""
         admin = AdminClient({"bootstrap.servers": address_of(self.server)})
         wanted = confluent_kafka.ConsumerGroupTopicPartitions(group)
         found = admin.list_consumer_group_offsets([wanted])[group].result(DEADLINE_S)
@@ -111,7 +111,7 @@ def test_records_are_visible_when_they_are_committed_and_never_when_they_are_not
                 if number % 2:
                     raise MistakeError
         with producer.transaction():
-            pass  # an empty one says nothing to the brokers
+            pass  # an empty one sends nothing to the brokers
     assert cluster.committed() == [b"0"] * 3 + [b"2"] * 3
 
 
@@ -139,7 +139,7 @@ def test_a_consumer_of_librdkafka_gets_committed_records_alone(cluster: Cluster,
 
 @pytest.fixture
 def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The batches of each call of the pump that had some."""
+    """The batch count of each pump call that carried some."""
     run = PumpRunner.run
     counts: list[int] = []
 
@@ -172,7 +172,7 @@ def test_ordinary_batches_of_a_transaction_go_by_the_pump(
 def test_a_sender_looks_at_its_transaction_behind_the_last_batches_of_a_commit(
     cluster: Cluster, transactional: Arena, carried: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not rest before: no process rings for results that the pump has recorded."""
+    """It does not wait earlier: no process wakes it for results that the pump has recorded."""
     poll = KafkaSink.poll
     are_news: list[bool] = []
 
@@ -204,7 +204,7 @@ def test_a_request_of_a_transaction_whose_answer_is_late_is_the_sinks(
     carried: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The sink makes the same request of it, to the byte. Its version is one in which brokers add no partition."""
+    """The sink makes the same request, to the byte. Its version is one in which brokers add no partition."""
     cluster, between = behind_a_proxy
     adopt = Client.adopt
     sizes: list[tuple[int, int]] = []
@@ -274,7 +274,7 @@ def test_a_member_of_a_group_that_does_not_exist_commits_nothing(cluster: Cluste
 def test_offsets_of_a_topic_that_is_gone_fail_their_transaction_in_time_and_say_why(
     cluster: Cluster, transactional: Arena
 ) -> None:
-    """A coordinator tells nothing but a passing error, and Kafka's own sees no time-out behind it."""
+    """A coordinator returns only a retriable error, and Kafka's own sees no time-out after it."""
     gone = TopicPartition("gone", 0)
     with (
         sending(transactional, cluster.url, delivery_timeout_ms=1_500, request_timeout_ms=500),
@@ -320,7 +320,7 @@ def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_goe
 
 
 def about_to_end(name: str, url: str) -> Callable[[], object]:
-    """A sender in front of a transaction that is being committed."""
+    """A sender before a transaction that is being committed."""
     sender = sender_of(Arena.attach(name), url)
     sender.open()
     return lambda: survives(sender, lambda: is_over(sender.arena))
@@ -349,7 +349,7 @@ def test_a_sender_that_dies_at_any_system_call_is_followed_by_one_that_goes_on(
 
 @pytest.fixture
 def behind_a_proxy(tmp_path: Path) -> Iterator[tuple[Cluster, RequestProxy]]:
-    """A served log whose clients come by a proxy."""
+    """A served log whose clients connect through a proxy."""
     with contextlib.closing(held_port()) as held:
         port = held.getsockname()[1]
         with (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of processes on one host: their shares after kill -9, SIGSTOP and fork. tests/chaos has a ledger."""
+"""Groups of processes on one host after kill -9, SIGSTOP and fork. tests/chaos checks them with a ledger."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Member:
 
     @property
     def owns(self) -> list[int] | None:
-        """The partitions that it told last: those assigned, without those that were revoked since."""
+        """The partitions that it has reported: the assigned ones without the revoked ones."""
         owned: set[int] | None = None
         for line in self.output.read_bytes().rpartition(b"\n")[0].splitlines():
             found = json.loads(line)
@@ -81,7 +81,7 @@ class Member:
         self.process.wait()
 
     def end(self) -> None:
-        """Ends the process and its children."""
+        """End the process and its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -99,7 +99,7 @@ def log(tmp_path: Path) -> Iterator[LogDirectory]:
 
 @pytest.fixture
 def start(log: LogDirectory, tmp_path: Path) -> Iterator[Callable[..., Member]]:
-    """Starts members; they end with the test."""
+    """Start members, which end with the test."""
     started: list[Member] = []
 
     def start_one(mode: str = "read") -> Member:
@@ -113,7 +113,7 @@ def start(log: LogDirectory, tmp_path: Path) -> Iterator[Callable[..., Member]]:
 
 
 def shares(members: list[Member]) -> list[list[int]] | None:
-    """The partitions of each member, once every partition has one owner and the loads differ by one at most."""
+    """The partitions of each member, once every partition has one owner and the loads differ by at most one."""
     found = [member.owns for member in members]
     owned = [share for share in found if share is not None]
     sizes = [len(share) for share in owned]
@@ -132,7 +132,7 @@ def settled(members: list[Member]) -> list[list[int]]:
 def test_one_to_four_consumers_on_three_partitions_and_a_kill(
     start: Callable[..., Member], log: LogDirectory, count: int
 ) -> None:
-    """The victim has forked a child, is stopped, and then killed. The child stays, and keeps nothing."""
+    """The killed process had forked a child and was stopped. The child survives, and owns no partition."""
     members = [start("fork") for _ in range(count)]
     sizes = sorted(map(len, settled(members)))
     assert sizes == {1: [3], 2: [1, 2], 3: [1, 1, 1], 4: [0, 1, 1, 1]}[count]

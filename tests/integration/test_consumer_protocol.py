@@ -29,7 +29,7 @@ RECORD_COUNT = 300
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """A served log with records, whose members hear of changes soon."""
+    """A served log with records, whose members soon learn of changes."""
     with served(tmp_path / "log", group_consumer_heartbeat_interval_ms=HEARTBEAT_MS) as address:
         produce(address, range(RECORD_COUNT))
         yield address
@@ -136,7 +136,7 @@ def test_a_pattern_that_the_server_resolves_follows_topics_that_come_and_go(addr
         admin.delete_topics(["flight-times"])
 
         def has_given_the_deleted_one_up() -> bool:
-            consumer.poll(0.02)  # may tell that the topic is gone
+            consumer.poll(0.02)  # may report that the topic was deleted
             return assigned_topics(consumer) == {TOPIC, "weather"}
 
         wait_until(has_given_the_deleted_one_up, "the deleted topic is given up")
@@ -169,7 +169,7 @@ def test_a_pattern_that_is_none_gets_kafkas_error_and_is_described_else(address:
 
 @contextlib.contextmanager
 def served_at(path: Path, port: int) -> Iterator[int]:
-    """A server in a thread at a port that is known, or at any; its port."""
+    """Run a server in a thread at the given port, or at any. Return its port."""
     options: dict[str, Any] = {"partitions": PARTITION_COUNT, "group_consumer_heartbeat_interval_ms": HEARTBEAT_MS}
     with LogServer(path, f"127.0.0.1:{port}", is_writable=True, **options) as server:
         thread = threading.Thread(target=server.run)

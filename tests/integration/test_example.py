@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make run`` with real processes, as a stranger sees it, on the first flights of the year."""
+"""``make run`` with real processes, as a user sees it, on the first flights of the year."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ RUNS = pytest.mark.parametrize(
         pytest.param(("--kill",), id="worker and sender killed"),
     ],
 )
-"""A run without deaths has all steps of the other; the test of a watched run has such a run, too."""
+"""A run without deaths has all steps of the other runs. The test of a watched run has such a run, too."""
 
 
 def run(directory: Path, *arguments: str, count: int = FLIGHT_COUNT) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end; nothing of it is left in shared memory."""
+    """Run the example to its end. Check that shared memory has nothing of it."""
     command = [sys.executable, "-m", "examples.flights", "--directory", str(directory), "--flights", str(count)]
     command += arguments
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
@@ -97,7 +97,7 @@ def record_count(directory: Path) -> int:
 
 
 def shares(rows: list[tuple[str, str]]) -> list[tuple[str, int]]:
-    """The state of each consumer of a picture, and the number of its partitions, sorted: any may be idle."""
+    """The state of each consumer in a picture, and its partition count, sorted: any may be idle."""
     return sorted((state.partition(" ")[2], cells.count("■")) for state, cells in rows)
 
 
@@ -123,7 +123,7 @@ def test_every_flight_is_consumed_by_a_group_from_the_sender(tmp_path: Path, arg
 
 
 def write_older_log(directory: Path) -> None:
-    """A log of the example, with more records than the next run has."""
+    """Write a log of the example with more records than the next run has."""
     values = [b"older"] * (FEW_FLIGHTS + 1)
     with LogDirectory(directory) as log:
         for topic in data.topics():
@@ -169,7 +169,7 @@ def test_dump_log_segments_accepts_what_it_wrote(tmp_path: Path) -> None:
     require()
     directory = tmp_path / "log"
     assert run(directory, "--no-peer", "--kill", count=MANY_FLIGHTS).returncode == 0
-    folders = sorted(directory.glob("[!.]*-*/"))  # the groups' offsets lie beside them
+    folders = sorted(directory.glob("[!.]*-*/"))  # the offsets of the groups are next to them
     data = dump_each(folders, "--deep-iteration", "--print-data-log")
     assert sum(len(re.findall(r"^\| offset: ", each, re.MULTILINE)) for each in data) == MANY_FLIGHTS
     dump_each(folders, "--index-sanity-check")

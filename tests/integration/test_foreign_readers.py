@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sealed batches mean to other people's readers what they mean to us.
+"""Other Kafka libraries read sealed batches correctly.
 
 kafka-python reads the wire bytes with its own record classes. librdkafka has no reader without a broker, so its mock
-cluster plays one: our bytes go in by a Produce request of kafka-python's encoding, and confluent-kafka consumes them.
+cluster acts as one: kafka-python sends the bytes in a Produce request, and confluent-kafka consumes them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def random_records(generator: random.Random, count: int) -> list[Record]:
 
 @pytest.fixture
 def roomy(arena_name: str) -> Iterator[Accumulator]:
-    """A sender with room for the oversized record."""
+    """A sender whose arena can contain the oversized record."""
     with (
         Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB") as arena,
         Accumulator(arena) as accumulator,
@@ -76,7 +76,7 @@ def roomy(arena_name: str) -> Iterator[Accumulator]:
 
 
 def seal(sender: Accumulator, records: list[Record]) -> list[bytes]:
-    """The wire bytes of the batches the records fill, each also as its buffers give them."""
+    """Return the wire bytes of the records' batches. Check that they equal the content of the buffers."""
     for record in records:
         sender.append(TOPIC, 0, record.timestamp_ms, record.key, record.value, record.headers)
     sealed = []
@@ -127,7 +127,7 @@ def test_kafka_python_sees_the_idempotence_triple(roomy: Accumulator) -> None:
     ]
 
 
-# --- confluent-kafka, by way of librdkafka's mock cluster
+# --- confluent-kafka, through librdkafka's mock cluster
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def mock_cluster() -> MockCluster:
 
 
 def produce(cluster: MockCluster, wire: bytes) -> int:
-    """Sends one batch as it is; the base offset the broker gave it."""
+    """Send one batch unchanged. Return the base offset that the broker assigned."""
     partition = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=wire)
     topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[partition])
     request = ProduceRequest(

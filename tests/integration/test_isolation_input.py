@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong input for what keeps topics, processes and builds apart: a sentence in each place where it may be given.
+"""Wrong input for options that isolate topics, processes and builds gets a clear error in each place.
 
 ::
 
@@ -46,13 +46,13 @@ Call = Callable[[], object]
 
 @pytest.fixture(autouse=True)
 def removed(arena_name: str) -> Iterator[None]:
-    """No arena stays behind."""
+    """No arena remains."""
     yield
     Arena.remove(arena_name, missing_ok=True)
 
 
 def compat_calls(arena_name: str, **own: Any) -> dict[str, tuple[type[Exception], Call]]:
-    """For each library, the exception of wrong options, and a call that makes and starts its producer."""
+    """For each library, the exception of wrong options, and a call that creates and starts its producer."""
     given = {"arena": arena_name, "external_sender": True, **own}
     words = {f"shmaccum_{name}": value for name, value in given.items()}
     dotted = {f"shmaccum.{name}": value for name, value in given.items()}
@@ -67,7 +67,7 @@ LIBRARIES = ["kafka-python", "confluent", "aiokafka"]
 
 
 def configured(arena_name: str, **options: Any) -> None:
-    """A handler as a configuration of the standard library makes it."""
+    """Configure a handler through the standard library."""
     handler = {"class": "shmaccum.logging.ArenaHandler", "arena": arena_name, **options}
     logging.config.dictConfig(
         {
@@ -80,7 +80,7 @@ def configured(arena_name: str, **options: Any) -> None:
 
 
 def cause_of(error: BaseException) -> str:
-    """The sentences of an exception and of those that led to it."""
+    """The messages of an exception and its causes."""
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
@@ -187,7 +187,7 @@ def test_a_fallback_that_fails_is_named_with_the_cause_in_a_loop(
 def test_a_fallback_that_fails_is_named_with_the_cause_in_a_configuration(
     arena_name: str, function: Callable[[], Any], sentence: str
 ) -> None:
-    """A log call raises nothing. The drop is told on stderr."""
+    """A log call raises nothing. The drop is reported on stderr."""
     Arena.create(arena_name, topics={"logs": 1}).close()
     configured(arena_name, on_unusable=function)
     (handler,) = logging.getLogger(LOGGER).handlers
@@ -228,7 +228,7 @@ def test_a_fallback_that_fails_is_named_with_the_cause_by_compat(
 
 
 def send_by(library: str, arena_name: str, own: dict[str, Any]) -> None:
-    """Sends a record after the arena was removed."""
+    """Send a record after the arena was removed."""
     words = {f"shmaccum_{name}": value for name, value in own.items()}
     if library == "aiokafka":
         asyncio.run(send_in_loop(arena_name, words))
@@ -264,7 +264,7 @@ UNKNOWN = 1 << 60
 
 
 def set_feature(arena_name: str, kind: str) -> None:
-    """A later build has made the arena, with a feature that this one does not know."""
+    """Make the arena one of a later build, with a feature that this build does not know."""
     path = SHARED_MEMORY / arena_name
     data = bytearray(path.read_bytes())
     struct.pack_into("<Q", data, PLACES[f"features_{kind}"], UNKNOWN)
@@ -290,7 +290,7 @@ SENTENCES = {
 
 @contextlib.contextmanager
 def refused(kind: str, is_looking: bool = False) -> Iterator[None]:
-    """The block raises the sentence of its kind of feature, or nothing."""
+    """Check that the block raises the error of its kind of feature, or nothing."""
     if kind == "compatible" or (is_looking and kind == "read_only"):
         yield
         return
@@ -323,7 +323,7 @@ def test_an_arena_with_an_unknown_feature_is_used_looked_at_or_refused_by_comman
         assert (result.exit_code != 0) is (kind == "incompatible"), (command, result.output)
         if kind == "incompatible":
             assert "does not know features of this arena" in " ".join(result.stderr.split())
-    if kind != "compatible":  # a sender of one with a compatible feature runs until it is stopped
+    if kind != "compatible":  # with a compatible feature, a sender runs until it is stopped
         for use in (
             ["sender", arena_name, "--sink", f"log:{tmp_path / 'log'}"],
             ["produce", arena_name, "--topic", TOPIC],
@@ -363,7 +363,7 @@ async def start_and_stop(words: dict[str, Any]) -> None:
 
 @pytest.fixture
 def spilled(arena_name: str, tmp_path: Path) -> Path:
-    """The overflow of an arena that counts a record there, and whose folder is another arena's now."""
+    """The overflow of an arena that counts a record there, and whose folder now belongs to another arena."""
     folder = tmp_path / "overflow"
     with (
         Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", topics={TOPIC: 1}) as arena,
@@ -403,7 +403,7 @@ def test_the_overflow_of_another_arena_is_refused_by_the_command(
 def test_the_overflow_of_another_arena_is_refused_by_compat(
     arena_name: str, spilled: Path, tmp_path: Path, library: str
 ) -> None:
-    """The sender that the producer starts refuses it, and the exception has its reason."""
+    """The started sender rejects the overflow, and the exception contains its reason."""
     own = {"buffer_memory": "64KiB", "batch_size": "4KiB", "external_sender": False}
     places = {"sink": f"log:{tmp_path / 'log'}", "overflow": f"log:{spilled}"}
     _, make = compat_calls(arena_name, **own, **places)[library]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's readers take our log directories for Kafka's: kafka-python, and Apache Kafka's own DumpLogSegments."""
+"""Kafka's tools accept the log directories: kafka-python, and Apache Kafka's own DumpLogSegments."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.support.segment_log import (
 )
 
 WAYS = ("closed", "open", "killed", "recovered", "applied")
-"""Every way a log can be left."""
+"""Every state in which a log can be left."""
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """A log of several segments with two kinds of batches for each way to leave it."""
+    """For each state, a log of several segments with two kinds of batches."""
     with contextlib.ExitStack() as still_open:
         yield {way: leave(way, tmp_path_factory.mktemp(way), still_open) for way in WAYS}
 
@@ -47,7 +47,7 @@ def path(request: pytest.FixtureRequest, paths: dict[str, Path]) -> Path:
 
 
 def leave(way: str, path: Path, still_open: contextlib.ExitStack) -> Path:
-    """Writes a log and leaves it in this way."""
+    """Write a log and leave it in this state."""
     batches = make_batches(40, value_size=900)
     others = [make_batch([b"1", None, b"3"], headers=[("h", b"v"), ("n", None)])]
     if way == "applied":
@@ -67,7 +67,7 @@ def leave(way: str, path: Path, still_open: contextlib.ExitStack) -> Path:
 
 
 def stage_and_apply(path: Path, *parts: list[MadeBatch]) -> None:
-    """The same as a transaction of several attempts, of which one loses."""
+    """Write the log as a transaction of several attempts, one of which loses."""
     transaction, winners = TransactionId("job"), []
     for batches in (*parts, parts[0]):
         with StagedAttempt(path, transaction, "part") as attempt:
@@ -79,7 +79,7 @@ def stage_and_apply(path: Path, *parts: list[MadeBatch]) -> None:
 
 
 def injure_and_recover(path: Path, wire: bytes) -> None:
-    """A torn batch at the end, an index that is missing and one that is torn; then the next writer."""
+    """Leave a torn batch at the end, a missing index and a torn one. Then let the next writer recover."""
     with open(log_files(path)[-1], "ab") as file:
         file.write(wire[:-1])
     log_files(path, ".index")[0].unlink()
@@ -103,7 +103,7 @@ def test_kafka_python_reads_every_segment(path: Path) -> None:
 
 
 class Dumped(NamedTuple):
-    """The words of DumpLogSegments about one log."""
+    """The output of DumpLogSegments for one log."""
 
     data: str
     sane: str
@@ -112,7 +112,7 @@ class Dumped(NamedTuple):
 
 @pytest.fixture(scope="module")
 def dumped(paths: dict[str, Path]) -> dict[Path, Dumped]:
-    """All logs dumped by three Javas, which each take longer to start than to read all five."""
+    """All logs, dumped by three Java processes, which each take longer to start than to read all five."""
     require()
     folders = [partition_folder(path) for path in paths.values()]
     options = (("--deep-iteration", "--print-data-log"), ("--index-sanity-check",), ("--verify-index-only",))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beside an arena whose sink never answers, no process outgrows what docs/how-to/sizing.rst says."""
+"""If the sink of an arena never responds, no process outgrows the figures of docs/how-to/sizing.rst."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ IN_FLIGHT_MAX = 5
 BUFFER_MEMORY = 16 << 20
 VALUE = bytes(50)
 FUTURE_SIZE_MAX = 160
-"""Bytes of a future that is kept, the list's pointer to it included."""
+"""Bytes of a stored future, with its pointer in the list."""
 IN_FLIGHT_SIZE_MAX = 4 << 10
 """Bytes of a sender for a batch in flight."""
 SLACK = 1 << 20
-"""Bytes that any process may grow by while it does something for the first time."""
+"""Bytes by which any process may grow when it does something for the first time."""
 
 
 def anonymous_memory(process: int | str = "self") -> int:
-    """Bytes of a process that belong to no file and are not shared: neither the arena nor code."""
+    """Bytes of a process that belong to no file and are not shared, so neither to the arena nor to code."""
     for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
         if line.startswith("Anonymous:"):
             return int(line.split()[1]) << 10
@@ -43,10 +43,10 @@ def anonymous_memory(process: int | str = "self") -> int:
 
 
 class SilentSink(ScriptedSink):
-    """Takes batches and answers the first of each partition only: before that there is no second one (decision 0019).
+    """Takes batches, but acknowledges only the first of each partition, which allows a second one (decision 0019).
 
     Attributes:
-        taken_count: how many it has, in memory that a parent sees too.
+        taken_count: how many it has, in memory that a parent can read.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def run_sender(name: str, sink: SilentSink) -> None:
 
 
 def fill(name: str, keeps_futures: bool) -> tuple[int, int]:
-    """Sends until the arena is full: how many records, and by how many bytes this process grew over it."""
+    """Send until the arena is full. Return the record count, and by how many bytes this process grew."""
     futures: list[DeliveryFuture] = []
     count = 0
     producer = Producer(name, max_block_ms=0)
@@ -91,7 +91,7 @@ def sink() -> SilentSink:
 
 @pytest.fixture
 def silent_sender(arena_name: str, sink: SilentSink) -> Iterator[Child]:
-    """A process with that sink, which has taken its first batch. All that it leaves is delivered at the end."""
+    """A process with that sink, which has taken its first batch. At the end, the remaining batches are delivered."""
     with Arena.create(arena_name, buffer_memory=BUFFER_MEMORY) as arena:
         sender = Child(run_sender, arena_name, sink)
         try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes at full rate whose arena is cut, removed or poisoned under them: none dies, and each record has a place.
+"""The arena is cut, removed or poisoned under processes at full rate. No process dies, and each record has a place.
 
-A record is in the log that the sender wrote, in the fallback of its process, or was raised to its caller. Where the
-file of the arena was cut, the memory itself is gone, so a record that was acknowledged before the cut, and not
-delivered by then, is lost; one that was sent behind it is not.
+A record is in the log that the sender wrote, in the fallback of its process, or was raised to its caller. If the file
+of the arena was cut, its memory is lost. Then records that were acknowledged before the cut and not yet delivered are
+lost. Records that were sent after the cut are not.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FileFallback:
 
 
 class Worker:
-    """A process that sends numbered records until it has sent some through its fallback."""
+    """A process that sends numbered records until its fallback has received some."""
 
     def __init__(self, name: str, folder: Path, number: int) -> None:
         self._name, self._number = name, number
@@ -107,7 +107,7 @@ class Worker:
 
     @property
     def acknowledged_count(self) -> int:
-        """The records that were sent so far."""
+        """The count of records that were sent so far."""
         return len(_lines(self._acknowledged))
 
     @property
@@ -131,7 +131,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def serve(name: str, folder: Path) -> str:
-    """A sender to a log; answers the type of the exception with which it ended."""
+    """Run a sender to a log. Return the type name of the exception that ended it."""
     with Sender(name, f"log:{folder}", linger_ms=0) as sender:
         signal.signal(signal.SIGTERM, lambda _number, _frame: sender.stop())
         try:
@@ -142,7 +142,7 @@ def serve(name: str, folder: Path) -> str:
 
 
 def watch(name: str, stop: Path) -> int:
-    """A reader that looks until it is stopped, or the arena is lost to it."""
+    """Observe until the test stops it or the arena is lost."""
     count = 0
     with Arena.open_read_only(name) as arena, contextlib.suppress(CorruptArenaError):
         observer = Observer(arena)
@@ -153,7 +153,7 @@ def watch(name: str, stop: Path) -> int:
 
 
 def in_log(folder: Path) -> tuple[set[bytes], int]:
-    """The records of the log, and how many of its values are none that a worker wrote."""
+    """The records of the log, and the count of its values that no worker wrote."""
     reader = LogReader(folder)
     values = [record.value for place in reader.topic_partitions() for record in reader.partition(*place).records()]
     good = [value for value in values if value is not None and len(value) == VALUE_SIZE and b"-" in value]
@@ -236,7 +236,7 @@ os._exit(0)
 
 @pytest.mark.parametrize("when", ["before", "behind"])
 def test_faulthandler_is_reached(arena_name: str, when: str) -> None:
-    """One that is enabled behind the first arena goes first, and ends the process, as it ends every other one."""
+    """A handler that is enabled after the first arena runs first, and ends the process, as in every other one."""
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", topics={TOPIC: 1}):
         elsewhere, arena = (
             subprocess.run(

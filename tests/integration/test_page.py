@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of an arena in headless Chromium: it shows what the arena has, and a hostile name stays a name."""
+"""The page of an arena in headless Chromium shows the state of the arena, and shows a hostile name as text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chromium() -> str:
 
 
 def shown(url: str, profile: Path) -> str:
-    """The page as the browser has it after its script has run for three seconds of its clock."""
+    """The page after its script has run for three seconds of the browser's clock."""
     command = [chromium(), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
     command += ["--virtual-time-budget=3000", "--dump-dom", url]
     result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -48,7 +48,7 @@ def shown(url: str, profile: Path) -> str:
 
 
 def text_of(page: str) -> str:
-    """The words of a page."""
+    """The text of a page."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
@@ -79,7 +79,7 @@ def test_the_page_shows_the_arena_and_a_hostile_sentence_is_text(arena: Arena, t
 
 
 def test_a_hostile_topic_is_text(arena: Arena, tmp_path: Path) -> None:
-    """A process that may write the arena may write any name over that of a topic."""
+    """A process that may write the arena may overwrite the name of a topic."""
     topic = "t" * len(HOSTILE)
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
@@ -96,7 +96,7 @@ def test_a_hostile_topic_is_text(arena: Arena, tmp_path: Path) -> None:
 
 
 def test_the_page_shows_the_topics_at_a_limit(arena: Arena, tmp_path: Path) -> None:
-    """One topic is stuck, and a thread waits for a buffer of another one, which holds its share."""
+    """One topic is stuck, and a thread waits for a buffer of another one, which has used its share."""
     with Accumulator(arena) as accumulator, Accumulator(arena) as sender:
         sender.become_sender()
         sender.append("dead", 3, 1, None, b"x")
@@ -136,7 +136,7 @@ STYLE = ROOT / "shmaccum" / "observe" / "page" / "page.css"
 
 
 def hue_of(red: int, green: int, blue: int) -> float:
-    """Degrees on the circle of colours."""
+    """Degrees on the color wheel."""
     return 360 * colorsys.rgb_to_hls(red / 255, green / 255, blue / 255)[0]
 
 
@@ -159,7 +159,7 @@ def test_no_topic_has_the_colour_of_a_state(arena: Arena, tmp_path: Path) -> Non
 
 
 def test_a_long_topic_leaves_the_columns_of_queues_in_sight(arena: Arena, tmp_path: Path) -> None:
-    """The cell of a partition breaks its name, so the table needs no more room than its card has."""
+    """The cell of a partition wraps its name, so the table is no wider than its card."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         accumulator.append(LONG_TOPIC, 0, 1, None, b"x")
@@ -170,7 +170,7 @@ def test_a_long_topic_leaves_the_columns_of_queues_in_sight(arena: Arena, tmp_pa
 
 
 def overwrite(arena: Arena, found: bytes, wanted: bytes) -> None:
-    """Writes over each place of the arena's memory that has those bytes."""
+    """Overwrite each occurrence of the bytes in the arena's memory."""
     with open(f"/dev/shm/{arena.name}", "r+b") as stream, mmap.mmap(stream.fileno(), 0) as memory:
         at = memory.find(found)
         assert at >= 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Senders as processes: killed, stopped, replaced, started by many at once, and everything delivered exactly once."""
+"""Sender processes that are killed, stopped, replaced, or started by many at once deliver everything exactly once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECORDS = 4000
 
 
 def log_values(folder: Path, partition: int = 0) -> list[bytes]:
-    """Every value of a partition's log, in the order of the file, its offsets without a gap."""
+    """Every value of a partition's log, in file order. Checks that offsets have no gap."""
     values: list[bytes] = []
     for segment in sorted((folder / f"{TOPIC}-{partition}").glob("*.log")):
         content = segment.read_bytes()
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def started() -> Iterator[Callable[..., Child]]:
-    """Forked children, killed at the end if they are still there."""
+    """Forked children, killed at the end if they are still alive."""
     children: list[Child] = []
 
     def start(function: Callable[..., object], *arguments: object) -> Child:
@@ -142,7 +142,7 @@ def test_sigterm_delivers_what_is_there_and_ends_with_nought(arena: Arena, folde
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.read() == b""  # comes back when it has begun
+        assert process.stdout.read() == b""  # returns after its start
         assert psutil.Process(process.pid).name() == "shmaccum-sender"
         with Accumulator(arena) as accumulator:
             for number in range(100):
@@ -167,7 +167,7 @@ def ensure(arena_name: str, folder: Path) -> tuple[bool, int]:
 
 def test_eight_processes_start_one_sender_which_leaves_after_them(arena_name: str, folder: Path) -> None:
     sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 64, "waiter_count": 64}
-    with Arena.create(arena_name, **sizes) as arena:  # this attach keeps the sender until all have asked
+    with Arena.create(arena_name, **sizes) as arena:  # this attach prevents the sender's exit until all have called
         children = [Child(ensure, arena_name, folder) for _ in range(8)]
         reports = [eval(child.join()) for child in children]
         assert arena.native.is_attached
@@ -218,7 +218,7 @@ def test_a_sender_that_is_ensured_gets_an_overflow(arena: Arena, folder: Path, t
 
 
 def is_log_of(arena: Arena, overflow: Path) -> bool:
-    """The sender has opened the directory as its overflow; it leaves then."""
+    """True if the sender has opened the directory as its overflow. Ends the sender."""
     end_senders(arena)
     return (overflow / ".overflow").is_dir()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender serves the log that it writes: at once, beside any client, and wherever its options come from."""
+"""A sender serves the log that it writes: immediately, to any client, and with options from any source."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.processes import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
 PROMPT_S = 2.0
-"""Far less than the wait of the fetches below, far more than a wake-up takes."""
+"""Far less than the wait of the fetches below, and far more than a wake-up takes."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def arena(arena_name: str) -> Iterator[Arena]:
 
 @contextlib.contextmanager
 def served(arena: Arena, path: Path) -> Iterator[str]:
-    """A sender in a thread that serves its log; the address."""
+    """Run a sender in a thread that serves its log. Return its address."""
     with Sender(arena, f"log:{path}", listen="127.0.0.1:0", linger_ms=0) as sender:
         assert sender.open()
         thread = threading.Thread(target=sender.run)
@@ -108,7 +108,7 @@ def send(producer: Producer, value: bytes) -> None:
 def test_a_parked_fetch_is_woken_by_the_append_and_not_by_the_kernel(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LogWatch, "__init__", None)  # nobody may ask the kernel
+    monkeypatch.setattr(LogWatch, "__init__", None)  # any use of inotify fails
     with served(arena, tmp_path / "log") as address, Producer(arena) as producer:
         send(producer, b"first")
         with consumer(address) as readers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Administrators of a served log change settings, delete records and see epochs, by other people's clients."""
+"""Administrators of a served log change settings, delete records and read epochs with other clients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def change(client: AdminClient, *entries: ConfigEntry, topic: str = TOPIC) -> No
 
 
 def settings(client: AdminClient, topic: str = TOPIC) -> dict[str, tuple[str, int]]:
-    """Value and source of each."""
+    """The value and source of each setting."""
     (found,) = results(client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
     return {name: (entry.value, entry.source) for name, entry in found.items()}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's clients consume from a served log, produce to it, and share its partitions in groups."""
+"""Clients of other libraries consume from a served log, produce to it, and share its partitions in groups."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs that clients send, and the answers of Apache Kafka 4.1 to them, each small."""
+"""Inputs that clients send, and the responses of Apache Kafka 4.1 to them, each small."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTSIDE = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance
 
 
 class Client:
-    """Says what a test likes, and reads the answers."""
+    """Sends requests and decodes the responses."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single fetches, read byte by byte: at odd places, beside retention and recovery, and within every limit."""
+"""Single fetches, read byte by byte: at unusual offsets, during retention and recovery, and within every limit."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def request(
 
 
 def fetch(server: ClientConnection, offset: int, **limits: int) -> Any:
-    """The answer for the one partition."""
+    """The response for the one partition."""
     (topic,) = server.ask(FETCH, VERSION, request(offset, **limits)).responses
     (found,) = topic.partitions
     return found
 
 
 def whole_offsets(records: bytes | None) -> list[int]:
-    """The base offsets of the whole batches; each has its CRC."""
+    """The base offsets of the complete batches. Checks the CRC of each."""
     content, found, position = memoryview(records or b""), [], 0
     while position + 61 <= len(content):
         header = read_header(content, position)
@@ -104,7 +104,7 @@ def test_a_segment_that_retention_deletes_ends_no_fetch_in_it(tmp_path: Path) ->
             host, _, port = address.partition(":")
             with socket.create_connection((host, int(port)), DEADLINE_S) as client, client.makefile("rb") as answers:
                 client.sendall(encode_request(FETCH, VERSION, request(0)))
-                size = answers.read(4)  # the answer is under way
+                size = answers.read(4)  # the response is under way
                 directory.delete_records(TOPIC, 0, 3)
                 frame = answers.read(struct.unpack(">i", size)[0])
                 (topic,) = decode_answer(FETCH, VERSION, frame).responses
@@ -213,14 +213,14 @@ def test_pipelined_fetches_are_answered_in_order(tmp_path: Path) -> None:
 
 
 def committed(server: ClientConnection, offset: int, **limits: int) -> Any:
-    """The answer for the one partition, to a fetch of committed records."""
+    """The response for the one partition to a fetch of committed records."""
     (topic,) = server.ask(FETCH, VERSION, {**request(offset, **limits), "isolation_level": 1}).responses
     (found,) = topic.partitions
     return found
 
 
 def latest(server: ClientConnection, isolation_level: int) -> int:
-    """The end that ListOffsets tells."""
+    """The end offset of ListOffsets."""
     partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
     asked = {
         "replica_id": -1,
@@ -250,7 +250,7 @@ def test_a_fetch_of_committed_records_ends_at_the_last_stable_offset(tmp_path: P
             assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [(B, 2)]
             assert committed(server, 5).aborted_transactions == [], "the aborted transaction ended before"
             assert latest(server, 1) == 7
-        # This server learns of transactions from files only.
+        # This server learns of transactions only from files.
         with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
             found = committed(server, 0)
             assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [(B, 2)]
@@ -263,7 +263,7 @@ def test_a_parked_fetch_of_committed_records_is_answered_by_the_commit(tmp_path:
         log.append([batch_of(A, 0, b"a")])
         with ClientConnection(address) as server, ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(committed, server, 0, wait_ms=60_000)
-            log.append([make_batch([b"plain"])])  # it wakes the fetch, which finds nothing it may have
+            log.append([make_batch([b"plain"])])  # it wakes the fetch, which finds no record that it may return
             log.end_transaction(A, 0, is_commit=True)
             assert whole_offsets(waiting.result(DEADLINE_S).records) == [0, 1], (
                 "the marker is in a segment of its own time"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three partitions are shared by one, two, three and four consumers of each client, and outlive the death of one."""
+"""One to four consumers of each client share three partitions, and survive the death of one."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RECORD_COUNT = 30
 
 
 class Member:
-    """A consumer in a process of its own.
+    """A consumer in its own process.
 
     Attributes:
-        partitions: those that it has now.
+        partitions: its current partitions.
         values: the records that it has read.
     """
 
@@ -41,7 +41,7 @@ class Member:
         self._rest = b""
 
     def look(self) -> None:
-        """Takes over what it has told."""
+        """Read its latest reports."""
         *lines, self._rest = (self._rest + (self.output.read() or b"")).split(b"\n")
         for told in map(json.loads, lines):
             self.partitions = told.get("partitions", self.partitions)
@@ -66,7 +66,7 @@ class Team:
         self.members.append(Member(self._client, self._address))
 
     def kill_one(self) -> None:
-        """By SIGKILL, one that has a partition."""
+        """Kill a member that has a partition with SIGKILL."""
         victim = next(member for member in self.members if member.partitions)
         victim.process.kill()
         self.members.remove(victim)
@@ -74,7 +74,7 @@ class Team:
 
     @property
     def shares(self) -> list[int]:
-        """How many partitions each member has, largest first; empty while they overlap or one has no owner."""
+        """The partition count of each member, largest first. Empty while assignments overlap or one has no owner."""
         owned = sorted(partition for member in self.members for partition in member.partitions)
         counts = sorted((len(member.partitions) for member in self.members), reverse=True)
         return counts if owned == list(range(PARTITION_COUNT)) else []
@@ -100,13 +100,13 @@ class Team:
 
 
 def fair_shares(count: int) -> list[int]:
-    """The partitions of each of so many members, largest first."""
+    """The partition counts of so many members, largest first."""
     return [len(range(index, PARTITION_COUNT, count)) for index in range(count)]
 
 
 @pytest.fixture(params=CLIENTS)
 def team(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Team, str]]:
-    """No members yet, and the address of a server with a few records."""
+    """A group without members, and the address of a server with a few records."""
     with served(tmp_path / "log") as address:
         produce(address, range(RECORD_COUNT))
         found = Team(request.param, address)

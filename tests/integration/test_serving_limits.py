@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of a server: hostile frames, slow and silent clients, and many of them, cost themselves alone."""
+"""Limits of a server: hostile frames, and slow, silent or too many clients, harm only themselves."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ BOMB_SIZE = 90_000_000
 
 
 def produce_bomb(address: str) -> Any:
-    """Produces a few kilobytes that stand for 90 MB; answers the error."""
+    """Produce a few kilobytes that decompress to 90 MB. Return the error."""
     errors: list[Any] = []
     options = {"bootstrap.servers": address, "compression.type": "zstd", "message.max.bytes": 100_000_000}
     producer = confluent_kafka.Producer(options)
@@ -300,7 +300,7 @@ def test_requests_that_do_not_arrive_are_given_up_where_others_wait_for_their_me
 
 
 def join_group(group: str, metadata: bytes) -> dict[str, Any]:
-    """A JoinGroup of version 3 of a new member, which the server takes at once."""
+    """A JoinGroup of version 3 of a new member, which the server accepts at once."""
     return {
         "group_id": group,
         "session_timeout_ms": 10_000,
@@ -312,7 +312,7 @@ def join_group(group: str, metadata: bytes) -> dict[str, Any]:
 
 
 def test_what_members_say_about_themselves_is_bounded(tmp_path: Path) -> None:
-    """Of 4,000 bytes one group gets 1,000, and four groups get no more than all."""
+    """Of 4,000 bytes one group gets 1,000, and four groups get no more than the whole."""
     limits: dict[str, Any] = {"group_memory_max": 4000, "group_initial_rebalance_delay_ms": 0}
     with served(tmp_path / "log", **limits) as address, ClientConnection(address) as client:
 
@@ -341,7 +341,7 @@ def test_clients_that_come_together_are_welcomed_in_one_round(tmp_path: Path) ->
 
 
 def has_ended(client: socket.socket) -> bool:
-    """True when the server closed the connection of a client that is to read nothing."""
+    """True if the server has closed the connection of a client without data to read."""
     try:
         return client.recv(1, socket.MSG_DONTWAIT) == b""
     except BlockingIOError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server shows groups that need no server to the tools of Kafka, and refuses to mix remote members into them."""
+"""A server shows local groups to Kafka's tools, and does not let remote members join them."""
 
 from __future__ import annotations
 

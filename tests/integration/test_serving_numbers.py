@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's numbers stand under the names of Kafka's broker, and are those of what clients did."""
+"""A server's metrics have the names of Kafka's broker, and count the actions of clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECORD_COUNT = 300
 
 
 def scraped(port: int) -> dict[str, dict[tuple[str, ...], float]]:
-    """Name -> values of the labels -> value."""
+    """Maps a name to a map from label values to the value."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WATCHDOG_S) as answer:
         families = text_string_to_metric_families(answer.read().decode())
         return {
@@ -41,7 +41,7 @@ def scraped(port: int) -> dict[str, dict[tuple[str, ...], float]]:
 
 @contextlib.contextmanager
 def measured(path: Path) -> Iterator[tuple[str, int]]:
-    """A writable server in a thread: its address, and the port of its metrics."""
+    """Run a writable server in a thread. Return its address, and the port of its metrics."""
     with LogServer(path, "127.0.0.1:0", is_writable=True) as server:
         thread = threading.Thread(target=server.run)
         thread.start()

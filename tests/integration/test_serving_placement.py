@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Administrators ask a served log where partitions lie, and clients are told the address that was advertised."""
+"""Administrators ask a served log for the placement of partitions, and clients get the advertised address."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_settings_name_their_source_and_what_has_settings_is_listed(tmp_path: Pa
 
 
 def test_clients_are_told_the_address_that_was_advertised(tmp_path: Path) -> None:
-    """The loopback network has many addresses: the client asks at one and consumes at another."""
+    """The loopback network has many addresses: the client connects to one and consumes from another."""
     with running(tmp_path / "log", advertised_listener="localhost") as server:
         address = f"127.0.0.1:{server.address.port}"
         produce(address, range(3))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A refused request creates nothing: no group, no topic, no transactional id, and no file of one."""
+"""A rejected request creates nothing: no group, no topic, no transactional id, and no file of one."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ REFUSED = {
 
 
 def error_of(answer: Any) -> int:
-    """The error of an answer, or of its only partition."""
+    """The error of a response, or of its only partition."""
     if getattr(answer, "error_code", 0) or not hasattr(answer, "topics"):
         return int(answer.error_code)
     return int(answer.topics[0].partitions[0].error_code)

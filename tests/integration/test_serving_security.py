@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, logins and rights of a served log, by other people's clients and by strangers."""
+"""TLS, logins and rights of a served log, tested with other clients and strangers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def of_confluent(pem: Pem) -> dict[str, Any]:
 
 
 def is_turned_away(address: str, context: ssl.SSLContext) -> bool:
-    """True when the server ends the connection of a client with this certificate."""
+    """True if the server closes the connection of a client with this certificate."""
     with stranger(address) as plain:
         try:
             with context.wrap_socket(plain, server_hostname=LOOPBACK) as secure:
@@ -366,7 +366,7 @@ def test_a_removed_user_is_disconnected(tmp_path: Path) -> None:
 
 
 def log_in(client: socket.socket) -> None:
-    """Logs alice in by PLAIN."""
+    """Log alice in by PLAIN."""
     for request in (HANDSHAKE, api(36, 0, struct.pack(">i", len(TOKEN)) + TOKEN)):
         client.sendall(request)
         assert answer_of(client)[4:6] == b"\0\0"
@@ -436,7 +436,7 @@ def test_each_principal_gets_what_its_rights_say(tmp_path: Path) -> None:
 
 
 def topics_of_a_pattern(address: str, name: str) -> set[str]:
-    """The topics that a member of KIP-848 gets for a pattern that matches all of them."""
+    """The topics that a KIP-848 member gets for a pattern that matches all of them."""
     settings = {"bootstrap.servers": address, "group.id": "readers", "group.protocol": "consumer"}
     with contextlib.closing(confluent_kafka.Consumer({**settings, **login_of_confluent(name)})) as consumer:
         consumer.subscribe(["^.*"])
@@ -473,7 +473,7 @@ def code_of_fetch(address: str, name: str) -> int:
     settings = {"bootstrap.servers": address, "group.id": "any", **login_of_confluent(name)}
     with contextlib.closing(confluent_kafka.Consumer(settings)) as consumer:
         consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
-        return first_error(consumer, but=Error.GROUP_AUTHORIZATION_FAILED)  # librdkafka asks for the group, too
+        return first_error(consumer, but=Error.GROUP_AUTHORIZATION_FAILED)  # librdkafka also requests the group
 
 
 # --- commands
@@ -511,7 +511,7 @@ def test_groups_are_looked_at_and_changed_through_tls_and_a_login(tmp_path: Path
 
 
 def test_a_password_in_the_program_reaches_each_sender_and_no_environment(tmp_path: Path, arena_name: str) -> None:
-    """The sender of a drop-in producer logs in, and so does the one that takes its place."""
+    """The sender of a drop-in producer logs in, and so does its successor."""
     ours = {"shmaccum_arena": arena_name, "shmaccum_buffer_memory": "1MiB"}
     users = write_users(tmp_path, ada=ALL)
     with served(tmp_path / "log", **users) as address, Arena.create(arena_name, buffer_memory="1MiB") as arena:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that name much are answered in steps: clients that ask later are answered before them."""
+"""Long requests are processed in steps: clients that ask later get their response earlier."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUNDS_MAX = 1000
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogServer]:
-    """A server whose loop the test turns; a slice of a long request is one step."""
+    """A server whose loop the test runs. Each slice of a long request is one step."""
     monkeypatch.setattr(dispatch, "SLICE_S", 0.0)
     monkeypatch.setattr(served_log, "SLICE_S", 0.0)
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True) as server:
@@ -34,7 +34,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogServe
 
 
 def turn_until(server: LogServer, client: socket.socket) -> None:
-    """Turns the loop until the client has an answer."""
+    """Run the loop until the client has a response."""
     poller = select.poll()
     poller.register(client, select.POLLIN)
     for _ in range(ROUNDS_MAX):
@@ -75,7 +75,7 @@ COMMITTED = {"committed_offset": 0, "committed_leader_epoch": -1, "committed_met
 
 
 def in_transaction(api_key: int, version: int, **more: Any) -> bytes:
-    """A request of the producer of the transactional id "long", which is the first one of the log."""
+    """A request of the producer with the transactional id "long", the first one of the log."""
     producer = {"transactional_id": "long", "producer_id": 0, "producer_epoch": 0}
     if api_key == ADD_PARTITIONS:
         producer = {f"v3_and_below_{name}": value for name, value in producer.items()}
@@ -115,7 +115,7 @@ LONG_IN_TRANSACTION = {
 
 
 def begin_transaction(server: LogServer, client: socket.socket) -> None:
-    """A transaction in every partition of a topic, and a group."""
+    """Begin a transaction in every partition of a topic, and in a group."""
     for frame in (creation(create("there", PARTITION_COUNT)), INIT, ADD, in_transaction(25, 3, group_id="g")):
         client.sendall(frame)
         turn_until(server, client)

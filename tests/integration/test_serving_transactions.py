@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactional producers of several libraries against a served log, and consumers of committed records."""
+"""Transactional producers of several libraries with a served log, and consumers of committed records."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
             plain = confluent_kafka.Producer({"bootstrap.servers": address})
             plain.produce(TOPIC, b"plain", partition=0)
             plain.flush(DEADLINE_S)
-            message = consumer.poll(DEADLINE_S)  # it comes when the transaction in front of it is aborted
+            message = consumer.poll(DEADLINE_S)  # it arrives when the earlier transaction is aborted
             assert message is not None
             assert message.value() == b"plain"
         finally:
@@ -103,7 +103,7 @@ INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS, FETCH_OFFSETS = 22, 24, 
 
 
 class Client:
-    """A transactional producer, request by request."""
+    """A transactional producer that sends single requests."""
 
     def __init__(self, server: ClientConnection, name: str = "etl") -> None:
         self.server = server
@@ -222,7 +222,7 @@ def test_an_open_transaction_ends_when_the_next_producer_begins(tmp_path: Path) 
 
 @contextlib.contextmanager
 def program(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """A program of Python, until the end of the block. A fork of this worker would have threads of librdkafka in it."""
+    """Run a Python program until the end of the block. A fork of this worker would contain threads of librdkafka."""
     with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -236,7 +236,7 @@ def partition_values(path: Path) -> list[list[bytes | None]]:
 
 
 def test_a_death_of_the_server_leaves_all_of_a_transaction_or_nothing(tmp_path: Path) -> None:
-    """The server is killed while a producer commits; the next one finishes what was decided."""
+    """The server is killed while a producer commits. The next one completes what was decided."""
     with LogServer(tmp_path, "127.0.0.1:0", is_writable=True, partitions=3) as reserved:
         address = address_of(reserved)
     serve = ["shmaccum", "serve", str(tmp_path), "--listen", address, "--writable", "-X", "partitions=3"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make spark-run``, as a stranger sees it: with Spark, without Java, and where something else lies."""
+"""``make spark-run``, as a user sees it: with Spark, without Java, and with a directory of other files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLIGHT_COUNT = 12_000
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end; no arena is left."""
+    """Run it to its end, and check that no arena is left."""
     command = [sys.executable, "-m", "examples.flights", *arguments]
     whole = {**os.environ, **environment}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example that consumes, computes and produces is killed, and so is its sender: each order is counted once."""
+"""The example that consumes, computes and produces is killed with its sender, and counts each order once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDER_COUNT = 40
 
 
 class Orders:
-    """Numbers what it orders, so that each total is told from each other."""
+    """Numbers the orders, so that each total is unique."""
 
     def __init__(self, address: str) -> None:
         self._producer = confluent_kafka.Producer({"bootstrap.servers": address})

@@ -18,7 +18,7 @@ from tests.skew.trial import Skew, run
 
 
 def main() -> None:
-    """A trial for each kind of senders and each build that may have made the arena."""
+    """Run a trial for each kind of senders and each build that may have made the arena."""
     parser = argparse.ArgumentParser(prog="python -m tests.skew", description=__doc__)
     parser.add_argument("--replacements", type=int, default=1000, help="of all trials together (default: 1000)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trial of `tests.chaos` in which each process that is killed gets a successor of the other build.
 
-Producers, senders, supervisors and onlookers of two builds use one arena. One after another is killed (SIGKILL), and a
-process of the build that it was not takes its seat at once. So the arena is used by every mixture of both builds, and
-the sender's role passes from either build to the other one.
+Producers, senders, supervisors and observers of two builds use one arena. They are killed in turn (SIGKILL), and a
+process of the other build immediately takes each seat. So every mixture of both builds uses the arena, and the sender's
+role passes in both directions.
 
 ::
 
@@ -32,18 +32,18 @@ from tests.support.processes import wait_until
 KINDS = ("senders", "supervisors")
 PRODUCERS = {"senders": 2, "supervisors": 4}
 HOLDER_SHARE = 0.15
-"""How often the process that has the sender's role is killed."""
+"""The share of kills that affect the process with the sender's role."""
 PATIENCE_S = 300.0
-"""For a trial, and a second more for each replacement."""
+"""The limit of a trial, plus a second for each replacement."""
 SETTLED_S = 1.0
-"""For how long a daemon has the role before it is killed: supervisors wait when senders die early again and again."""
+"""How long a daemon has the role before it is killed: if senders repeatedly die early, supervisors wait."""
 
 
 class SkewDirector(Director):
     """One trial.
 
     Attributes:
-        successions: (build of a sender that was killed, build of the next one) -> how often.
+        successions: maps (build of a killed sender, build of the next one) to the count.
     """
 
     def __init__(self, arena: Arena, folder: Path, plan: Plan, kind: str, builds: tuple[Build, Build]) -> None:
@@ -72,7 +72,7 @@ class SkewDirector(Director):
         return [Seat(role, number, self._zygotes[number % 2]) for number, role in enumerate(roles)]
 
     def _start(self, seat: Seat) -> None:
-        """In the other build than the last time."""
+        """Start the build that did not have the seat before."""
         if seat.pid:
             here, there = self._zygotes
             seat.zygote = there if seat.zygote is here else here
@@ -128,10 +128,10 @@ class SkewDirector(Director):
             os.kill(pid, signal.SIGKILL)
 
     def _is_enough(self, seconds: float) -> bool:
-        """So many replacements, and the role has passed in both directions.
+        """True after all replacements, if the role has passed in both directions.
 
         Raises:
-            AssertionError: it has not, however long the trial lasted.
+            AssertionError: it has not within the limit of the trial.
         """
         assert seconds < PATIENCE_S + self.plan.kill_count, f"{self.replacement_count} replaced, {self.successions}"
         here, there = (build.name for build in self.builds)
@@ -149,7 +149,7 @@ class SkewDirector(Director):
         super()._begin()
 
     def _wait_for_orphans(self) -> None:
-        """A daemon is an orphan, too."""
+        """Wait also for daemons, which are orphans, too."""
         daemon_count = int(self.kind == "supervisors")
         wait_until(
             lambda: sum(zygote.orphan_count() for zygote in self._zygotes) <= daemon_count,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds on one arena: they replace each other, and an unknown feature is left alone, only looked at or refused."""
+"""Two builds on one arena replace each other. An unknown feature is left alone, only read or rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOM_S = 900
 REPLACEMENTS = 40
 SMALL = ("--buffer-memory", "64KiB", "--batch-size", "4KiB", "--process-count", "8")
 ATTACHMENT = struct.Struct("<IIQ")
-"""An element of the later build's region: a generation of a process entry, and whether nobody attached since."""
+"""An element of the later build's region: the generation of a process entry, and whether no process attached since."""
 BOTH_BUILDS = r"shmaccum [\d.]+ .* shmaccum [\d.]+ \(later build\)"
 
 pytestmark = [pytest.mark.timeout(ROOM_S), pytest.mark.xdist_group("skew")]
@@ -95,7 +95,7 @@ def test_a_region_is_left_alone_by_this_build_and_rebuilt_by_the_later_one(tmp_p
     assert is_valid(arena)
     seen = attachments(arena)
     assert any(generation for generation, _, _ in seen)
-    send(THIS, arena, "two")  # the first to come: it recovers the arena, and knows no region
+    send(THIS, arena, "two")  # the first to attach: it recovers the arena, and knows no region
     assert not is_valid(arena)
     assert attachments(arena) == seen
     with Arena.attach(arena) as opened:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials of two builds on one arena, and the figures of several."""
+"""Trials of two builds on one arena, and their combined figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Skew:
         return sum(outcome.tally.kills.total() for outcome in self.outcomes)
 
     def add(self, other: Skew) -> None:
-        """Adds the figures of other trials."""
+        """Add the figures of other trials."""
         self.outcomes += other.outcomes
         self.successions += other.successions
 
@@ -46,16 +46,16 @@ class Skew:
 
 
 def create(creator: Build, name: str) -> None:
-    """An arena that this build makes, which has no extension region, or the later one, which has."""
+    """Create an arena with this build, without an extension region, or with the later one, with a region."""
     made = creator.run("create", name, *SIZES)
     assert made.returncode == 0, made.stderr
 
 
 def run(name: str, folder: Path, plan: Plan, kind: str, creator: Build, later: Build) -> Skew:
-    """One trial, judged.
+    """Run one trial and check it.
 
     Raises:
-        AssertionError: anything is not as it has to be.
+        AssertionError: a check failed.
     """
     create(creator, name)
     with Arena.attach(name) as arena:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two producers, a sender and a log at full rate for a stated time, and whether anything grows or drifts.
+"""Two producers, a sender and a log at full rate for a given time, and whether anything grows or drifts.
 
 The sender appends to the log itself, or its pump (native/sender/pump.h) carries the batches to a server of the log.
-
 Each second: resident, proportional and private memory, descriptors and threads of every process; the arena's slots and
-counters. At the end all of it has to be flat, and as many records are delivered, and in the log, as were sent.
+counters. At the end, all of them must be flat, and as many records are delivered, and in the log, as were sent.
 
     python -m tests.soak.soak SECONDS [SAMPLES] [--pump]    SAMPLES: a file that gets a line of JSON for each second
 
-A second in which nobody could work, because all of this was stopped from outside, is not counted.
+A second in which all processes were stopped from outside is not counted.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ ROUND = 1000
 SAMPLE_S = 1.0
 STALLED_S = 3.0
 WARM_SHARE = 0.25
-"""Of the samples: caches fill and lists grow to their size."""
+"""The share of samples during which caches fill and lists grow to their size."""
 WARM_RECORDS = 250_000
-"""Records that each producer sends before it is taken for warm."""
+"""Records that each producer sends before it counts as warm."""
 PATIENCE = "1h"
-"""All of it may be stopped for long, and a producer that waits for memory meanwhile must not give up."""
+"""All processes may be stopped for long. Meanwhile, a producer that waits for memory must not give up."""
 GROWTH_MAX = 2 << 20
-"""Bytes that the private memory of a process may grow by, from when it is warm to the end."""
+"""Bytes by which the private memory of a process may grow from its warm state to the end."""
 DESCRIPTORS_MORE_MAX = 1
-"""A producer opens the doorbell when it first finds the sender asleep, which may be late."""
+"""A producer opens the wake FIFO when it first finds the sender asleep, which may be late."""
 LOG_OPTIONS = {
     "partitions": PARTITIONS,
     "segment_bytes": "16MiB",
@@ -79,19 +78,19 @@ class Sample:
     """Everything at one moment."""
 
     elapsed_s: float
-    """Of time in which all of this ran."""
+    """The time in which all processes ran."""
     processes: tuple[ProcessSample, ...]
     sent_count: int
     delivered_count: int
     held_count: int
-    """Sent, and not yet delivered, as far as three looks one after the other can tell."""
+    """Sent and not yet delivered, as far as three successive reads can determine."""
     free_slot_count: int
     waiter_count: int
 
 
 @dataclass(frozen=True)
 class SoakReport:
-    """A soak that was passed."""
+    """The report of a passed soak."""
 
     samples: tuple[Sample, ...]
     sent_count: int
@@ -124,16 +123,17 @@ def by_process(samples: Sequence[Sample]) -> dict[str, list[ProcessSample]]:
 
 def growth(rows: Sequence[ProcessSample]) -> float:
     """By how many bytes private memory grew since it was warm: the slope of a line through the samples, times their
-    number, so that a single spike is no growth."""
+    number, so that a single spike is no growth.
+    """
     sizes = np.array([row.private for row in rows[int(len(rows) * WARM_SHARE) :]], dtype=float)
     slope, _ = np.polyfit(np.arange(len(sizes)), sizes, 1)
     return float(slope * len(sizes))
 
 
 def drift(counts: Sequence[int]) -> int:
-    """The least count of the second half minus the greatest of the first.
+    """The minimum of the second half minus the maximum of the first.
 
-    A descriptor that is open for a moment, while a segment is rolled for instance, is no drift.
+    A descriptor that is open briefly, for instance while a segment is rolled, is no drift.
     """
     half = len(counts) // 2
     return min(counts[half:]) - max(counts[:half])
@@ -143,7 +143,7 @@ def drift(counts: Sequence[int]) -> int:
 
 
 def produce(arena_name: str, *, has_columns: bool) -> None:
-    """As fast as it goes, until SIGTERM; then delivers what it has and leaves."""
+    """Send at full rate until SIGTERM. Then deliver everything and leave."""
     is_over: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: is_over.append(number))
     with Producer(arena_name, linger_ms=5, max_block_ms=PATIENCE) as producer:
@@ -158,7 +158,7 @@ def produce(arena_name: str, *, has_columns: bool) -> None:
 
 @contextmanager
 def _running(*command: str) -> Iterator[Process]:
-    """A Python process; killed if it is still there at the end."""
+    """A Python process, which is killed if it still exists at the end."""
     with subprocess.Popen([sys.executable, "-m", *command]) as process:
         try:
             yield process
@@ -181,7 +181,7 @@ def _look_at(name: str, process: psutil.Process) -> ProcessSample:
 
 
 class Sampler:
-    """Looks at everything, and keeps the time."""
+    """Takes samples and measures time."""
 
     def __init__(self, arena: Arena, processes: dict[str, psutil.Process]) -> None:
         self._arena = arena
@@ -190,7 +190,7 @@ class Sampler:
         self.elapsed_s = 0.0
 
     def look(self) -> Sample:
-        """The next sample, a second after the last one."""
+        """Take the next sample, a second after the last one."""
         time.sleep(SAMPLE_S)
         now_s = time.monotonic()
         step_s, self._last_s = now_s - self._last_s, now_s
@@ -215,10 +215,10 @@ class Sampler:
 def soak(
     arena_name: str, folder: Path, seconds: float, samples_path: Path | None = None, *, is_pumped: bool = False
 ) -> SoakReport:
-    """Runs it, in an arena that is made here and stays its caller's to remove.
+    """Run the soak in a new arena, which the caller removes.
 
     Raises:
-        AssertionError: something grew, drifted or was left behind.
+        AssertionError: something grew, drifted or remained.
     """
     begin_delivery = _deliver_by_pump if is_pumped else _deliver
     with Arena.create(arena_name) as arena, ExitStack() as stack:
@@ -244,14 +244,14 @@ def soak(
 
 
 def _deliver(stack: ExitStack, arena_name: str, folder: Path) -> dict[str, Process]:
-    """A sender to the log, and its name."""
+    """Run a sender to the log. Return it and its name."""
     sink = [f"--sink-set={name}={value}" for name, value in LOG_OPTIONS.items()]
     command = ("shmaccum.sender", arena_name, f"--sink=log:{folder}", "--no-log", *sink)
     return {"sender": stack.enter_context(_running(*command))}
 
 
 def _deliver_by_pump(stack: ExitStack, arena_name: str, folder: Path) -> dict[str, Process]:
-    """A sender to a server of the log, and the server; the sender ends first."""
+    """Run a sender to a server of the log, and the server. The sender ends first."""
     port = stack.enter_context(held_port())
     address = f"{LOOPBACK}:{port.getsockname()[1]}"
     options = [f"-X{name}={value}" for name, value in LOG_OPTIONS.items()]
@@ -269,7 +269,7 @@ def _listens(address: str) -> bool:
 
 
 def _calls_path(folder: Path) -> Path:
-    """The file that has a byte for each call of the pump."""
+    """The file that gets a byte for each call of the pump."""
     return folder.with_name("pump-calls")
 
 
@@ -289,7 +289,7 @@ def _sample_for(seconds: float, sampler: Sampler, samples_path: Path | None) -> 
 
 
 def _check_end(arena: Arena, folder: Path) -> None:
-    """The producers have left: sent = delivered = in the log, every slot is free, every byte is in its place."""
+    """After the producers have left, sent = delivered = in the log, and every slot and byte is free."""
     native = arena.native
     wait_until(lambda: native.state_counts()["FREE"] == arena.geometry["slot_count"], "everything is delivered")
     sent_count = arena.statistics().record_count
@@ -317,7 +317,7 @@ def _check_flat(samples: Sequence[Sample]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     if sys.argv[1] == "produce":
         produce(sys.argv[2], has_columns=sys.argv[3] == "send_many")
         return

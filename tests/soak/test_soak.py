@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing grows and nothing drifts at full rate (`soak` has the measuring).
+"""Nothing grows and nothing drifts at full rate (`soak` measures it).
 
 By hand: ``make test MARKERS=soak ARGS="tests/soak -s -n 0"``, for SHMACCUM_SOAK_SECONDS (1800).
 """
@@ -21,7 +21,7 @@ LONG_S = float(os.environ.get("SHMACCUM_SOAK_SECONDS", "1800"))
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory: this is about processes, not about a disk."""
+    """A folder in memory, because the test measures processes, not a disk."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-test-", dir=SHARED_MEMORY) as name:
         yield Path(name) / "log"
 

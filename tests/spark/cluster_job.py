@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.spark.cluster_job PLAN``: one job of Spark on some master, hurt on its way; prints what came of it.
+"""``python -m tests.spark.cluster_job PLAN`` runs one Spark job on any master, injures it, and prints its outcome.
 
-A process has one SparkContext, so every job with a master or settings of its own is a process of its own. PLAN is JSON:
-``master``, ``settings``, ``options`` (of the sink), ``rows``, ``tasks``, and ``cancel_at``, a file whose appearance is
-when all jobs are cancelled. It prints JSON, too: ``error``, the message of what ended the job, or null.
+A process has one SparkContext, so each job with another master or other settings runs in its own process. PLAN is JSON:
+``master``, ``settings``, ``options`` (of the sink), ``rows``, ``tasks``, and ``cancel_at``, a file at whose appearance
+all jobs are cancelled. The output is JSON, too: ``error``, the message of the exception that ended the job, or null.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS_PER_RECORD_BATCH = 500
 
 
 def open_session(plan: dict[str, Any]) -> Any:
-    """With our data source, hurt and whole."""
+    """Open a session with the data source and its injured form."""
     import shmaccum.spark
     from tests.spark.wounds import WoundedSource
 
@@ -51,7 +51,7 @@ def open_session(plan: dict[str, Any]) -> Any:
 
 
 def cancel_at(spark: Any, path: Path) -> None:
-    """In a thread: cancels everything as soon as there is such a file."""
+    """Wait in a thread for the file, and then cancel everything."""
 
     def run() -> None:
         wait_until(path.exists, f"{path} is there", 120)
@@ -61,7 +61,7 @@ def cancel_at(spark: Any, path: Path) -> None:
 
 
 def run(plan: dict[str, Any]) -> str | None:
-    """The job; the message of what ended it."""
+    """Run the job. Return the message of the exception that ended it."""
     spark = open_session(plan)
     try:
         if "cancel_at" in plan:

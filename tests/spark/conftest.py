@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Spark session for the tests of this folder: two threads, one retry and more, no user interface."""
+"""A Spark session for the tests of this folder: two threads, at least one retry, no user interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shmaccum.arena import Arena
 from tests.support.arenas import end_senders
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options of a Java that lives for minutes, which is too short for its better compiler and collector."""
+"""Options of a Java process that lives for minutes, too short for the better compiler and collector."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -31,17 +31,17 @@ SETTINGS = {
 }
 """The settings of every session of these tests."""
 FORGOTTEN_SOCKETS = ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning")
-"""How it shows that pyspark 4.0 leaves sockets to the collector."""
+"""The warning for sockets that pyspark 4.0 leaves to the garbage collector."""
 
 
 LATE_WORKER = "Python worker failed to connect back"
-"""How Spark says that a Python of a source took longer than 10 s to start, which no setting changes."""
+"""Spark's message that a source's Python took longer than 10 s to start, a limit that no setting changes."""
 
 FOLDER = Path(__file__).parent
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """All tests of this folder run in one process, and share its session (pytest-xdist with ``--dist loadgroup``)."""
+    """Run all tests of this folder in one process with a shared session (pytest-xdist with ``--dist loadgroup``)."""
     if FOLDER in item.path.parents:
         item.add_marker(pytest.mark.xdist_group("spark"))
         for warning in FORGOTTEN_SOCKETS:
@@ -56,7 +56,7 @@ needs_read_limits = pytest.mark.skipif(
 
 
 def reason_to_skip() -> str | None:
-    """Why there can be no session here."""
+    """The reason why a session is impossible here, or None."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed: make spark, or pip install '.[spark]'"
     if shutil.which("java") is None:
@@ -65,10 +65,10 @@ def reason_to_skip() -> str | None:
 
 
 def run_to_its_end(writer: Any) -> list[dict[str, Any]]:
-    """Runs a query until it has taken what is there; the progress of its micro-batches.
+    """Run a query until it has read all available records. Return the progress of its micro-batches.
 
-    On a busy machine Spark may give up a Python that starts. The query then goes on from its checkpoint, as often as
-    the test has time for.
+    On a busy machine, Spark may give up a Python process that starts. Then the query continues from its checkpoint, as
+    often as the test has time.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -96,7 +96,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYTHONPATH"] = str(ROOT)  # of the workers, which import what tests.spark.wounds has
+    os.environ["PYTHONPATH"] = str(ROOT)  # for the workers, which import objects of tests.spark.wounds
     builder = SparkSession.builder.master("local[2,4]").appName("shmaccum-tests")
     folder = tmp_path_factory.mktemp("spark")
     for name, value in {**SETTINGS, "spark.sql.warehouse.dir": str(folder)}.items():
@@ -117,7 +117,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def node_arena(arena_name: str) -> Iterator[str]:
-    """An arena for Spark's workers; at the end nobody is left in it but them, and they hold nothing."""
+    """An arena for Spark's workers. At the end, only they are attached, and nothing is reserved."""
     with Arena.create(arena_name, buffer_memory="4MiB", process_count=64, waiter_count=64):
         pass
     yield arena_name

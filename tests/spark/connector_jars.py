@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jars of Spark's Kafka connector for the pyspark that is installed, which Maven fetches once into a cache."""
+"""The jars of Spark's Kafka connector for the installed pyspark, which Maven fetches once into a cache."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ POM = Path(__file__).with_name("connector.xml")
 
 
 def version() -> str:
-    """The version of pyspark, which the connector has, too."""
+    """The version of pyspark, and thus of the connector."""
     return importlib.metadata.version("pyspark")
 
 
 def candidates() -> tuple[str, str]:
-    """The versions of the connector that fit. A registry may lack a patch version; the first of its minor one fits."""
+    """The matching connector versions. If a registry lacks a patch version, the first of its minor version matches."""
     major, minor, *_ = version().split(".")
     return version(), f"{major}.{minor}.0"
 
 
 def directory() -> Path:
-    """The place of the jars, whether they are there or not."""
+    """The folder of the jars, even if they are missing."""
     return distribution.cache() / "spark-connector" / version()
 
 
 def require() -> Path:
-    """The directory of the jars, for a test: it is skipped where there are none."""
+    """Return the folder of the jars. If they are missing, skip the test."""
     if not directory().is_dir():
         pytest.skip(f"Spark's Kafka connector is not in {directory()}: install Maven and run `make spark-connector`")
     return directory()
 
 
 def fetch() -> None:
-    """Fetches the jars, unless they are there.
+    """Fetch the jars if they are missing.
 
     Raises:
         DistributionMissingError: there is no Java, no Maven or no such connector.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of Spark that knows nothing of ours: Spark's own Kafka connector writes to a served log and reads it.
+"""A Spark program without shmaccum: Spark's own Kafka connector writes to a served log and reads it.
 
-Run as ``python -m tests.spark.connector_job ADDRESS JARS FOLDER COUNT``. JARS is a folder. The program prints what it
-read as JSON.
+Run as ``python -m tests.spark.connector_job ADDRESS JARS FOLDER COUNT``. JARS is a folder. The program prints the
+records that it read as JSON.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ class Connector:
         self._folder = folder
 
     def write(self, first: int, count: int) -> None:
-        """A batch of numbers as records with keys and headers."""
+        """Write a batch of numbers as records with keys and headers."""
         header = "array(named_struct('key', 'number', 'value', cast(string(id) as binary))) headers"
         rows = self._spark.range(first, first + count).selectExpr("string(id) key", "string(id) value", header)
         rows.write.format("kafka").options(**self._address, topic=TOPIC, includeHeaders="true").save()
 
     def read(self, topic: str, **options: str) -> list[int]:
-        """The numbers of a topic, read as a batch."""
+        """Return the numbers of a topic, read as a batch."""
         frame = self._spark.read.format("kafka").options(**self._address, subscribe=topic, **options).load()
         return sorted(int(row.value) for row in frame.select("value").collect())
 
     def headers(self) -> list[str]:
-        """The header of each record."""
+        """Return the header of each record."""
         options = {**self._address, "subscribe": TOPIC, "includeHeaders": "true"}
         frame = self._spark.read.format("kafka").options(**options).load().selectExpr("headers[0].value header")
         return sorted({str(int(row.header)) for row in frame.collect()}, key=int)
 
     def copy(self) -> list[int]:
-        """A stream that copies what is there to another topic, in small steps; the rows of each step."""
+        """Copy all records to another topic with a stream, in small steps. Return the rows of each step."""
         options = {**self._address, "subscribe": TOPIC, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "150"}
         stream = self._spark.readStream.format("kafka").options(**options).load().select("key", "value")
         writer = stream.writeStream.format("kafka").options(**self._address, topic=COPIES)

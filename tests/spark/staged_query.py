@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.spark.staged_query SOURCE SINK CHECKPOINT [BATCH:CALL]``: a query of its own, which may die.
+"""``python -m tests.spark.staged_query SOURCE SINK CHECKPOINT [BATCH:CALL]`` runs one query, which may die.
 
-It copies one log to another in several micro-batches, and ends when all is there; or at a system call of a commit, with
-everything that a driver's host would take with it.
+It copies one log to another in several micro-batches, and ends when the copy is complete. If BATCH:CALL is given, it
+dies at this system call of a commit, with every process on a driver's host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.spark.staged_wounds import WoundedStagingSource
 
 
 def main(source: str, sink: str, checkpoint: str, death: str = "") -> None:
-    """Runs it."""
+    """Run the query."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2,4]").appName("staged-query")
     for name, value in SETTINGS.items():

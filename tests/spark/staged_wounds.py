@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data source that writes exactly once and is hurt on the way; workers and commits import it by name.
+"""A data source that writes exactly once and is injured; workers and commits import it by name.
 
-Wounds of a task strike the first attempt at partition 0, after its first batch of rows; those of a commit the one of a
-given micro-batch, at a given system call.
+Wounds of a task affect the first attempt at partition 0, after its first batch of rows. Wounds of a commit affect a
+given system call of the commit of a given micro-batch.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tests.support.system_calls import Interruption
 
 
 def kill_worker() -> None:
-    """As the kernel, or Spark itself, does."""
+    """Kill the worker, as the kernel or Spark itself does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def fail() -> None:
-    """An error in the frame itself."""
+    """Raise an error in the frame itself."""
     raise RuntimeError("a wound")
 
 
 def hang() -> None:
-    """Writes no more, and does not end by itself."""
+    """Stop writing without ever ending."""
     while True:
         signal.pause()
 
@@ -42,7 +42,7 @@ WOUNDS: dict[str, Callable[[], None]] = {"none": lambda: None, "kill_worker": ki
 
 
 def wounded(iterator: Iterator[Any], wound: str, touched: str) -> Iterator[Any]:
-    """The rows of a task; of the attempt that is to be hurt only the first batch, and a file that says so."""
+    """Yield the rows of a task. For the injured attempt, yield only the first batch, and write the file *touched*."""
     context = TaskContext.get()
     assert context is not None
     is_hurt = context.partitionId() == 0 and context.attemptNumber() == 0 and wound != "none"
@@ -55,23 +55,23 @@ def wounded(iterator: Iterator[Any], wound: str, touched: str) -> Iterator[Any]:
 
 
 class WoundedBatchWriter(ExactlyOnceBatchWriter):
-    """Hurts a task."""
+    """Injures a task."""
 
     def __init__(self, plan: SinkPlan, wound: str, touched: str) -> None:
         super().__init__(plan)
         self._wound, self._touched = wound, touched
 
     def write(self, iterator: Iterator[Any]) -> StagedCommit:
-        """The task."""
+        """Write the rows of the task."""
         return super().write(wounded(iterator, self._wound, self._touched))
 
 
 class WoundedStreamWriter(ExactlyOnceStreamWriter):
-    """Hurts a task, or the driver in the middle of a commit.
+    """Injures a task, or the driver in the middle of a commit.
 
     Args:
-        death: ``BATCH:CALL:PID``: at this system call of this micro-batch's commit that process, the driver's Java, is
-            killed, and the commit.
+        death: ``BATCH:CALL:PID``. At this system call of this micro-batch's commit, kill this process, the driver's
+            Java, and the commit.
     """
 
     def __init__(self, plan: SinkPlan, wound: str, touched: str, death: str) -> None:
@@ -79,11 +79,11 @@ class WoundedStreamWriter(ExactlyOnceStreamWriter):
         self._wound, self._touched, self._death = wound, touched, death
 
     def write(self, iterator: Iterator[Any]) -> StagedCommit:
-        """The task."""
+        """Write the rows of the task."""
         return super().write(wounded(iterator, self._wound, self._touched))
 
     def commit(self, messages: Sequence[StagedCommit | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """The commit."""
+        """Commit the micro-batch."""
         if self._death:
             batch, call, pid = map(int, self._death.split(":"))
             if batch == batchId:
@@ -99,7 +99,7 @@ class WoundedStreamWriter(ExactlyOnceStreamWriter):
 
 
 class WoundedStagingSource(ShmaccumDataSource):
-    """``format("wounded_staging")``: as ours with exactly_once, and with the options wound, touched and death more."""
+    """``format("wounded_staging")``: the data source with exactly_once, and the options wound, touched and death."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters of Spark whose workers, executors and senders are killed in mid-write, whose jobs are cancelled and doubled.
+"""Spark clusters whose workers, executors and senders are killed in mid-write, or whose jobs are cancelled or repeated.
 
-The tests count the promise of at-least-once: every row is there, and each row that is there twice has a known cause.
+The tests check at-least-once delivery: every row is there, and each duplicate row has a known cause.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SMALL = {"bufferMemory": "4MiB", "idleExitMs": "1s", "topic": "flights", "partit
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master and two workers that are nodes of their own."""
+    """A master and two workers, each as a separate node."""
     os.environ["PYTHONPATH"] = str(ROOT)
     with open_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
@@ -71,7 +71,7 @@ class Field:
         tasks: int = TASK_COUNT,
         is_cancelled: bool = False,
     ) -> str | None:
-        """A job that writes numbers; the message of what ended it."""
+        """Run a job that writes numbers. Return the message of the exception that ended it."""
         options = {**self.options, "wound": wound, "sign": self.sign}
         plan = {"master": self.master, "settings": dict(settings or {}), "rows": ROW_COUNT, "tasks": tasks}
         plan |= {"options": options, **({"cancel_at": self.sign} if is_cancelled else {})}
@@ -88,7 +88,7 @@ class Field:
         return answer["error"]  # type: ignore[no-any-return]
 
     def settle(self) -> None:
-        """Waits until the senders have left; then each arena is sound, and nobody holds anything."""
+        """Wait until the senders have left. Then check that each arena is sound and nothing is reserved."""
         for name in filter(Arena.exists, self.arenas):
             with Arena.open_read_only(name) as arena:
                 wait_until(lambda: not arena.native.sender_is_alive, "the sender has left", 120)
@@ -96,7 +96,7 @@ class Field:
                 check_idle(arena)
 
     def found(self) -> Counter[int]:
-        """How often each number came out, in the logs of all nodes."""
+        """Return the count of each number in the logs of all nodes."""
         found: Counter[int] = Counter()
         for log in filter(Path.exists, self.logs):
             reader = LogReader(log)
@@ -105,7 +105,7 @@ class Field:
         return found
 
     def remove(self) -> None:
-        """Removes the arenas, and the files that workers of local-cluster write into Spark's own folder."""
+        """Remove the arenas, and the files that workers of local-cluster write into Spark's own folder."""
         for name in self.arenas:
             Arena.remove(name, missing_ok=True)
         shutil.rmtree(Path(pyspark.__file__).parent / "work", ignore_errors=True)
@@ -137,13 +137,13 @@ def local(arena_name: str, tmp_path: Path) -> Iterator[Field]:
 
 
 def twice(found: Counter[int]) -> set[int]:
-    """Which numbers came out more than once."""
+    """Return the numbers that appear more than once."""
     return {number for number, count in found.items() if count > 1}
 
 
 @pytest.mark.parametrize("wound", ["kill_worker", "kill_executor"])
 def test_a_killed_worker_or_executor_leaves_duplicates_of_its_task(field: Field, wound: str) -> None:
-    """An executor has one core here, so it takes no other task with it; but its worker outlives it by some batches."""
+    """An executor has one core here, so no other task dies with it. But its worker survives it for some batches."""
     assert field.run(wound) is None
     found = field.found()
     assert set(found) == set(range(ROW_COUNT))

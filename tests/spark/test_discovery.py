@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sources that Spark does not find by itself, beside two packages ``pyspark_*``, one of them broken."""
+"""Whether Spark finds the data source by itself, also next to a broken package ``pyspark_*``."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ print(answer())
 shmaccum.spark.register(spark)
 print(answer())
 """
-"""Asks for a read that lacks ``subscribe``: a source that was found answers that it does."""
+"""Start a read without ``subscribe``. If the source is found, its error names the missing option."""
 
 
 def answers(folder: Path) -> list[str]:
-    """The answers before and after `register`, with this folder on the path."""
+    """Return the output before and after `register`, with this folder on the path."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),

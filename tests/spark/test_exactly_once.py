@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark writes exactly once: tasks that fail or are killed, queries that are stopped, drivers that die in a commit."""
+"""Spark writes exactly once if tasks fail or are killed, queries are stopped, or drivers die in a commit."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ ROW_COUNT = 4000
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly_once", "topic": "flights"}
 SYSTEM_CALLS_OF_A_COMMIT = 80
 WHOLE_RUN_S = 600
-"""A session of its own, on a busy machine."""
+"""A separate session on a busy machine."""
 
 
 def found(log: Path) -> Counter[bytes]:
-    """How often each value is in the log."""
+    """Return the count of each value in the log."""
     reader = LogReader(log)
     partitions = [reader.partition("flights", number) for number in reader.partitions("flights")]
     return Counter(record.value or b"" for partition in partitions for record in partition.records())
 
 
 def numbers(count: int, word: bytes = b"") -> Counter[bytes]:
-    """The numbers that must be there, each once."""
+    """Return the numbers that must be in the log, each once."""
     return Counter(word + b"%d" % number for number in range(count))
 
 
 def staged(log: Path) -> list[str]:
-    """Files that tasks have left there. A job may fail before its first task has made the folder, and the log."""
+    """Return the staged files of tasks. If a job fails before its first task, the folder and the log are missing."""
     return os.listdir(log / ".staging") if (log / ".staging").exists() else []
 
 
 def check_clean(log: Path, stopped: Mapping[str, int] | None = None) -> None:
-    """Nothing is staged or undone, and the log is sound.
+    """Check that nothing is staged or unfinished, and that the log is sound.
 
     Args:
         stopped: how many transactions of a series are in the log. The next one may be staged: its query was stopped
-            while it wrote, and on Spark 4.0 that may stay until the query goes on.
+            while it wrote, and on Spark 4.0 the files may remain until the query continues.
     """
     left = [name.split(".")[:2] for name in staged(log)]
     counts = stopped or {}
@@ -63,7 +63,7 @@ def check_clean(log: Path, stopped: Mapping[str, int] | None = None) -> None:
 
 @pytest.fixture
 def wounded(spark: Any) -> Any:
-    """The session, with the source that is hurt, and four batches of Arrow in each task."""
+    """The session with the injured source, and four batches of Arrow in each task."""
     from tests.spark.staged_wounds import WoundedStagingSource
 
     spark.dataSource.register(WoundedStagingSource)
@@ -107,7 +107,7 @@ def test_a_job_that_fails_for_good_leaves_nothing(wounded: Any, log: Path) -> No
 
 
 def start(spark: Any, log: Path, checkpoint: Path, word: str = "", *, format_: str = "shmaccum", **options: str) -> Any:
-    """A query that writes 1000 numbers behind a word in each micro-batch."""
+    """Start a query that writes 1000 numbers with a prefix in each micro-batch."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).option("numPartitions", 2).load()
     writer = source.selectExpr(f"concat('{word}', cast(value as string)) value").writeStream.format(format_)
     given = {"sink": f"log:{log}", "topic": "flights", "checkpointLocation": str(checkpoint), **options}
@@ -115,7 +115,7 @@ def start(spark: Any, log: Path, checkpoint: Path, word: str = "", *, format_: s
 
 
 def run_until(query: Any, batch_id: int) -> int:
-    """Lets a query run until this batch is done, and stops it; answers the last one that is."""
+    """Run a query until this batch is done, and stop it. Return the last completed batch."""
     while query.isActive and (query.lastProgress or {"batchId": -1})["batchId"] < batch_id:
         query.awaitTermination(1)
     query.stop()
@@ -124,7 +124,7 @@ def run_until(query: Any, batch_id: int) -> int:
 
 
 def check_prefix(values: Counter[bytes], word: bytes, batches_min: int) -> int:
-    """The numbers behind a word are whole batches, each once; answers how many."""
+    """Check that the numbers with a prefix form whole batches, each once. Return the batch count."""
     mine = Counter({value: count for value, count in values.items() if value.startswith(word)})
     batch_count = sum(mine.values()) // 1000
     assert batch_count >= batches_min
@@ -133,13 +133,13 @@ def check_prefix(values: Counter[bytes], word: bytes, batches_min: int) -> int:
 
 
 def test_two_queries_and_a_sender_into_one_directory(spark: Any, log: Path, node_arena: str, tmp_path: Path) -> None:
-    """One goes through the node's arena, whose sender has the right to write and applies what the others decide."""
+    """One writes through the node's arena, whose sender has the right to write and applies all decided transactions."""
     shared = start(spark, log, tmp_path / "c", "c", arena=node_arena)
     queries = [start(spark, log, tmp_path / word, word, deliveryGuarantee="exactly_once") for word in ("a", "b")]
     for query in [*queries, shared]:
         run_until(query, 3)
     ids = {}
-    for word in ("a", "b"):  # go on where they were
+    for word in ("a", "b"):  # continue from their checkpoints
         query = start(spark, log, tmp_path / word, word, deliveryGuarantee="exactly_once")
         ids[word] = query.id
         run_until(query, 5)
@@ -156,7 +156,7 @@ def test_a_query_that_is_stopped_while_its_task_hangs_goes_on_and_loses_nothing(
     options = {"format_": "wounded_staging", "deliveryGuarantee": "exactly_once", "touched": str(touched)}
     wounded.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
     query = start(wounded, log, tmp_path / "checkpoint", wound="hang", **options)
-    while not (touched.exists() and touched.read_text()):  # Java has time: the watchdog is the test's
+    while not (touched.exists() and touched.read_text()):  # Java needs time: the test has its own watchdog
         assert query.isActive
         query.awaitTermination(1)
     query.stop()
@@ -169,7 +169,7 @@ def test_a_query_that_is_stopped_while_its_task_hangs_goes_on_and_loses_nothing(
 
 
 def found_or_nothing(log: Path) -> Counter[bytes]:
-    """Also where no row has come so far that there is a log."""
+    """Return the found values, or nothing if the log is missing."""
     return found(log) if log.exists() and "flights" in LogReader(log).topics() else Counter()
 
 
@@ -191,7 +191,7 @@ def test_batches_of_for_each_batch_that_come_twice_are_there_once(spark: Any, lo
 
 
 def copy(source: Path, sink: Path, checkpoint: Path, death: str) -> int:
-    """Runs the query in a process of its own; answers how it ended. Its output stands in the report of a failure."""
+    """Run the query in a separate process and return its status. A failed test reports its output."""
     arguments = [str(source), str(sink), str(checkpoint), death]
     return subprocess.run(
         [sys.executable, "-m", "tests.spark.staged_query", *arguments],
@@ -207,7 +207,7 @@ def copy(source: Path, sink: Path, checkpoint: Path, death: str) -> int:
 def test_a_driver_that_dies_in_a_commit_and_starts_again_writes_everything_once(
     tmp_path: Path, seeded: Callable[[], Random]
 ) -> None:
-    """Killed are its Java and the commit, at a system call of it; then it goes on from its checkpoint."""
+    """At a system call of the commit, the query and its Java are killed. Then it continues from its checkpoint."""
     pytest.importorskip("pyspark")
     source, sink, random = tmp_path / "source", tmp_path / "sink", seeded()
     with LogDirectory(source, LogSinkOptions(partitions=2)) as directory:

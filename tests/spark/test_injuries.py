@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks and senders that are killed or fail in the middle of a write, and the log afterwards."""
+"""Tasks and senders are killed or fail in the middle of a write, and the log is checked afterwards."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ROW_COUNT = 4000
 
 
 def write_wounded(spark: Any, arena: str, log: Path, wound: str, *, width: int = 1, **options: str) -> Counter[int]:
-    """Writes numbers, four batches of Arrow in each of two tasks; answers how often each came out.
+    """Write numbers, four batches of Arrow in each of two tasks. Return the count of each number in the log.
 
     Args:
-        width: bytes of a value, at least.
+        width: the minimum bytes of a value.
     """
     from tests.spark.wounds import WoundedSource
 
@@ -44,7 +44,7 @@ def write_wounded(spark: Any, arena: str, log: Path, wound: str, *, width: int =
 
 
 def found(log: Path) -> Counter[int]:
-    """How often each number is in the log."""
+    """Return the count of each number in the log."""
     return Counter(int(record.value or b"-1") for record in LogReader(log).partition("flights", 0).records())
 
 
@@ -67,7 +67,7 @@ def test_a_killed_sender_is_replaced_and_nothing_is_there_twice(spark: Any, node
 def test_workers_that_spark_ends_because_they_are_idle_leave_nothing_behind(
     spark: Any, node_arena: str, log: Path
 ) -> None:
-    """After a minute, by os._exit: no handler of theirs runs. The next job has new ones."""
+    """After a minute, they end by os._exit without running handlers. The next job starts new ones."""
     assert write_wounded(spark, node_arena, log, "") == Counter(range(ROW_COUNT))
     with Arena.open_read_only(node_arena) as arena:
         workers = {row["pid"] for row in arena.native.processes()} - {sender_pid(arena)}
@@ -77,16 +77,16 @@ def test_workers_that_spark_ends_because_they_are_idle_leave_nothing_behind(
         assert not workers & {row["pid"] for row in arena.native.processes()}, "their entries were taken back"
 
 
-# --- an arena that becomes full: each task has more than it holds, and its sender is stopped
+# --- a full arena: each task writes more than it can contain, and its sender is stopped
 
 
 WIDTH = 8000
-"""Of values of which each task has 16 MB."""
+"""The size of a value. Each task has 16 MB of values."""
 SENTENCE = r"Failed to allocate 16384 bytes within the configured max blocking time \d+ ms.* The sender is running\."
 
 
 def check_everything_came_out(arena_name: str, values: Counter[int]) -> None:
-    """Each record that any attempt appended was delivered once."""
+    """Check that each record of every attempt was delivered once."""
     with Arena.open_read_only(arena_name) as arena:
         found = arena.statistics()
     assert found.slots["READY"] == found.slots["BAD"] == 0
@@ -97,7 +97,7 @@ def check_everything_came_out(arena_name: str, values: Counter[int]) -> None:
 def test_a_task_that_finds_the_arena_full_fails_and_the_next_attempt_delivers(
     spark: Any, node_arena: str, log: Path, tmp_path: Path
 ) -> None:
-    options = {"sign": str(tmp_path / "sign"), "maxBlockMs": "10s"}  # more than a busy machine makes the next one wait
+    options = {"sign": str(tmp_path / "sign"), "maxBlockMs": "10s"}  # longer than the next attempt waits
     values = write_wounded(spark, node_arena, log, "stop_sender", width=WIDTH, **options)
     assert re.search(SENTENCE, (tmp_path / "sign").read_text())
     check_everything_came_out(node_arena, values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Spark Declarative Pipeline whose flow reads our source and whose sink is ours: found by Spark itself, not told."""
+"""Spark finds the data source for a Declarative Pipeline whose flow reads from it and whose sink writes to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ configuration:
   spark.sql.pipelines.execution.watchdog.minRetryTime: "1"
   spark.sql.pipelines.execution.watchdog.maxRetryTime: "5"
 """
-"""On a busy machine Spark may give up a Python that starts, and a flow has to be tried again."""
+"""On a busy machine, Spark may give up a Python process that starts. Then a flow must be repeated."""
 FLOW = """\
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def copy():
 
 @pytest.fixture
 def project(tmp_path: Path, arena_name: str) -> Iterator[Path]:
-    """As ``spark-pipelines init`` makes it, beside a folder in which Spark finds the data source."""
+    """A project like that of ``spark-pipelines init``, next to a folder in which Spark finds the data source."""
     (tmp_path / "transformations").mkdir()
     (tmp_path / "storage").mkdir()
     (tmp_path / "spark-pipeline.yml").write_text(SPEC.format(folder=tmp_path))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short form, which must work wherever Spark is installed. All else is marked ``spark``."""
+"""A short test that must pass wherever Spark is installed. All others are marked ``spark``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark writes: batches and streams, through the arena and a sender the tasks start, into a segment log."""
+"""Spark writes batches and streams through the arena to a segment log, with a sender that its tasks start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_topics_headers_partitions_and_times_of_rows(spark: Any, node_arena: str
 
 
 def test_what_is_null(spark: Any, node_arena: str, log: Path) -> None:
-    """A tombstone, no key, no headers; any partition, and now."""
+    """A tombstone without key and headers, in any partition, at the current time."""
     nulls = "cast(null as string) key", "cast(null as binary) value", "cast(null as int) partition"
     rest = "cast(null as timestamp) timestamp", "cast(null as array<struct<key: string, value: binary>>) headers"
     written(spark.range(1).selectExpr(*nulls, *rest), node_arena, log, topic="flights").save()
@@ -96,7 +96,7 @@ spark.stop()
 
 
 def test_a_stream_keeps_instants_in_any_time_zone(tmp_path: Path) -> None:
-    """On a host in New York, also in the hour that comes twice, and beside the one that is left out."""
+    """The host is in New York. Includes the repeated hour and the skipped hour."""
     if (reason := reason_to_skip()) is not None:
         pytest.skip(reason)
     times = [1704067200000, 1730611800000, 1730615400000, 1710054000000]

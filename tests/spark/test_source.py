@@ -25,7 +25,7 @@ RECORDS_PER_BATCH = 100
 
 
 def append(log: Path, batch_count: int, *, first: int = 0) -> None:
-    """Batches of numbered values, half to each partition of the topic."""
+    """Append batches of numbered values, half to each partition of the topic."""
     with LogDirectory(log, LogSinkOptions(partitions=2)) as directory:
         directory.create_topic("flights")
         for index in range(first, first + batch_count):
@@ -69,7 +69,7 @@ def test_what_waits_in_an_arena(spark: Any, tmp_path: Path) -> None:
 
 
 def run_available(spark: Any, log: Path, folder: Path, **options: str) -> list[int]:
-    """Runs a query until it has taken what is there; answers how many rows each of its micro-batches had."""
+    """Run a query until it has read all available records. Return the row count of each micro-batch."""
     stream = source(spark.readStream, log, startingOffsets="earliest", **options)
     stream = stream.selectExpr("string(value) value")
     writer = stream.writeStream.format("parquet").trigger(availableNow=True)
@@ -89,7 +89,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: P
 
 @needs_read_limits
 def test_a_stream_commits_for_a_group_whose_offsets_begin_the_next_query(spark: Any, log: Path, tmp_path: Path) -> None:
-    """Spark tells a source of a micro-batch when it begins the next one, so the last one may not be committed."""
+    """Spark reports a micro-batch to the source when the next one begins, so the last one may be uncommitted."""
     append(log, 4)
     assert sum(run_available(spark, log, tmp_path / "first", groupId="lagging", maxOffsetsPerTrigger="100")) == 400
     with Consumer(log, group_id="lagging") as looking:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data source whose tasks are hurt in the middle of a write; workers import it by name."""
+"""A data source whose tasks are injured in the middle of a write; workers import it by name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.processes import wait_until
 
 
 def kill_worker(_writer: WoundedWriter) -> None:
-    """As the kernel, or Spark itself, does."""
+    """Kill the worker, as the kernel or Spark itself does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def signal_sender(writer: WoundedWriter, number: signal.Signals) -> None:
-    """Signals the process that has the role at this moment."""
+    """Signal the process that currently has the role."""
     settings = writer.plan.settings
     pid = sender_pid(node_producer(settings.arena, settings.producer_options).arena)
     assert pid is not None
@@ -34,33 +34,33 @@ def signal_sender(writer: WoundedWriter, number: signal.Signals) -> None:
 
 
 def kill_sender(writer: WoundedWriter) -> None:
-    """Another one takes over."""
+    """Kill the sender, so that another one takes over."""
     signal_sender(writer, signal.SIGKILL)
 
 
 def stop_sender(writer: WoundedWriter) -> None:
-    """It keeps its role and does nothing, as with a sink that hangs: the arena becomes full."""
+    """Stop the sender. It does not give up its role, as with a sink that blocks, so the arena becomes full."""
     signal_sender(writer, signal.SIGSTOP)
 
 
 def continue_sender(writer: WoundedWriter) -> None:
-    """The stopped sender goes on."""
+    """Continue the stopped sender."""
     signal_sender(writer, signal.SIGCONT)
 
 
 def fail(_writer: WoundedWriter) -> None:
-    """An error in the frame itself."""
+    """Raise an error in the frame itself."""
     raise RuntimeError("a wound")
 
 
 def kill_executor(_writer: WoundedWriter) -> None:
-    """The Java process whose daemon has forked this worker."""
+    """Kill the Java process whose daemon has forked this worker."""
     executor = next(parent for parent in psutil.Process().parents() if parent.name() == "java")
     os.kill(executor.pid, signal.SIGKILL)
 
 
 def stall(writer: WoundedWriter) -> None:
-    """Says that it is in the middle of a write, and stays there until the other attempt is done, or it is killed."""
+    """Signal the middle of a write by a file. Stay there until the other attempt is done, or this process is killed."""
     Path(writer.sign).touch()
     wait_until(Path(writer.sign + ".done").exists, "another attempt has done it", 240)
 
@@ -75,15 +75,15 @@ WOUNDS = {
     "stall": stall,
 }
 CURES = {"stop_sender": continue_sender}
-"""The wound with which the next attempt at partition 0 begins."""
+"""The action with which the next attempt at partition 0 begins."""
 
 
 class WoundedWriter(BatchWriter):
-    """Hurts the first attempt at partition 0, after its first batch.
+    """Injures the first attempt at partition 0, after its first batch.
 
     Attributes:
-        sign: a file that some wounds make, and in which an error is that ended the first attempt; with ``.done`` behind
-            it the one that the attempts at partition 0 make that came later.
+        sign: a file that some wounds create. It contains the error that ended the first attempt. Later attempts at
+            partition 0 create the file with the suffix ``.done``.
     """
 
     def __init__(self, whole: BatchWriter, wound: str, sign: str) -> None:
@@ -92,7 +92,7 @@ class WoundedWriter(BatchWriter):
         self.sign = sign
 
     def write(self, iterator: Iterator[Any]) -> TaskCommit:
-        """The task."""
+        """Write the rows of the task."""
         context = TaskContext.get()
         assert context is not None
         if context.partitionId() != 0 or not self._wound:
@@ -121,7 +121,7 @@ class WoundedWriter(BatchWriter):
 
 
 class WoundedSource(ShmaccumDataSource):
-    """``format("wounded")``: as ours, with one option more."""
+    """``format("wounded")``: the data source with one additional option."""
 
     @classmethod
     def name(cls) -> str:

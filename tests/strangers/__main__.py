@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.strangers``: strangers at each listener of the product, with a line of figures for each.
+"""``python -m tests.strangers``: strangers at each listener, with a line of figures for each.
 
     python -m tests.strangers              every listener
-    python -m tests.strangers metrics      those whose name has this word in it
-    python -m tests.strangers requests     requests that are as large as they may be
+    python -m tests.strangers metrics      listeners with this word in their name python -m tests.strangers requests
+    requests of the maximum size
 
-``SHMACCUM_SEED=NUMBER`` repeats a run. The exit code is 1 when a promise was broken.
+``SHMACCUM_SEED=NUMBER`` repeats a run. The exit code is 1 if a promise was broken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.seeds import new_seed
 
 
 def checks(words: list[str]) -> Iterator[tuple[str, Callable[[Path, str, random.Random], object]]]:
-    """Name and check of everything that the words choose; no word chooses all."""
+    """The name and check of everything that the words select. Without words, everything."""
     for listener in LISTENERS:
         if not words or any(word in listener.name for word in words):
             yield listener.name, functools.partial(check, listener)
@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="strangers-") as folder:
             try:
                 print(one(Path(folder), f"strangers-{os.getpid()}-{number}", random.Random(seed)), flush=True)
-            except Exception as error:  # noqa: BLE001 - the next one is checked all the same
+            except Exception as error:  # noqa: BLE001 - the next one is still checked
                 broken += 1
                 print(f"{name}: BROKEN: {type(error).__name__}: {error}", flush=True)
     print(f"{broken} promises were broken" if broken else "every promise was kept")

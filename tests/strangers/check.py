@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of a listener: strangers come, others are answered, and the sender rolls its segments.
+"""The check of a listener: while strangers are connected, others get responses and the sender rolls its segments.
 
-A client waits for an answer before the strangers come and while they are there, over a connection that it has kept and
+A client waits for responses before the strangers connect and while they are connected, over an open connection and
 over a new one for each request. The median of its waits may grow by `WAIT_GROWTH_MAX_S`. Both medians are of one run,
-so the machine may be slow. A sender beside the listener has to deliver several segments and a new topic meanwhile. The
+so the machine may be slow. Meanwhile, the listener's sender must deliver several segments and a new topic. The
 process may have a few more threads, and `MEMORY_GROWTH_MAX` more memory.
 """
 
@@ -33,7 +33,7 @@ VALUE = b"x" * 1000
 
 
 class Waits(NamedTuple):
-    """The waits of a client for its answers."""
+    """The times that a client waits for responses."""
 
     median_s: float
     largest_s: float
@@ -76,7 +76,7 @@ class Figures(NamedTuple):
 
 
 def check(listener: Listener, folder: Path, arena_name: str, dice: random.Random) -> Figures:
-    """Checks one listener.
+    """Check one listener.
 
     Raises:
         AssertionError: a promise was broken; the sentence has the figures.
@@ -121,7 +121,7 @@ class _Leaving(NamedTuple):
 
 
 def waits_of(ask: Callable[[], object]) -> Waits:
-    """The waits of a client that asks again and again."""
+    """The waits of a client that asks repeatedly."""
     waits_s = []
     for _ in range(ASKED):
         began_s = time.monotonic()
@@ -131,7 +131,7 @@ def waits_of(ask: Callable[[], object]) -> Waits:
 
 
 def _roll(running: Running) -> float | None:
-    """Delivers several segments and a new topic; answers the seconds."""
+    """Deliver several segments and a new topic. Return the seconds."""
     if running.producer is None:
         return None
     assert running.log is not None
@@ -165,6 +165,6 @@ def threads_of(pid: int) -> int:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes of a process that are in memory."""
+    """The resident bytes of a process."""
     found = re.search(r"VmRSS:\s+([0-9]+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) << 10 if found else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers of a listener: connections of many kinds that want nothing from it but its resources."""
+"""Strangers of a listener: connections of many kinds that only use its resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RARE = 8
 STORM_PAUSE_S = 0.002
 
 Opening = Callable[[random.Random], bytes]
-"""The first bytes that a stranger sends, after which it is silent and never reads."""
+"""The first bytes of a stranger, which then sends and reads nothing."""
 
 SILENT = "silent"
 
@@ -79,7 +79,7 @@ Address = str | tuple[str, int]
 
 @contextlib.contextmanager
 def many_descriptors() -> Iterator[None]:
-    """Lets this process have so many open files."""
+    """Allow this process so many open files."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], DESCRIPTORS), max(limits[1], DESCRIPTORS)))
     try:
@@ -89,13 +89,13 @@ def many_descriptors() -> Iterator[None]:
 
 
 class Crowd:
-    """Strangers that stay until `close`, and others that come and go all the time.
+    """Strangers that stay until `close`, and others that repeatedly connect and disconnect.
 
     Args:
         address: of the listener.
         openings: the kinds of strangers.
         dice: chooses the kind of each.
-        count: how many strangers come to stay.
+        count: how many strangers stay.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Crowd:
                 pass
 
     def connected_count(self) -> int:
-        """The strangers that the listener still has."""
+        """The count of strangers that are still connected."""
         poller = select.poll()
         for one in self._sockets:
             poller.register(one, select.POLLIN)
@@ -151,7 +151,7 @@ class Crowd:
         return sum(_is_open(one) for one in self._sockets if one.fileno() not in ready)
 
     def close(self) -> None:
-        """Sends every stranger away."""
+        """Disconnect every stranger."""
         self._is_over.set()
         self._storm.join()
         for one in self._sockets:
@@ -170,7 +170,7 @@ def _wait_until_connected(sockets: Sequence[socket.socket], end_s: float) -> Non
 
 
 def _send(one: socket.socket, content: bytes) -> None:
-    """Sends as much as the socket takes at once."""
+    """Send as much as the socket accepts at once."""
     with contextlib.suppress(OSError):
         one.send(content)
 

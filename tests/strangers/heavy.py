@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are as large as a client may make them: the other clients of the server are answered meanwhile.
+"""Requests of the maximum size: meanwhile, the other clients of the server get their responses.
 
-Another client asks ApiVersions again and again. Its figure is the wait at a random moment of the heavy request: the
-median of its waits, each counted by its length. So one stop of several seconds counts, and a pause of the machine for a
-hundredth of the time does not. This wait may be `WAIT_GROWTH_MAX_S` longer than it is without the heavy request.
+Another client sends ApiVersions repeatedly. Its figure is the wait at a random moment of the heavy request: the
+median of its waits, each weighted by its length. So one stop of several seconds counts, and a pause of the machine for
+a hundredth of the time does not. This wait may be `WAIT_GROWTH_MAX_S` longer than without the heavy request.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Heavy(NamedTuple):
 
 
 def check_requests(folder: Path, _name: str, _dice: random.Random) -> Iterator[Heavy]:
-    """Sends each heavy request, in the order of the table."""
+    """Send each heavy request, in the order of the table."""
     with serve_writable(folder, "", MATCHED) as running:
         port = int(running.address[1])
         with _connected(port) as connection:
@@ -209,7 +209,7 @@ def _varint(number: int) -> bytes:
 
 
 def bomb(size: int = BOMB_SIZE) -> bytes:
-    """A batch of one record of so many zeros, compressed by gzip."""
+    """A batch with one record of so many zeros, compressed by gzip."""
     record = b"\0\0\0\1" + _varint(size)
     codec = zlib.compressobj(9, zlib.DEFLATED, 31)
     body = codec.compress(_varint(len(record) + size + 1) + record)
@@ -238,7 +238,7 @@ def _measured(name: str, frame: bytes, connection: Any, port: int, pid: int) -> 
 def _asked_while(
     ask: Callable[[], object], act: Callable[[], object], look: Callable[[], object] = lambda: None
 ) -> list[float]:
-    """The waits of a client that asks without a pause until the act is over."""
+    """The waits of a client that asks without a pause until the act has ended."""
     is_over = threading.Event()
     waits_s: list[float] = []
 
@@ -260,7 +260,7 @@ def _asked_while(
 
 
 def _weighted(waits_s: Sequence[float]) -> tuple[float, float]:
-    """The wait at a random moment in the median, and the largest wait."""
+    """The median wait at a random moment, and the largest wait."""
     passed_s, half_s = 0.0, sum(waits_s) / 2
     for wait_s in sorted(waits_s):
         passed_s += wait_s

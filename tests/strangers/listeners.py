@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything of the product that accepts connections, each started as its users start it.
+"""Every listener of the product, each started as its users start it.
 
 ===================================  =====================================================================
 ``sender --metrics``                 HTTP for scrapes, probes and browsers, in the process of the sender
@@ -7,8 +7,8 @@
 ``serve``, ``serve --writable``      the same in a process of its own, also with TLS and with logins
 ``serve --metrics``                  HTTP in the process of such a server
 ``metrics --listen``                 HTTP in a process that only observes
-the presence socket of a sender      standbys and keepers wait at it; nothing is accepted
-the doorbell and the results bell    FIFOs: any process that may open them can fill them and empty them
+the presence socket of a sender      standbys and supervisors wait at it; nothing is accepted
+the two wake FIFOs of an arena       any process that may open them can fill them and empty them
 ===================================  =====================================================================
 """
 
@@ -38,7 +38,7 @@ CLIENT_HOST = "127.0.0.9"
 """The address of the client that is no stranger."""
 TIMEOUT_S = 60.0
 MATCHED, SCARCE = 8192, 1024
-"""Limits of open files: one with room for all strangers, and the usual one."""
+"""Limits of open files: one that is enough for all strangers, and the usual one."""
 PORT = re.compile(r"(?:metrics on port |serving \S+ at 127\.0\.0\.1:)([0-9]+)")
 SEGMENT_SIZE = 1 << 20
 USER, PASSWORD = "user", "the password of the user"
@@ -46,14 +46,14 @@ USER, PASSWORD = "user", "the password of the user"
 
 @dataclass
 class Running:
-    """A listener that runs.
+    """A running listener.
 
     Attributes:
         process: the one that listens.
         address: where strangers connect.
-        ask: asks once over a connection of its own, as a client that came just now.
+        ask: asks once over a new connection.
         connect: a client that stays connected; its function asks once.
-        producer: writes to the log of the sender, whose segments have to roll; None: no sender is beside it.
+        producer: writes to the log of the sender, whose segments must roll. If None, there is no sender.
         log: the directory of that log.
     """
 
@@ -66,12 +66,12 @@ class Running:
 
 @dataclass(frozen=True)
 class Listener:
-    """One line of the table.
+    """One row of the table.
 
     Attributes:
         name: as its users call it.
         openings: the kinds of its strangers.
-        start: starts it in a folder, beside an arena of this name.
+        start: starts it in a folder, for an arena of this name.
         descriptors: the limit of open files of its process.
     """
 
@@ -119,7 +119,7 @@ def http_client(port: int) -> Any:
 
 @contextlib.contextmanager
 def started(command: list[str], folder: Path, descriptors: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A process with a limit of open files, and the file of what it says."""
+    """Run a process with a limit of open files. Return it and the file of its output."""
     said = folder / f"{'-'.join(command[:1])}-{time.monotonic_ns()}.err"
     with open(said, "wb") as errors:
         shell = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", sys.executable, "-m", "shmaccum", *command]
@@ -155,7 +155,7 @@ def _arena(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sender(folder: Path, name: str, descriptors: int, *more: str) -> Iterator[tuple[Any, Path, shmaccum.Producer]]:
-    """A sender with a log, what it says, and a producer."""
+    """Run a sender with a log. Return its process, its output file and a producer."""
     options = ["-X", f"segment_bytes={SEGMENT_SIZE}", "-X", "segment_ms=1h"]
     command = ["sender", name, "--sink", f"log:{folder / 'log'}", *options, *more]
     with _arena(name), started(command, folder, descriptors) as (process, said):

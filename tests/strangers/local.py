@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers of the listeners of one host: the presence socket of a sender, the doorbell and the results bell.
+"""Strangers of the listeners of one host: the presence socket of a sender, and the wake FIFOs.
 
-A standby that cannot connect to the presence socket looks at the role by itself. A ring that a stranger takes away
-costs one tick of the sender, which is a second at most. Neither stops a delivery.
+A standby that cannot connect to the presence socket polls the role by itself. A wake call that a stranger takes away
+costs one tick of the sender, which is at most a second. Neither stops a delivery.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.strangers.listeners import MATCHED, TIMEOUT_S, sender, started
 from tests.support.processes import wait_until
 
 TICK_S = 1.0
-"""The longest time for which a sender sleeps without a ring."""
+"""The longest time for which a sender sleeps without a wake call."""
 
 
 def check_presence(folder: Path, name: str, dice: random.Random) -> str:
-    """The sender is killed while strangers fill its presence socket; its standby delivers."""
+    """While strangers fill its presence socket, the sender is killed. Its standby delivers."""
     with many_descriptors(), sender(folder, name, MATCHED) as (process, _, producer):
         producer.send("t", VALUE).get(timeout=TIMEOUT_S)
         with shmaccum.Arena.attach(name) as arena:
@@ -45,7 +45,7 @@ def check_presence(folder: Path, name: str, dice: random.Random) -> str:
 
 
 def check_bells(folder: Path, name: str, _dice: random.Random) -> str:
-    """Strangers hold both FIFOs, fill them and empty them; the sender delivers, and results are told."""
+    """Strangers open both FIFOs, fill them and empty them. The sender delivers, and results are reported."""
     with many_descriptors(), sender(folder, name, MATCHED) as (_, _, producer):
 
         def send() -> None:
@@ -67,7 +67,7 @@ def check_bells(folder: Path, name: str, _dice: random.Random) -> str:
 
 @contextlib.contextmanager
 def _held(paths: list[str]) -> Iterator[None]:
-    """Every FIFO is open many times, and its bytes are taken away and added all the time."""
+    """Open every FIFO many times, and repeatedly read and write its bytes."""
     count = STRANGER_COUNT // len(paths)
     descriptors = [os.open(path, os.O_RDWR | os.O_NONBLOCK) for path in paths for _ in range(count)]
     is_over = threading.Event()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of idle and hostile strangers at each listener: others are answered, and the sender goes on."""
+"""Despite thousands of idle and hostile strangers at each listener, others get responses and the sender delivers."""
 
 from __future__ import annotations
 

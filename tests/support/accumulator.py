@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kafka's RecordAccumulator for tests: both sides of an arena in one object, record by record.
+"""Kafka's RecordAccumulator for tests: both sides of an arena in one object.
 
-The product has no such thing. There a `Producer` appends and a `Sender` delivers, and the two meet in the arena alone.
-Here an appender and a native sender half stand side by side, so that a test can take one step of each.
+The product has no such object: a `Producer` appends, a `Sender` delivers, and they share only the arena. This one
+combines an appender and a native sender half, so that a test can take single steps of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.producer.appender import DEFAULT_MAX_BLOCK_MS, Appender
 
 PARTITION_COUNT = 2**31 - 1
-"""As many partitions as Kafka can name: no append waits for a sink to report the partition count of its topic."""
+"""As many partitions as Kafka can name, so that no append waits for a sink to report its topic's partition count."""
 
 
 class Completion(NamedTuple):
@@ -34,7 +34,7 @@ class Completion(NamedTuple):
     record_count: int
 
     def offset_of(self, token: Token) -> int:
-        """Kafka's offset of the token's record, -1 when it is unknown."""
+        """Kafka's offset of the token's record, or -1 if it is unknown."""
         return -1 if self.base_offset < 0 else self.base_offset + token.record_index - self.first_record
 
 
@@ -53,13 +53,13 @@ class _Tickets:
 
 @final
 class Accumulator:
-    """Appends records to an arena's batches, and takes the steps of a sender one by one.
+    """Appends records to an arena's batches, and takes single steps of a sender.
 
     Args:
         arena: attached; stays open until the accumulator is closed.
-        max_block_ms: how long an append waits for a buffer when the call does not say it.
-        linger_ms: linger of the batches it opens; None: that of the sender.
-        ring: rings for a sleeping sender; None: the arena's doorbell.
+        max_block_ms: how long an append waits for a buffer by default.
+        linger_ms: linger of the batches it opens. If None, that of the sender.
+        ring: a call that wakes a sleeping sender. If None, the arena's wake call.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Accumulator:
         self.statistics = half.statistics
 
     def _native(self, max_block_ms: int | None) -> tuple[_native.Appender, _native.NativeProducer]:
-        """A native appender has one max_block_ms: each that a test names gets its own."""
+        """A native appender has one max_block_ms, so each value gets its own appender."""
         wanted = self._max_block_ms if max_block_ms is None else max_block_ms
         if wanted not in self._natives:
             waiter = self.buffer_waiter
@@ -150,7 +150,7 @@ class Accumulator:
         headers: Any = None,
         max_block_ms: int | None = None,
     ) -> Token:
-        """The same, which waits for no disk."""
+        """Append one record without waiting for a disk."""
         return self._native(max_block_ms)[1].send(topic, value, key, headers, partition, timestamp_ms)
 
     def append_many(
@@ -162,7 +162,7 @@ class Accumulator:
         timestamps_ms: Any = None,
         headers: Any = None,
     ) -> list[tuple[Token, int]]:
-        """Appends records to one partition: for each batch that took some the first one's token, and how many."""
+        """Append records to one partition. Return the first token and the record count of each batch."""
         none = itertools.repeat(None)
         rows = zip(values, keys or none, timestamps_ms or none, headers or none, strict=False)
         tokens = [
@@ -174,11 +174,11 @@ class Accumulator:
         return [(run[0], len(run)) for run in runs]
 
     def partition_index(self, topic: str, partition: int) -> int:
-        """The index of a topic-partition to which something was appended."""
+        """The index of a topic-partition that has appended records."""
         return self.arena.native.partitions().index((topic, partition))
 
     def find(self, token: Token) -> Completion | None:
-        """The completion of an appended record; None while it is pending."""
+        """The completion of an appended record, or None while it is pending."""
         found = self.arena.native.find(token)
         return None if found is None else Completion(BatchResult(found[0]), *found[1:])
 
@@ -187,12 +187,12 @@ class Accumulator:
         return _Tickets([appender.flush_begin() for appender, _ in self._natives.values()])
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Seals what this process appended to and waits until all of it is complete. False when the time is over."""
+        """Seal the appended records of this process and wait until all are complete. Return False after *timeout*."""
         return self._appender.flush(timeout)
 
     @property
     def is_sender(self) -> bool:
-        """True while it holds the sender role."""
+        """True while it has the sender role."""
         return self.half.is_sender
 
     @property
@@ -201,7 +201,7 @@ class Accumulator:
         return self._appender.closed and self.half.closed
 
     def close(self) -> None:
-        """Leaves the role and appends no more; appended records stay in the arena."""
+        """Leave the role and end appending. Appended records stay in the arena."""
         for appender, _ in self._natives.values():
             if appender is not self._appender.native:
                 appender.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas in tests: a sender in three lines, and checks that nothing is held or left behind."""
+"""Arenas in tests: a simple sender, and checks that nothing is reserved or left."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 
 
 def drain(accumulator: Accumulator) -> list[Batch]:
-    """Everything that can be drained now, nothing lingering."""
+    """Drain everything that is ready, without lingering."""
     partitions, _ = accumulator.ready(0, True)
     batches, _ = accumulator.drain(partitions, 2**31)
     return batches
 
 
 def deliver_all(accumulator: Accumulator) -> list[bytes | None]:
-    """Drains and completes until nothing is left; the values in the order they were delivered."""
+    """Drain and complete until nothing is left. Return the values in the order of delivery."""
     values: list[bytes | None] = []
     while batches := drain(accumulator):
         for batch in batches:
@@ -45,7 +45,7 @@ def deliver_all(accumulator: Accumulator) -> list[bytes | None]:
 
 
 def fill(accumulator: Accumulator, topic: str, value: bytes) -> None:
-    """Appends to partition 0 of a topic until it gets no buffer."""
+    """Append to partition 0 of a topic until no buffer is free."""
     with contextlib.suppress(BufferExhaustedError):
         while True:
             accumulator.append(topic, 0, 1, None, value, None, 0)
@@ -53,7 +53,7 @@ def fill(accumulator: Accumulator, topic: str, value: bytes) -> None:
 
 @contextlib.contextmanager
 def stuck_topic(sender: Accumulator, topic: str, value: bytes) -> Iterator[None]:
-    """Partition 0 of a topic has no leader, and holds half of the buffers. At the end it is delivered.
+    """Partition 0 of a topic has no leader, and has half of the buffers. At the end it is delivered.
 
     Args:
         sender: takes the role of the sender.
@@ -70,7 +70,7 @@ def stuck_topic(sender: Accumulator, topic: str, value: bytes) -> Iterator[None]
 
 
 def check_idle(arena: Arena) -> None:
-    """Nobody works on the arena: it is sound to the last byte, and nothing is held by anybody."""
+    """Check that an unused arena is completely sound and that no process reserves anything in it."""
     assert arena.verify(VerifyDepth.DEEP, is_idle=True) == []
     counts = arena.native.state_counts()
     assert counts["GRANT"] == counts["OWNED"] == counts["DONE"] == 0, counts
@@ -78,14 +78,14 @@ def check_idle(arena: Arena) -> None:
 
 
 def sender_pid(arena: Arena) -> int | None:
-    """The process that has the sender's role; None where no process has it, or its entry is not known yet."""
+    """The process that has the sender's role. None if no process has it, or if its entry is not known yet."""
     entry = arena.native.sender()["entry"]
     living = (row for row in arena.native.processes() if row["alive"])
     return next((int(row["pid"]) for row in living if row["entry"] == entry), None)
 
 
 def end_senders(arena: Arena) -> None:
-    """Tells whoever has the role to leave, each once, until nobody has it; also who was stopped."""
+    """Ask each sender once to leave, also a stopped one, until no process has the role."""
     told: set[int] = set()
 
     def are_gone() -> bool:
@@ -105,10 +105,10 @@ def left_in_shared_memory(*fragments: str) -> list[str]:
 
 
 class Drainer:
-    """A sender in a thread: delivers everything it finds and gives offsets from 0 in each partition.
+    """A sender in a thread. It delivers everything, with offsets from 0 in each partition.
 
     Attributes:
-        records: (topic, partition) -> (key, value) of each record, in the order of delivery.
+        records: maps (topic, partition) to (key, value) of each record, in the order of delivery.
         batch_sizes: record counts of the batches.
     """
 
@@ -128,7 +128,7 @@ class Drainer:
                 accumulator.become_sender()
                 while not (self._drain(accumulator) == 0 and self._is_over.wait(0.001)):
                     pass
-        except BaseException as failure:  # noqa: BLE001 - raised again by whoever ends it
+        except BaseException as failure:  # noqa: BLE001 - raised again at the end
             self.failure = failure
 
     def _drain(self, accumulator: Accumulator) -> int:
@@ -163,7 +163,7 @@ def each_semaphore(uuid: bytes) -> Iterator[str]:
 
 
 def boot_again(path: Path) -> None:
-    """The arena in the file is one of another boot of this host."""
+    """Make the arena in the file one of another boot of this host."""
     with Arena.open_read_only(path) as arena:
         start = arena.native.layout["globals"]
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "").strip()
@@ -175,7 +175,7 @@ def boot_again(path: Path) -> None:
 
 
 def is_own(name: str) -> bool:
-    """True if the file in shared memory is there, and belongs to this user."""
+    """True if the file exists in shared memory and belongs to this user."""
     try:
         return (SHARED_MEMORY / name).lstat().st_uid == os.geteuid()
     except FileNotFoundError:
@@ -183,11 +183,11 @@ def is_own(name: str) -> bool:
 
 
 def remove_arenas_of_the_dead() -> None:
-    """Removes the arenas that test processes of this user could not remove because they were killed."""
+    """Remove this user's arenas that killed test processes have left."""
     for name in left_in_shared_memory("shmaccum-test-"):
         found = NAME_PATTERN.fullmatch(name)
         if found and not process_exists(int(found[1])) and is_own(name):
             try:
-                Arena.remove(name, missing_ok=True)  # another session does the same
+                Arena.remove(name, missing_ok=True)  # another session has removed it
             except NotAnArenaError:  # its first bytes are damaged
                 (SHARED_MEMORY / name).unlink(missing_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches for tests of the server: their bytes, the answer of Python, and a call of C that answers ordinary ones."""
+"""Fetches for tests of the server: their bytes, the response of Python, and a C call that answers common ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIZE_MAX = 1 << 16
 
 
 def whole_fetch(offset: int = 0, **more: Any) -> bytes:
-    """A fetch of version 11 of all that partition 0 has from an offset on."""
+    """A fetch of version 11 of all records of partition 0 from an offset on."""
     partition = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1}
     topic = {"topic": TOPIC, "partitions": [{**partition, "log_start_offset": -1, "partition_max_bytes": 1 << 20}]}
     limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0}
@@ -54,7 +54,7 @@ def found_for(topics: LogTopics, request: FetchRequest, wanted: Sequence[Wanted]
 
 
 def python_answer(topics: LogTopics, content: bytes) -> bytes | None:
-    """The answer of the functions that take any fetch, which open windows for C. None: there is not enough for one."""
+    """The response of the Python functions, which open windows for C. None if there is not enough for one."""
     head = read_head(memoryview(content)[4:])
     request = read_request(head)
     found = found_for(topics, request, request.wanted)
@@ -68,7 +68,7 @@ def no_session(_request: FetchRequest) -> list[Wanted] | None:
 def ready(
     files: Sequence[socket.socket], clients: Sequence[socket.socket], tables: FetchTables, rest_s: float = 0.0
 ) -> list[tuple[socket.socket | int, int, Outcome]]:
-    """The files that are ready, of which some are those of clients."""
+    """The ready files, some of which belong to clients."""
     with contextlib.closing(select.epoll()) as epoll:
         for file in files:
             epoll.register(file, select.EPOLLIN)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A member of a consumer group as a process: ``python -m tests.support.group_member CLIENT ADDRESS``.
 
-It prints its partitions whenever they change, and the value of every record that it reads, one JSON document a line.
+It prints its partitions whenever they change, and the value of every record that it reads, one JSON document per line.
 CLIENT is kafka-python, confluent or aiokafka.
 """
 
@@ -20,7 +20,7 @@ POLL_S = 0.1
 
 
 class Told:
-    """Prints what is new."""
+    """Prints changes."""
 
     def __init__(self) -> None:
         self._partitions: list[int] | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of a log for tests, and clients of it."""
+"""A log server for tests, and its clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTITION_COUNT = 3
 
 @contextlib.contextmanager
 def running(path: Path, *, is_writable: bool = True, **options: Any) -> Iterator[LogServer]:
-    """A server in a thread, which a mistake of ours ends: pytest tells of it."""
+    """A server in a thread. An exception ends it, and pytest reports the exception."""
     with LogServer(path, "127.0.0.1:0", is_writable=is_writable, partitions=PARTITION_COUNT, **options) as server:
         thread = threading.Thread(target=_run, args=[server])
         thread.start()
@@ -54,7 +54,7 @@ def address_of(server: LogServer) -> str:
 
 @contextlib.contextmanager
 def stranger(address: str) -> Iterator[socket.socket]:
-    """A client that says what it likes."""
+    """A client that sends arbitrary bytes."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), DEADLINE_S) as connection:
         yield connection
@@ -78,7 +78,7 @@ def fetch(offset: int, *, max_wait_ms: int, min_bytes: int = 1, number: int = 7)
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """The next answer without its size, or nothing at the end."""
+    """Return the next response without its size, or nothing at the end."""
     size = _exactly(connection, 4)
     return _exactly(connection, struct.unpack(">i", size)[0]) if len(size) == 4 else b""
 
@@ -91,7 +91,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def produce(address: str, values: range, topic: str = TOPIC, **options: Any) -> None:
-    """By kafka-python, idempotently, spread over all partitions."""
+    """Produce with kafka-python, idempotently, to all partitions."""
     with contextlib.closing(KafkaProducer(bootstrap_servers=address, **options)) as producer:
         for number in values:
             producer.send(topic, b"%d" % number, key=b"%d" % number)
@@ -125,7 +125,7 @@ def consume_with_confluent(consumer: confluent_kafka.Consumer, count: int) -> li
 
 @contextlib.contextmanager
 def transactional(address: str, name: str = "etl", timeout_ms: int = 60_000) -> Iterator[confluent_kafka.Producer]:
-    """A producer of librdkafka that has the id."""
+    """A producer of librdkafka with the transactional id."""
     settings: dict[str, Any] = {"bootstrap.servers": address, "transactional.id": name}
     producer = confluent_kafka.Producer({**settings, "transaction.timeout.ms": timeout_ms})
     producer.init_transactions(DEADLINE_S)
@@ -133,7 +133,7 @@ def transactional(address: str, name: str = "etl", timeout_ms: int = 60_000) -> 
         yield producer
     finally:
         producer.purge()
-        with contextlib.suppress(confluent_kafka.KafkaException):  # one that was fenced says so again
+        with contextlib.suppress(confluent_kafka.KafkaException):  # a fenced producer fails here again
             producer.flush(DEADLINE_S)
 
 

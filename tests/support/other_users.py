@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that run as another user, for the tests that only root can run.
+"""Programs that run as another user, for tests that only root can run.
 
 Another user may be unable to read the checkout, the virtual environment, and the folder of temporary files: each may be
 below a folder of mode 0700. So such a program runs from copies of the packages, in a folder that every user can read.
@@ -24,7 +24,7 @@ from tests.support.processes import WATCHDOG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SOME_USER, SOME_GROUP = 23450, 23459
-"""Numbers that nothing else uses."""
+"""User and group numbers that nothing else uses."""
 PUBLIC_PLACES = ("/usr/local/bin", "/usr/bin", "/bin")
 
 needs_root = pytest.mark.skipif(
@@ -56,7 +56,7 @@ class OtherUsers:
     def run(
         self, user: int, groups: tuple[int, ...], *arguments: str, umask: int = 0o077
     ) -> subprocess.CompletedProcess[str]:
-        """Runs Python as the user, and captures what it writes."""
+        """Run Python as the user and capture its output."""
         return subprocess.run(
             self.command(user, groups, *arguments),
             env=self.environment,
@@ -68,7 +68,7 @@ class OtherUsers:
         )
 
     def output(self, user: int, groups: tuple[int, ...], program: str, *arguments: str) -> str:
-        """The standard output of a program, which has to succeed."""
+        """Return the standard output of a program, which must succeed."""
         ended = self.run(user, groups, "-c", program, *arguments)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout.strip()
@@ -85,7 +85,7 @@ def _become(user: int, groups: tuple[int, ...]) -> list[str]:
 
 
 def _can(*command: str, **environment: str) -> bool:
-    """True if the command succeeds for a user without any right."""
+    """True if the command succeeds for a user without any rights."""
     tried = [*_become(SOME_USER, (SOME_GROUP,)), *command]
     return subprocess.run(tried, env={**os.environ, **environment}, cwd="/", capture_output=True).returncode == 0
 
@@ -97,13 +97,13 @@ def _readable_folder(place: Path | str) -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies the bytes alone: a checkout that was made with umask 077 has files that only its owner can read."""
+    """Copy only the bytes: a checkout made with umask 077 has files that only its owner can read."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
 
 
 def _copy_packages(target: Path) -> None:
-    """Copies shmaccum with its extension, and the packages that it needs."""
+    """Copy shmaccum with its extension, and the packages that it needs."""
     former = os.umask(0o022)
     try:
         for source in (ROOT / "shmaccum").rglob("*"):
@@ -118,14 +118,14 @@ def _copy_packages(target: Path) -> None:
 
 
 def _needed_packages() -> list[str]:
-    """The names of the packages that shmaccum needs without any extra."""
+    """The names of the packages that shmaccum needs without extras."""
     needed = [line for line in importlib.metadata.requires("shmaccum") or [] if "extra ==" not in line]
     return [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in needed]
 
 
 @pytest.fixture(scope="session")
 def other_users() -> Iterator[OtherUsers]:
-    """The other users of this host; a test is skipped if they can run no Python of this version."""
+    """The other users of this host. If they cannot run this version of Python, skip the test."""
     places = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))
     place = next((place for place in places if _can("test", "-x", place)), None)
     if place is None:

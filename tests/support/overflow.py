@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Senders with an overflow for tests, and sinks that do not work while they are told so."""
+"""Senders with an overflow for tests, and sinks that a test can switch off."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Open = Callable[..., Sending]
 
 
 class AwaySink(ScriptedSink):
-    """A sink that does not work while it is told so.
+    """A sink that a test can switch off.
 
     Attributes:
-        is_away: it does not work.
+        is_away: the sink delivers nothing.
     """
 
     is_away = False
@@ -58,7 +58,7 @@ def settle(sending: Sending, rounds: int = 12) -> None:
 
 
 def die(sending: Sending) -> None:
-    """The sender is gone, and left nothing in order."""
+    """Drop the sender without a clean close."""
     overflow = overflow_of(sending)
     overflow._directory.abandon()
     for backlog in overflow._backlogs.values():
@@ -79,7 +79,7 @@ def die(sending: Sending) -> None:
 
 
 class AwayLog(LogSink):
-    """A log that does not work while it is told so, and takes as few batches in flight as a broker."""
+    """A log that a test can switch off. It takes as few batches in flight as a broker."""
 
     in_flight_max = 5
     is_away = True
@@ -99,13 +99,13 @@ def check_deaths_repeat_nothing(
     prepare: Callable[[Arena | str], tuple[Sender, Callable[[], object]]],
     partition_of: Callable[[int], int] = lambda _: 0,
 ) -> None:
-    """Kills senders before every 40th system call or so. The log has each record once, in order, and results are told.
+    """Kill senders before about every 40th system call. The log has each record once, in order, and results arrive.
 
     Args:
         folder: of the log ``sink``.
         steps: how many system calls lie between two deaths.
-        prepare: opens a sender with an overflow, and answers its work.
-        partition_of: the partition of each of the 14 records in front of a death.
+        prepare: opens a sender with an overflow and returns its work.
+        partition_of: the partition of each of the 14 records before a death.
     """
     death_count = number = appended = 0
     expected: defaultdict[int, list[int]] = defaultdict(list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of tests: waits with a watchdog, and children that report what they returned or raised."""
+"""Processes of tests: bounded waits, and children that report what they returned or raised."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from unittest import mock
 import pytest
 
 HAS_NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-"""True for a free-threaded Python, also where its GIL is turned on."""
+"""True for a free-threaded Python, even if its GIL is enabled."""
 WATCHDOG_S = 60.0
 LOOK_S_MIN, LOOK_S_MAX = 0.001, 0.05
-"""Pauses between two looks of a test that waits. A look may cost more than what is waited for."""
+"""The pauses between checks of a waiting test. A check may cost more than the awaited event."""
 
 
 def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = WATCHDOG_S) -> None:
-    """Looks again and again, the more rarely the longer it takes; the watchdog is for a test that would hang."""
+    """Check the condition at growing intervals. If it stays false for *timeout_s*, fail."""
     began = time.monotonic()
     while not is_true():
         waited_s = time.monotonic() - began
@@ -38,7 +38,7 @@ def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = WATCHD
 
 @contextlib.contextmanager
 def descriptor_limit(count: int) -> Iterator[None]:
-    """This process may open so many files; a test is skipped where the host allows fewer."""
+    """Raise the limit of open files. If the host allows fewer, skip the test."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         pytest.skip(f"needs {count} open files, and this process may have {hard} (ulimit -H -n)")
@@ -76,12 +76,12 @@ class Child:
             os._exit(code)
 
     def has_ended(self) -> bool:
-        """True when it runs no more; `join` has its report."""
+        """True after its end. `join` returns its report."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, flags) is not None
 
     def join(self) -> str:
-        """The repr of what the function returned; AssertionError with its traceback when it raised."""
+        """Return the repr of the function's result. If it raised, raise AssertionError with its traceback."""
         with open(self._reader) as stream:
             report = stream.read()
         status = self._wait()
@@ -89,7 +89,7 @@ class Child:
         return report
 
     def kill(self) -> None:
-        """SIGKILL, and waits for it; nothing when it was waited for before: its number may be somebody else's now."""
+        """Send SIGKILL and wait. If it was waited for before, do nothing: another process may have its number."""
         if not self._is_waited_for:
             os.kill(self.pid, signal.SIGKILL)
             self._wait()
@@ -109,7 +109,7 @@ def _send_result(connection: Connection, function: Callable[..., Any], arguments
 
 
 def run_in_process(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The same through multiprocessing, started by fork, spawn or forkserver.
+    """Run a function through multiprocessing, started by fork, spawn or forkserver.
 
     The fork server listens on a socket in the folder of temporary files, whose path may be too long for that.
     """
@@ -126,5 +126,5 @@ def run_in_process(method: str, function: Callable[..., Any], *arguments: Any) -
 
 
 def process_exists(pid: int) -> bool:
-    """True also for the process of another user, which may not be sent a signal."""
+    """Also True for a process of another user, which cannot be signalled."""
     return Path(f"/proc/{pid}").exists()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pytest-timeout and pytest-xdist do not do for a run of these tests.
+"""What a run of these tests needs beyond pytest-timeout and pytest-xdist.
 
 - pytest-timeout interrupts a test by a signal, which Python handles between two instructions. It cannot interrupt a
   test that hangs in C with the GIL, or that catches the failure. `GRACE_S` later, the watchdog thread of
@@ -29,14 +29,14 @@ from xdist.workermanage import WorkerController
 from tests.support.arenas import remove_arenas_of_the_dead
 
 ENDS_AT = "SHMACCUM_TESTS_END_AT"
-"""The environment variable with the Unix time after which no test begins."""
+"""The environment variable with the Unix time after which no test starts."""
 GRACE_S = 60.0
 STDERR = pytest.StashKey[int]()
 WATCHDOG_S = pytest.StashKey[float]()
 
 
 def watch(config: pytest.Config, seconds: float) -> None:
-    """Writes stacks and ends this process after so many seconds, unless the time is set again or canceled before."""
+    """Write stacks and end this process after so many seconds, unless the timer is set again or canceled."""
     faulthandler.dump_traceback_later(seconds, file=config.stash[STDERR], exit=True)
 
 
@@ -46,14 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """Starts the watchdog of a test, before pytest-timeout starts its own timer."""
+    """Start the watchdog of a test before pytest-timeout starts its own timer."""
     item.stash[WATCHDOG_S] = settings.timeout + GRACE_S
     watch(item.config, item.stash[WATCHDOG_S])
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """Starts the watchdog again for the tear-down: pytest cancels it here, because a debugger may have run."""
+    """Restart the watchdog for the tear-down: pytest cancels it here, because a debugger may have run."""
     if WATCHDOG_S in node.stash:
         watch(node.config, node.stash[WATCHDOG_S])
 
@@ -68,7 +68,7 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Removes arenas of workers that died. The process then ends, even if a thread is left that nobody joins."""
+    """Remove arenas of dead workers. Then end the process, even if an unjoined thread is left."""
     remove_arenas_of_the_dead()
     watch(config, GRACE_S)
 
@@ -89,7 +89,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: WorkerController, error: object | None) -> None:
-    """Kills the processes that inherited the environment of a worker that died, and waits until it is gone."""
+    """Kill the processes that inherited the environment of a dead worker, and wait for its end."""
     if not error:
         return
     worker = {

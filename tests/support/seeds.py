@@ -8,7 +8,7 @@ import random
 
 
 def new_seed() -> int:
-    """Prints and returns a random seed, or the one in SHMACCUM_SEED, which repeats a run."""
+    """Print and return a random seed. If SHMACCUM_SEED is set, it repeats a run."""
     seed = int(os.environ.get("SHMACCUM_SEED") or random.SystemRandom().getrandbits(32))
     print(f"SHMACCUM_SEED={seed}", flush=True)
     return seed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by tests of the segment log: record batches by kafka-python's encoder, and logs made of them."""
+"""Helpers for tests of the segment log: record batches by kafka-python's encoder, and logs made of them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TOPIC = "flights"
 START_MS = 1_700_000_000_000
 PRODUCER_ID = 4711
 A, B = 71, 72
-"""Two producers of transactions."""
+"""Two transactional producers."""
 
 
 @dataclass(frozen=True)
 class MadeBatch:
-    """Wire bytes with what `Appendable` asks for; in as many pieces as the test wants."""
+    """Wire bytes with the interface of `Appendable`, in any number of pieces."""
 
     wire: bytes
     piece_count: int = 1
@@ -97,7 +97,7 @@ def batch_of(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) ->
 def make_batches(
     count: int, *, record_count: int = 3, value_size: int = 100, first: int = 0, start_ms: int = START_MS
 ) -> list[MadeBatch]:
-    """Batches of one idempotent producer, in sequence, each record with a value of its own.
+    """Batches of one idempotent producer, in sequence. Each record has a unique value.
 
     Args:
         start_ms: the timestamp of the producer's first record.
@@ -135,25 +135,25 @@ def log_files(path: Path, suffix: str = ".log") -> list[Path]:
 
 
 def offsets(outcomes: Sequence[Outcome]) -> list[int]:
-    """Of batches that were all taken."""
+    """Return the offsets of batches that were all accepted."""
     refused = [outcome for outcome in outcomes if isinstance(outcome, Rejection)]
     assert refused == []
     return [outcome for outcome in outcomes if isinstance(outcome, int)]
 
 
 def wire_in_files(path: Path) -> bytes:
-    """All batches of partition 0 as they stand in the segments."""
+    """All batches of partition 0, as the segments contain them."""
     return b"".join(file.read_bytes() for file in log_files(path))
 
 
 def without_prefixes(batches: Sequence[MadeBatch]) -> bytes:
-    """The bytes of batches that an append does not change: all but the first 16 of each."""
+    """The bytes of batches that an append does not change: all except the first 16 of each."""
     return b"".join(batch.wire[16:] for batch in batches)
 
 
 def values_of(path: Path, topic: str = TOPIC, isolation_level: IsolationLevel = "read_committed") -> list[bytes]:
-    """The values that a reader gets, by partition and offset; those of committed records where nothing else is said.
-    None where the topic is missing."""
+    """The values that a reader gets, by partition and offset. By default, only those of committed records.
+    If the topic is missing, an empty list."""
     reader = LogReader(path, isolation_level=isolation_level)
     numbers = reader.partitions(topic) if topic in reader.topics() else []
     return [record.value or b"" for number in numbers for record in reader.partition(topic, number).records()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender for tests: on a clock of ours, with a sink that does what it is told."""
+"""A sender for tests, with a manual clock and a scripted sink."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def too_large(wire: WireBatch) -> Ack:
 
 
 class ScriptedSink(Sink, ProducerIds, Peer):
-    """Takes what it gets into a MemorySink, like a broker, but for what the script says; answers when it is told to.
+    """Stores batches in a MemorySink, like a broker, except where the script replaces its response.
 
     Attributes:
-        script: answers for the next batches that are answered, before the broker is asked; None asks it.
+        script: responses for the next batches. If an item is None, the broker responds.
         deliveries: for each delivery the (partition, base sequence, record count) of its batches.
-        is_held: nothing is answered while it is true.
-        raises: method name -> exception to raise the next time.
-        plan_filter: which of the ready partitions may go.
-        is_full: the sink says that no delivery can begin.
+        is_held: no batch gets a response while it is true.
+        raises: maps a method name to the exception of its next call.
+        plan_filter: selects which ready partitions may be delivered.
+        is_full: the sink reports that no delivery can begin.
     """
 
     is_full = False
@@ -124,7 +124,7 @@ class Sending:
     """An arena, a producer and a sender in one process, on a manual clock.
 
     Attributes:
-        sink: where it goes.
+        sink: receives the deliveries.
         producer: appends.
         sender: open.
     """
@@ -141,7 +141,7 @@ class Sending:
         self.sender.open()
 
     def sleep(self, milliseconds: int) -> None:
-        """Time passes while the sender lives: it looks at its clock now and then, as in its rounds."""
+        """Advance the clock of a running sender, which reads it repeatedly, as in its rounds."""
         rounds = self.sender._rounds
         for step_ms in steps_ms(milliseconds):
             self.now_ms += step_ms
@@ -150,12 +150,12 @@ class Sending:
                 rounds.delivery_clock.look(self.now_ms * MS)
 
     def jump(self, milliseconds: int) -> None:
-        """Time passes while the sender does not run (a stop, a suspend of the host)."""
+        """Advance the clock while the sender does not run (a stop, a suspend of the host)."""
         self.now_ms += milliseconds
         self.arena.native.set_manual_clock(self.now_ms * MS)
 
     def append(self, partition: int = 0, count: int = 1) -> list[Token]:
-        """Numbered values, in one batch of their own."""
+        """Append numbered values in one separate batch."""
         tokens = [
             self.producer.append(TOPIC, partition, self.now_ms, None, b"%d" % next(self._numbers)) for _ in range(count)
         ]
@@ -163,7 +163,7 @@ class Sending:
         return tokens
 
     def run(self, rounds: int = 1) -> list[int]:
-        """Rounds that do not rest; answers how many batches each delivered."""
+        """Run rounds without waits. Return the delivered batch count of each round."""
         return [self._run_once() for _ in range(rounds)]
 
     def _run_once(self) -> int:
@@ -182,7 +182,7 @@ class Sending:
         return found
 
     def values(self, partition: int = 0) -> list[int]:
-        """The numbers that the broker has of a partition."""
+        """The numbers in a partition of the broker."""
         return [int(value or b"-1") for value in self.scripted.broker.values(TOPIC, partition)]
 
     def errors(self) -> list[str]:
@@ -192,7 +192,7 @@ class Sending:
         return self.producer.partition_index(TOPIC, partition)
 
     def close(self) -> None:
-        """Leaves the role, then empties the arena so that the fixture finds it idle."""
+        """Leave the role, then empty the arena, as the fixture requires."""
         self.scripted.is_held = False
         self.sender.close()
         self.producer.become_sender()
@@ -202,7 +202,7 @@ class Sending:
 
 
 def steps_ms(milliseconds: int) -> Iterator[int]:
-    """The time in pieces that a living sender counts whole."""
+    """Split the time into steps that a running sender counts in full."""
     step_ms = STEP_MAX_NS // MS
     while milliseconds > step_ms:
         yield step_ms
@@ -211,7 +211,7 @@ def steps_ms(milliseconds: int) -> Iterator[int]:
 
 
 def rests_of(sending: Sending) -> list[float]:
-    """The time limits of all polls from now on, which do not wait."""
+    """Record the time limits of all later polls, which no longer wait."""
     rests: list[float] = []
     poll = sending.scripted.poll
 
@@ -224,7 +224,7 @@ def rests_of(sending: Sending) -> list[float]:
 
 
 def check_names(sender: Sender) -> None:
-    """The sender looks now whether its doorbell, its socket and its server are there, as it does once a second."""
+    """Make the sender check now that its wake FIFO, socket and server exist, as it does every second."""
     checks: Any = sender._checks
     checks.due_ns = 0
     checks.run(sender.arena.native.now_ns())

@@ -28,10 +28,10 @@ _libc.ptrace.restype = ctypes.c_long
 
 
 def dies_at_system_call(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
-    """Runs a function in a child that is killed before its system call of that number. False: it made fewer.
+    """Run a function in a child that is killed before the given system call. If it makes fewer, return False.
 
     Args:
-        prepare: called in the child, untraced; answers the function.
+        prepare: called in the child, untraced; returns the function.
         number: from 1.
     """
     pid = os.fork()
@@ -42,7 +42,7 @@ def dies_at_system_call(prepare: Callable[[], Callable[[], object]], number: int
         pytest.skip("this machine does not let a process trace its child")
     _libc.ptrace(PTRACE_SETOPTIONS, pid, None, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
     stops = 0
-    while stops < 2 * number - 1:  # one before and one behind each call
+    while stops < 2 * number - 1:  # one before and one after each call
         _libc.ptrace(PTRACE_SYSCALL, pid, None, None)
         _, status = os.waitpid(pid, 0)
         if not os.WIFSTOPPED(status):
@@ -83,7 +83,7 @@ SYSTEM_CALLS = (
 
 
 class Interruption:
-    """Counts system calls of the os module, and does something at the one with this number."""
+    """Counts system calls of the os module, and acts at the one with this number."""
 
     def __init__(self, number: int, act: Callable[[], None]) -> None:
         self.number = number
@@ -112,7 +112,7 @@ class Interruption:
 
 
 CHECKED = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata")
-"""The ends of the names of files that a log checks when it reads them, and therefore need not force to disk."""
+"""The suffixes of files that a log checks when it reads them, so that it need not force them to disk."""
 
 
 class Forced:
@@ -122,8 +122,8 @@ class Forced:
         is_real: make the syncs. If False, only record them.
 
     Attributes:
-        named_unsynced: the paths that a temporary file got before it was forced to disk. Files that are checked when
-            they are read are not among them.
+        named_unsynced: the paths that a temporary file got before it was forced to disk, without files that are checked
+            when they are read.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_real: bool = True) -> None:
@@ -176,5 +176,5 @@ class Forced:
         return {os.path.realpath(path) for path in paths} <= set(self.synced)
 
     def clear(self) -> None:
-        """Forgets the calls so far."""
+        """Forget the recorded calls."""
         self.calls.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planted tests that hang, die or come too late: each run ends, and its report names the test."""
+"""A run with tests that hang, die or start too late ends, and its report names each such test."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_another_one():
 
 
 def run_planted(folder: Path, *options: str, **files: str) -> tuple[int, str]:
-    """Runs pytest on the files, which are given by their names without ``.py``. Returns its status and its output."""
+    """Run pytest on the files, named without ``.py``. Return its status and its output."""
     (folder / "pytest.ini").write_text(INI)
     for name, text in {"conftest": CONFTEST, **files}.items():
         (folder / f"{name}.py").write_text(text)

@@ -42,7 +42,7 @@ DEATHS = [
     (TransactionProtocol, "answered", False),
     (KafkaSink, "_finish", True),
 ]
-"""The function whose call is a death, and whether the transaction is committed: each request, and each answer."""
+"""The function at whose call the sender dies, and whether the transaction is committed: each request and response."""
 
 
 API_KEYS: Mapping[str, int] = {
@@ -54,7 +54,7 @@ API_KEYS: Mapping[str, int] = {
     "TxnOffsetCommit": 28,
     "EndTxn": 26,
 }
-"""The requests of a transactional producer; first the one that version 2 sends only for a new arena."""
+"""The requests of a transactional producer. The first one is sent by version 2 only for a new arena."""
 
 
 class MistakeError(Exception):
@@ -62,7 +62,7 @@ class MistakeError(Exception):
 
 
 class DeathError(BaseException):
-    """The end of a sender, wherever it is."""
+    """The end of a sender at any place."""
 
 
 def make(name: str, topic: str = TOPIC, transactional_id: str = "orders-1", **options: Any) -> Arena:
@@ -85,7 +85,7 @@ def sending(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:
 
 @contextlib.contextmanager
 def running(sender: Sender) -> Iterator[Sender]:
-    """Runs the sender in a thread, open in the block; raises what its thread has raised."""
+    """Run the sender in a thread, open in the block. Raise the exception of its thread."""
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -108,14 +108,14 @@ def running(sender: Sender) -> Iterator[Sender]:
 
 
 def send_one_each(producer: Producer, value: bytes) -> None:
-    """The same record to each partition of the arena's topic."""
+    """Send the same record to each partition of the arena's topic."""
     topic = producer.arena.native.topics()[0]
     for partition in range(PARTITION_COUNT):
         producer.send(topic, value, partition=partition)
 
 
 def survives(sender: Sender, is_over: Callable[[], bool]) -> bool:
-    """Rounds of a sender until something is true. A sender that dies leaves no role and no connection, as by a kill."""
+    """Run rounds of a sender until a condition is true. If it dies, it leaves no role or connection, as by a kill."""
     with contextlib.suppress(DeathError):
         while not is_over():
             sender.run_once()
@@ -127,7 +127,7 @@ def survives(sender: Sender, is_over: Callable[[], bool]) -> bool:
 
 
 def fence(arena: Arena) -> None:
-    """A sender finds out that another producer has the transactional id, and is gone."""
+    """Make a sender find out that another producer has the transactional id."""
     with Accumulator(arena) as sides:
         sides.become_sender()
         sides.half.keep_transaction_standing(FENCED_STANDING)
@@ -135,12 +135,12 @@ def fence(arena: Arena) -> None:
 
 
 def offsets_in(sink: MemorySink) -> list[tuple[GroupMember, dict[TopicPartition, OffsetToCommit]]]:
-    """The offsets of groups that were committed, in their order."""
+    """The committed offsets of groups, in their order."""
     return list(map(unpack_offsets, sink.values(OFFSETS_TOPIC)))
 
 
 def count_down(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, count: int) -> None:
-    """The call behind so many of a function is a death."""
+    """Raise DeathError at the call of a function that follows *count* others."""
     calls = iter(range(count))
     original = getattr(owner, name)
 
@@ -154,7 +154,7 @@ def count_down(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, count: i
 
 @contextlib.contextmanager
 def producing(arena: Arena) -> Iterator[Producer]:
-    """A producer that waits for its records only when all went well."""
+    """A producer that waits for its records only if the block succeeds."""
     producer = Producer(arena)
     try:
         yield producer
@@ -175,7 +175,7 @@ def is_over(arena: Arena) -> bool:
 
 
 def survives_a_transaction(sender: Sender, producer: Producer, number: int, *, is_commit: bool) -> bool:
-    """Runs one transaction; an abort meets batches that are delivered. False: the sender died."""
+    """Run one transaction. An abort meets delivered batches. Return False if the sender died."""
     arena = sender.arena
     producer.begin_transaction()
     send_one_each(producer, b"%d" % number)
@@ -191,12 +191,12 @@ def survives_a_transaction(sender: Sender, producer: Producer, number: int, *, i
 def survive_deaths(
     arena: Arena, url: str, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, is_commit: bool
 ) -> int:
-    """One transaction after the other; in each the sender dies one call later, until none is left to die at.
+    """Run transactions in turn. In each, the sender dies one call later, until it survives.
 
-    Each transaction has its number in each partition, and as an offset of the group that is named as the arena's id.
+    Each transaction writes its number to each partition, and as an offset of the group with the arena's id.
 
     Returns:
-        The count of transactions; in all but the last one a sender died.
+        The count of transactions. In all but the last one, a sender died.
     """
     has_died, number = True, -1
     with producing(arena) as producer:
@@ -226,9 +226,9 @@ def impatient(url: str) -> Sink:
 
 
 def run_two_transactions(producer: Producer, number: int) -> None:
-    """An aborted one, behind which the producer asks for an epoch, and a committed one with offsets of its own group.
+    """Abort one transaction, so that the producer asks for an epoch. Commit another with offsets of its own group.
 
-    The second records of the committed one go by the pump.
+    The pump delivers the second records of the committed one.
     """
     arena = producer.arena
     with contextlib.suppress(MistakeError), producer.transaction():
@@ -243,12 +243,12 @@ def run_two_transactions(producer: Producer, number: int) -> None:
 
 
 Aim = Callable[[Callable[[], None]], None]
-"""Gets the act of an injury before a sender begins: the first request may be the one that is cut."""
+"""Gets the act of an injury before a sender begins, because it may cut the first request."""
 
 
 @contextlib.contextmanager
 def cut_off(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
-    """A sender that loses its connection; nothing else happens to it."""
+    """A sender that only loses its connection."""
     aim(lambda: None)
     with sending(arena, impatient(url)):
         yield
@@ -260,7 +260,7 @@ def deliver(name: str, url: str) -> None:
 
 @contextlib.contextmanager
 def killed(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
-    """A sender in a process of its own, which the act kills, and another one that waits for the role."""
+    """A sender in another process, which the act kills, and another one that waits for the role."""
 
     def kill() -> None:
         pid = sender_pid(arena)
@@ -278,18 +278,18 @@ def killed(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
 
 Injury = Callable[[Arena, str, Aim], contextlib.AbstractContextManager[None]]
 INJURIES: list[Injury] = [cut_off, killed]
-"""The injuries of a sender in front of a request or an answer."""
+"""The injuries of a sender before a request or a response."""
 
 
 def survive_injuries(
     arena: Arena, url: str, between: RequestProxy, injury: Injury, *, is_answer: bool, is_thorough: bool
 ) -> tuple[Counter[str], int]:
-    """Two transactions with a sender of their own for each request of these transactions, which is cut.
+    """For each request of two transactions, run both with a new sender, and cut it at this request.
 
     Args:
-        between: the way to the brokers.
+        between: the proxy between sender and brokers.
         is_answer: the broker has got the request.
-        is_thorough: each request of the two transactions is cut; else the first one of each kind.
+        is_thorough: cut each request of the two transactions, else only the first one of each kind.
 
     Returns:
         The count of cuts by the name of the request, and the count of committed transactions, which are numbered.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example pipeline's parts: the events of the flights, and the ledger that finds what is wrong."""
+"""The parts of the example pipeline: the events of the flights, and the ledger that finds errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sample() -> list[Event]:
 
 
 def ledger_of(sample: Iterable[Event]) -> Ledger:
-    """A ledger in which nothing but the sample is expected."""
+    """A ledger that expects only the sample."""
     return Ledger(np.array([zlib.crc32(event.value) for event in sample], dtype=np.uint32))
 
 

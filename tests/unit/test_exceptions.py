@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions: each can be pickled, and a former name of one catches and opens what it did before."""
+"""Exceptions can be pickled. A former name still catches the same exceptions and loads the same pickles."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FORMER_BASES: dict[str, tuple[type[Exception], ...]] = {
     "SyncTimeoutError": (ShmaccumError, TimeoutError),
     "TruncatedArenaError": (exceptions.ArenaError,),
 }
-"""Each former name, and the other classes by which an ``except`` clause caught such an error."""
+"""Each former name, and the other classes whose ``except`` clauses caught such an error."""
 ARGUMENTS = {
     "CorruptLogError": ("segment", 1, 2, "problem", 3),
     "RecordDeserializationError": ("topic", 0, 1, "problem"),
@@ -89,7 +89,7 @@ def test_an_inner_exception_can_be_pickled_and_copied(inner: type[Exception]) ->
 
 
 def test_each_exception_class_is_tested() -> None:
-    """A class of a module stands above; the others are joined, private, or errors of a command."""
+    """Classes of modules are listed above. The others are joined, private, or errors of a command."""
     package = Path(exceptions.__file__).parent
     texts = [path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "exceptions.py"]
     pattern = re.compile(r"^class ([A-Z]\w*Error)\(.*(?:Exception|Error)\):", re.MULTILINE)
@@ -111,7 +111,7 @@ def test_a_former_name_is_an_exception_of_today_with_the_bases_of_then(name: str
 
 @pytest.mark.parametrize("name", FORMER_BASES)
 def test_a_pickle_with_a_former_name_is_opened(name: str) -> None:
-    """The bytes that protocol 0 gave for such an error, whose arguments were its sentence."""
+    """The bytes that protocol 0 wrote for such an error with one message as its argument."""
     former = f"cshmaccum.exceptions\n{name}\np0\n(Va sentence\np1\ntp2\nRp3\n.".encode()
     error = pickle.loads(former)
     assert type(error) is getattr(exceptions, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The handler for log records: they go through the arena, and a log call neither waits too long nor raises."""
+"""The handler sends log records through the arena. A log call neither waits too long nor raises."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def handler(topic: Arena) -> Iterator[ArenaHandler]:
 
 @pytest.fixture
 def log(handler: ArenaHandler) -> Iterator[logging.Logger]:
-    """A logger with that handler alone."""
+    """A logger with only that handler."""
     log = logging.getLogger(f"test-{os.getpid()}")
     log.propagate = False
     log.setLevel(logging.DEBUG)
@@ -63,7 +63,7 @@ def delivered(arena: Arena) -> list[tuple[bytes | None, dict[str, Any]]]:
 
 
 def fill(log: logging.Logger, handler: ArenaHandler) -> int:
-    """Logs until the arena is full; the number of records in it."""
+    """Log until the arena is full. Return the number of its records."""
     count = 0
     while handler.drop_count == 0:
         log.info(LONG)
@@ -178,7 +178,7 @@ def test_headers_and_the_time_of_the_call_are_those_of_the_kafka_record(
 
 
 class Recorder:
-    """A producer that keeps what it is given."""
+    """A producer that records the arguments of its calls."""
 
     def __init__(self, sent: list[tuple[Any, ...]]) -> None:
         self._sent = sent
@@ -191,7 +191,7 @@ class Recorder:
         return False
 
     def close(self, timeout: float) -> None:
-        """Nothing to let go of."""
+        """There is nothing to release."""
 
 
 def test_another_formatter_writes_the_value(topic: Arena, handler: ArenaHandler, log: logging.Logger) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an optional package is missing, a user is told so in one sentence, and all that needs no such package works.
+"""If an optional package is missing, the error names it, and everything else works.
 
 The packages are those of the extras in pyproject.toml. Each is hidden in turn, then all at once.
 """
@@ -25,7 +25,7 @@ MODULE_OF = {
     "google-re2": "re2",
     "confluent-kafka": "confluent_kafka",
 }
-"""The module of a package that has another name."""
+"""The modules of packages whose names differ."""
 OF_USERS = ("kafka", "confluent", "aiokafka", "serve", "metrics", "plot", "spark")
 
 PROBE = """
@@ -78,12 +78,12 @@ LOCAL = (
     ["options", "sink"],
     ["ls"],
 )
-"""Commands that do their work without any of the packages."""
+"""Commands that work without any of the packages."""
 NEEDY: Mapping[str, list[str]] = {
     "kafka": ["serve", "LOG", "--listen", "127.0.0.1:0"],
     "prometheus_client": ["metrics", "LOG/../arena"],
 }
-"""The module -> a command that cannot do its work without it."""
+"""Maps a module to a command that needs it."""
 SENTENCE = "pip install '.["
 
 
@@ -95,7 +95,7 @@ def extras() -> dict[str, list[str]]:
 
 
 def modules() -> list[str]:
-    """The modules of the packages that users may lack."""
+    """The modules of the optional packages."""
     lines = [line for name in OF_USERS for line in extras()[name] if not line.startswith("shmaccum")]
     names = [line.partition(">")[0].partition("[")[0].strip() for line in lines]
     return sorted({MODULE_OF.get(name, name) for name in names})

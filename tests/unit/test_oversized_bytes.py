@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The byte counter of records larger than a buffer counts their buffers, is shown, and keeps to its limit."""
+"""The counter of oversized bytes counts whole buffers, is shown, and does not exceed its limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.arenas import deliver_all
 
 BATCH_SIZE = 4096
 LIMIT = 4 * BATCH_SIZE + 100
-"""Four buffers: the rest of the bytes is less than one."""
+"""Four buffers, because the remainder is less than one."""
 SMALL = bytes(100)
 TWO_BUFFERS = bytes(5000)
 THREE_BUFFERS = bytes(9000)

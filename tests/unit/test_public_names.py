@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public names of the package: each is there, exceptions and tables of options among them, and each is lazy."""
+"""The public names of the package exist, including exceptions and option tables, and each is imported lazily."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_unknown_name_is_no_attribute() -> None:
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The modules of ours that a fresh process has loaded after a statement."""
+    """The modules of shmaccum that a fresh process has loaded after a statement."""
     program = f"{statement}; import sys; print(*(name for name in sys.modules if name.startswith('shmaccum')))"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WATCHDOG_S

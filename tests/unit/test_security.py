@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SECURITY.rst, sentence by sentence: users that get in, harm by neighbours, and places without passwords."""
+"""Checks each sentence of SECURITY.rst: access of users, damage by other processes, and places without passwords."""
 
 from __future__ import annotations
 
@@ -180,11 +180,11 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_opened_again(
         assert arena.uuid == uuid
 
 
-# --- inside: a scribbling neighbour
+# --- inside: a stray write of another process
 
 
 def scribble(arena: Arena, slot_index: int, at: int) -> None:
-    """One bit of a batch, as a stray pointer of another process would change it."""
+    """Flip one bit of a batch, as a stray pointer of another process could."""
     memory = posix_ipc.SharedMemory(arena.name)
     geometry = arena.geometry
     with mmap.mmap(memory.fd, arena.native.size) as mapped:

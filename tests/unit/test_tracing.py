@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of a producer, and the headers by which a consumer goes on with the trace."""
+"""Spans of a producer, and the headers with which a consumer continues the trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 
 
 class Spans(trace.TracerProvider, trace.Tracer):  # type: ignore[misc, name-defined]
-    """A provider, and its tracer, that remembers the spans that were begun."""
+    """A provider and its tracer, which records the started spans."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, Any, Any]] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer of asyncio: waits are tasks, results need no thread, and a cancelled task leaves nothing behind."""
+"""The asyncio producer waits in tasks, needs no thread for results, and cleans up after a cancelled task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TURNS_MAX = 100_000
 
 
 class RunningSender:
-    """A sender in a thread. Its sink answers when it may."""
+    """A sender in a thread, whose responses a test can delay."""
 
     def __init__(self, arena: Arena) -> None:
         self.sink = ScriptedSink(partitions=1)
@@ -67,7 +67,7 @@ def sender(arena: Arena) -> Iterator[RunningSender]:
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Under a watchdog."""
+    """Run with a timeout."""
 
     async def watched() -> Any:
         return await asyncio.wait_for(main, 60)
@@ -77,14 +77,14 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 
 @asynccontextmanager
 async def full_arena(arena: Arena, running: RunningSender, **options: Any) -> AsyncIterator[Producer]:
-    """A producer that has just filled the arena. Nothing is delivered meanwhile."""
+    """A producer that has just filled the arena. Meanwhile, nothing is delivered."""
     running.hold()
     async with Producer(arena, **options) as producer:
         futures = 0
         while arena.native.state_counts()["FREE"] > 0 and futures < TURNS_MAX:
             await producer.send(TOPIC, VALUE)
             futures += 1
-        while True:  # the last buffer has room for a few records
+        while True:  # the last buffer has space for a few records
             task = asyncio.ensure_future(producer.send(TOPIC, VALUE))
             await asyncio.sleep(0)
             if not task.done():
@@ -96,7 +96,7 @@ async def full_arena(arena: Arena, running: RunningSender, **options: Any) -> As
 
 
 async def until(is_true: Any) -> None:
-    """Other tasks have their turn until it is true."""
+    """Run other tasks until the condition is true."""
     while not is_true():
         await asyncio.sleep(0.001)
 
@@ -119,7 +119,7 @@ def test_results_need_no_thread(arena: Arena, sender: RunningSender) -> None:
     async def main() -> None:
         producer = Producer(arena, linger_ms=0)
         await producer.start()
-        await asyncio.get_running_loop().shutdown_default_executor()  # it served the start
+        await asyncio.get_running_loop().shutdown_default_executor()  # it was used for the start
         before = threading.active_count()
         await asyncio.gather(*[producer.send_and_wait(TOPIC, b"v") for _ in range(100)])
         assert threading.active_count() == before
@@ -443,7 +443,7 @@ def test_a_process_that_sleeps_on_the_results_rings_no_bell(arena: Arena, sender
         ring()
 
     with shmaccum.Producer(arena, linger_ms=0) as producer:
-        assert producer.send(TOPIC, b"v").get(60).offset == 0  # the sender has begun, and has rung for that
+        assert producer.send(TOPIC, b"v").get(60).offset == 0  # the sender has started, and has made its wake call
         bell.wake = counted  # type: ignore[method-assign]
         for offset in range(1, 4):
             assert producer.send(TOPIC, b"v").get(60).offset == offset
@@ -460,7 +460,7 @@ def test_a_process_that_sleeps_on_the_results_rings_no_bell(arena: Arena, sender
 def test_another_sender_goes_on_where_a_dead_one_left(
     arena: Arena, sender: RunningSender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sender that died between a result and its ring is stood for by one that never rings."""
+    """A sender without wake calls simulates one that died between a result and its wake call."""
     monkeypatch.setattr(loop_results, "TICK_S", 1000.0)
 
     async def main() -> None:
@@ -474,7 +474,7 @@ def test_another_sender_goes_on_where_a_dead_one_left(
             await until(lambda: arena.native.completion_tail > 0)
             await asyncio.sleep(0)
             assert not waiting.done()
-            ResultsWaker(arena).wake()  # the first of the next sender
+            ResultsWaker(arena).wake()  # the first wake call of the next sender
             assert (await waiting).offset == 0
 
     run(main())

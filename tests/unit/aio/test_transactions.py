@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of asyncio programs: waits are tasks, and a task that is cancelled leaves a clear state."""
+"""Transactions of asyncio programs wait in tasks, and a cancelled task leaves a defined state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def transactional(arena_name: str) -> Iterator[Arena]:
 
 @contextlib.asynccontextmanager
 async def sending(arena: Arena) -> AsyncIterator[MemorySink]:
-    """A sender in a thread. Other tasks go on while it ends."""
+    """A sender in a thread. Other tasks run while it ends."""
     sink = MemorySink(partitions=4)
     sender = Sender(arena, sink, linger_ms=0)
     thread = threading.Thread(target=sender.run)
@@ -62,7 +62,7 @@ async def sending(arena: Arena) -> AsyncIterator[MemorySink]:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Under a watchdog."""
+    """Run with a timeout."""
 
     async def watched() -> None:
         await asyncio.wait_for(main, WATCHDOG_S)
@@ -116,7 +116,7 @@ def test_the_names_of_kafka(transactional: Arena) -> None:
             await producer.begin_transaction()
             await producer.commit_transaction()
             assert values(sink) == [b"kept"]
-            with contextlib.suppress(DeliveryAbortedError):  # it may have been delivered before
+            with contextlib.suppress(DeliveryAbortedError):  # it may have been delivered earlier
                 await thrown_away
             times = producer.metrics()["producer-metrics"]
             assert all(times[f"txn-{step}-time-ns-total"] > 0 for step in ("init", "begin", "commit", "abort"))
@@ -175,7 +175,7 @@ def test_other_tasks_go_on_while_offsets_wait_for_room_and_keep_their_order(tran
 
 
 async def fenced_transaction(producer: Producer, arena: Arena) -> None:
-    """The send in it goes wrong, and the block hides that."""
+    """The send fails, and the block suppresses its exception."""
     async with producer.transaction():
         await asyncio.to_thread(fence, arena)
         with contextlib.suppress(ProducerFencedError):
@@ -303,7 +303,7 @@ def test_a_task_that_is_cancelled_while_it_waits_to_begin_has_begun_none(transac
         async with Producer(transactional) as producer, Producer(transactional) as other:
             await producer.begin_transaction()
             await producer.send(TOPIC, b"1", partition=0)
-            await producer.abort_transaction()  # without a sender it is not over
+            await producer.abort_transaction()  # without a sender it cannot end
             task = asyncio.ensure_future(producer.begin_transaction())
             await asyncio.sleep(0)
             assert not task.done()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas to look at, and the command run in this process."""
+"""Arenas to inspect, and the command run in this process."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.support.arenas import drain
 
 RECORD_COUNT = 40
 MOMENT_S = 0.01
-"""Seconds between the two looks of a command that writes one view; the pages of the docs wait as long as users do."""
+"""Seconds between the two samples of a command that prints one view. The pages of the docs wait as long as users do."""
 
 
 @contextlib.contextmanager
 def own_process() -> Iterator[None]:
-    """A command may do to its process what it likes: name it, catch signals. This one gets that back."""
+    """Restore the name and the signal handlers of this process, which a command may change."""
     comm = Path("/proc/self/comm")
     name = comm.read_text().rstrip("\n")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -40,7 +40,7 @@ def own_process() -> Iterator[None]:
 
 
 class Shell:
-    """Runs ``shmaccum ...`` and checks how it ended; any way but an exception with code=None."""
+    """Runs ``shmaccum ...`` and checks its exit code. With code=None, only an exception fails."""
 
     def __call__(self, *arguments: str, code: int | None = 0, columns: int = 100) -> Result:
         with own_process():
@@ -52,7 +52,7 @@ class Shell:
         return result
 
     def json(self, *arguments: str, code: int | None = 0) -> Any:
-        """The document the command printed."""
+        """The document that the command printed."""
         return json.loads(self(*arguments, "--json", code=code).stdout)
 
 
@@ -64,7 +64,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 
 def fill(arena: Arena) -> None:
-    """Two topics, an oversized record, results, an error: something of everything, and no process left behind."""
+    """Append two topics, an oversized record, results and an error, and detach."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         for number in range(RECORD_COUNT):
@@ -81,7 +81,7 @@ def fill(arena: Arena) -> None:
 
 
 def damage_region(path: Path, region: str, seed: str) -> bytes:
-    """Random bytes in all of a region of an arena's file. Answers what the file holds then."""
+    """Write random bytes to a region of an arena's file. Return the new content of the file."""
     with Arena.open_read_only(path) as arena:
         layout = arena.native.layout
     data = bytearray(path.read_bytes())
@@ -101,7 +101,7 @@ def filled(arena: Arena) -> str:
 
 @pytest.fixture
 def make_file(tmp_path: Path) -> Callable[[], Path]:
-    """Makes the file of such an arena, with nobody attached."""
+    """Return a function that creates the file of such an arena, to which no process is attached."""
 
     def make() -> Path:
         path = tmp_path / "events.arena"

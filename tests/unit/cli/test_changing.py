@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""create, remove and recover: their work, and the requests that they refuse with a sentence."""
+"""create, remove and recover: their work, and the requests that they reject with an error."""
 
 from __future__ import annotations
 

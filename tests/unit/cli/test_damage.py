@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that work with an arena, on damaged ones: they do it or say why not, and come back."""
+"""Commands on damaged arenas do their work or report why they cannot. Each of them returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REGIONS = [
 
 
 def run_main(arguments: list[str], streams: list[IO[str]]) -> int:
-    """The exit code of ``shmaccum``, run in this process, which is a child of the test's, on these streams."""
+    """Run ``shmaccum`` in this child process on these streams. Return its exit code."""
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode) for number, mode in enumerate("rww"))
@@ -49,7 +49,7 @@ def run_main(arguments: list[str], streams: list[IO[str]]) -> int:
 
 
 def run(command: list[str], path: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a forked child, which has loaded everything: a new Python would need three times as long."""
+    """Run a command in a forked child, which has loaded everything: a new Python would take three times as long."""
     arguments = [part.format(path) for part in command]
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts and tables keep within the terminal, lose no word that is folded, and move no cursor."""
+"""Texts and tables fit into the terminal, lose no wrapped word, and move no cursor."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that find arenas and judge them: ``ls``, ``health``, and the completion of names."""
+"""Commands that find and check arenas: ``ls``, ``health``, and the completion of names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALTERNATE_SCREEN = b"\x1b[?1049h"
 
 
 def listed(shell: Shell, name: str) -> dict[str, Any]:
-    """The row of an arena; other arenas of the host come and go meanwhile."""
+    """Return the row of an arena. Other arenas of the host may appear and disappear."""
     (row,) = [row for row in shell.json("ls") if row["name"] == name]
     found: dict[str, Any] = row
     return found
@@ -54,7 +54,7 @@ def test_ls_has_a_row_with_size_fill_sender_and_trouble(shell: Shell, filled: st
 
 
 def test_an_idle_arena_has_no_trouble(shell: Shell, arena: Arena) -> None:
-    """No sender began; one that was idle left in order; and it is ready only with a sender."""
+    """No sender started, or an idle one left cleanly. The arena is ready only with a sender."""
     for _ in range(2):
         assert listed(shell, arena.name)["troubles"] == []
         assert f"{arena.name}: " not in shell("ls", columns=200).stdout
@@ -149,7 +149,7 @@ def test_health_of_a_damaged_arena_is_told_or_refused(shell: Shell, make_file: C
 
 
 def completed(kind: str, *words: str) -> list[str]:
-    """The answer of click to a shell that asks how the last word goes on, by the protocol of its kind."""
+    """The reply of click to a shell that completes the last word, in the protocol of that shell."""
     variables = {"_SHMACCUM_COMPLETE": f"{kind}_complete"}
     if kind == "fish":
         variables |= {"COMP_WORDS": " ".join(words), "COMP_CWORD": words[-1]}
@@ -238,7 +238,7 @@ def test_a_key_leaves_top_and_the_terminal_is_as_before(arena: Arena, key: bytes
 
 
 def _read_to_the_end(terminal: int) -> None:
-    """Reads all that is left; a terminal whose processes are gone raises."""
+    """Read the rest. A terminal whose processes have ended raises."""
     with contextlib.suppress(OSError):
         while os.read(terminal, 4096):
             pass

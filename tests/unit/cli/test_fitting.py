@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A field for which a terminal has room is shown, and a field for which it has none is left out whole."""
+"""A field that fits into the terminal is shown. A field that does not is omitted completely."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_widest_form_that_fits_is_taken() -> None:
 
 
 def view_of(counts: tuple[int, ...]) -> FittedToScreen:
-    """Three lines of head, and for each list that is shown a title, its rows and how many were left out."""
+    """Three header lines, and for each shown list a title, its rows and the count of omitted rows."""
 
     def make_view(shown: object) -> View:
         parts = ["head"] * 3

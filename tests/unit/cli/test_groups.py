@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum groups``: lag is shown, offsets are moved, and nobody disturbs a living group."""
+"""``shmaccum groups`` shows lag, moves offsets, and disturbs no active group."""
 
 from __future__ import annotations
 

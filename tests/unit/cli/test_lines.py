@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams cut into records: wherever the blocks end, the records are the same."""
+"""Streams are split into the same records wherever the blocks end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shmaccum.exceptions import InvalidArgumentError, RecordTooLargeError
 
 
 class Blocks(LineReader):
-    """Reads given blocks instead of a descriptor."""
+    """Reads given blocks instead of a file descriptor."""
 
     def __init__(self, blocks: Sequence[bytes], delimiter: bytes = b"\n", size_max: int = 1 << 20) -> None:
         super().__init__(-1, "stdin", delimiter, size_max)

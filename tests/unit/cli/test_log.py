@@ -33,7 +33,7 @@ PLACE = TopicPartition("flights", 3)
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Two partitions: five batches of three records, and one record with everything."""
+    """Two partitions: five batches of three records, and one record with every field."""
     path = tmp_path / "log"
     with open_log(path) as directory:
         offsets(directory.partition(TOPIC, 0).append(make_batches(5)))
@@ -47,7 +47,7 @@ def values(output: str) -> list[int]:
 
 
 def damage(path: Path, position: int) -> None:
-    """One wrong byte in the first segment."""
+    """Change one byte in the first segment."""
     with open(log_files(path)[0], "r+b") as stream:
         stream.seek(position)
         byte = stream.read(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that only look: on live, empty and damaged arenas, changing nothing."""
+"""Read-only commands on live, empty and damaged arenas change nothing."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_a_scribbled_batch_is_found_by_the_deep_check(shell: Shell, make_file: C
 
 
 def scribble(path: Path, slot_index: int) -> None:
-    """Changes bytes in the middle of a slot's records."""
+    """Change bytes in the middle of a slot's records."""
     with Arena.open_read_only(path) as arena:
         start = arena.native.layout["slot_data"] + slot_index * arena.geometry["slot_stride"]
     with open(path, "r+b") as stream:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum options``: every option is shown, in columns and as JSON."""
+"""``shmaccum options`` shows every option, in columns and as JSON."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum produce``: a process of its own that reads lines, while this one is the sender."""
+"""``shmaccum produce``: a separate process that reads lines, while this one is the sender."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Received(NamedTuple):
 
 
 def feed(process: subprocess.Popen[bytes], text: bytes) -> None:
-    """Writes to a command that may give up before the end."""
+    """Write to a command that may exit before the end."""
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(text)
@@ -44,7 +44,7 @@ def feed(process: subprocess.Popen[bytes], text: bytes) -> None:
 
 
 class Kitchen:
-    """The sender, and the commands that produce for it."""
+    """A sender, and the commands that produce for it."""
 
     def __init__(self, sender: Accumulator) -> None:
         self.sender = sender
@@ -59,14 +59,14 @@ class Kitchen:
         )
 
     def deliver(self) -> None:
-        """Delivers what is there."""
+        """Deliver all ready records."""
         for batch in drain(self.sender):
             self.received += [Received(batch.partition, record[2], record[3], record[4]) for record in batch.decode()]
             self.sender.complete(batch, self.result)
         self.sender.maintain()
 
     def finish(self, process: subprocess.Popen[bytes], *, code: int = 0) -> tuple[str, str]:
-        """Delivers until the command ends; the command's outputs."""
+        """Deliver until the command ends. Return its outputs."""
 
         def is_over() -> bool:
             self.deliver()
@@ -82,7 +82,7 @@ class Kitchen:
         return output, errors
 
     def produce(self, text: bytes, *arguments: str, code: int = 0) -> tuple[str, str]:
-        """One run of the command with this as its input."""
+        """Run the command once with this input."""
         process = self.start(*arguments)
         writer = threading.Thread(target=feed, args=(process, text))
         writer.start()

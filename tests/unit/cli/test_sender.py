@@ -43,7 +43,7 @@ def delivered(log: Path) -> list[bytes | None]:
 
 
 class Senders:
-    """Starts senders of one arena, and ends what is left of them."""
+    """Starts senders of one arena, and ends the remaining ones."""
 
     def __init__(self, arena: Arena, log: Path) -> None:
         self.arena = arena
@@ -82,7 +82,7 @@ def senders(arena: Arena, tmp_path: Path) -> Iterator[Senders]:
 
 
 def lines_of(process: subprocess.Popen[str], timeout_s: float) -> Iterator[str]:
-    """The lines of its log as they come; fails if none comes for so long."""
+    """The lines of its log as they arrive. If none arrives for *timeout_s*, fail."""
     assert process.stderr is not None
     descriptor, text = process.stderr.fileno(), ""
     while True:
@@ -148,7 +148,7 @@ def test_a_standby_takes_over_from_a_killed_sender(senders: Senders) -> None:
 
 
 def test_a_second_signal_makes_it_leave_at_once(senders: Senders) -> None:
-    """Where no broker is, what is there cannot be delivered. Two signals of a kind might come as one."""
+    """Without a broker, the records cannot be delivered. Two equal signals might be merged into one."""
     process = senders.working("--sink", "kafka:127.0.0.1:1", "-X", "delivery.timeout.ms=1h")
     append(senders.arena, b"one")
     process.send_signal(signal.SIGTERM)
@@ -219,7 +219,7 @@ def test_producers_that_keep_a_sender_start_none_after_stop(shell: Shell, arena:
 
 
 def test_stop_ends_the_restarts_of_a_sender_that_dies(shell: Shell, arena: Arena, tmp_path: Path) -> None:
-    """Also while another sender begins, which is asked then."""
+    """If another sender is starting, it is asked to stop."""
     with Producer(arena, sink=f"log:{tmp_path / 'log'}"):
         wait_until(lambda: sender_pid(arena) is not None, "the sender is known")
         pid = sender_pid(arena)
@@ -248,7 +248,7 @@ def test_stop_leaves_a_standby_that_takes_over(senders: Senders, shell: Shell) -
         "the standby stands by",
     )
     document = shell.json("stop", senders.arena.name, code=None)
-    assert document["outcome"] in {"left", "replaced"}  # the standby may take the role after the last look
+    assert document["outcome"] in {"left", "replaced"}  # the standby may take the role after the last check
     assert first.wait(WATCHDOG_S) == 0
     wait_until(lambda: sender_pid(senders.arena) == standby.pid, "the standby has taken over")
     assert shell.json("stop", senders.arena.name)["pid"] == standby.pid
@@ -265,7 +265,7 @@ def test_stop_says_that_a_sender_is_stopped(senders: Senders, shell: Shell) -> N
 
 
 def test_stop_names_the_process_where_the_arena_was_removed_meanwhile(arena: Arena) -> None:
-    """No command finds it by the name of the arena any more."""
+    """A command can no longer find it by the name of the arena."""
     seen = Observer(arena).observe()
     said = [StopResult("waits", os.getpid(), seen._replace(is_removed=gone)).sentence(10**9) for gone in (False, True)]
     assert said[0].endswith("To stop it at once, run this command again")
@@ -303,7 +303,7 @@ class Late:
 late = Late()
 main()
 """
-"""The rest of a module dies after the interpreter has taken its signal handlers back."""
+"""A global of the module is destroyed after the interpreter has restored its signal handlers."""
 
 
 def test_a_signal_that_comes_when_it_has_left_changes_nothing(arena_name: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view of stat in states that are hard to bring about: bars, rates, stopped processes, a poisoned arena."""
+"""The view of stat in rare states: bars, rates, stopped processes, a poisoned arena."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_rates_of_processes_are_shown_in_any_width(seen: Observation, width: int
 
 
 def busy(seen: Observation) -> Observation:
-    """Large numbers, a long name of a sink, many of everything."""
+    """Large numbers, a long sink name, and many of each item."""
     many = tuple(seen.processes[0]._replace(entry=entry, pid=10**6 + entry) for entry in range(40))
     sender = seen.sender._replace(
         is_alive=True,
@@ -333,7 +333,7 @@ def loaded_by(arena: Arena, *arguments: str) -> str:
 
 
 def is_shown(text: str) -> tuple[bool, bool]:
-    """Whether the table of processes has the CPU, and the memory, as its columns and in the row of this process."""
+    """Whether CPU and memory are columns of the process table, and shown for this process."""
     row = rf"^ *{os.getpid()} .* \d+ %  +\d[^ ]* [KMG]iB"
     return "cpu" in text and "memory" in text, re.search(row, text, re.MULTILINE) is not None
 
@@ -502,7 +502,7 @@ def test_a_terminal_is_painted_again_and_again_until_ctrl_c(shell: Shell, filled
         while block := os.read(descriptor, 4096):
             painted += block
     except OSError:
-        pass  # the terminal is gone with the process
+        pass  # the terminal is closed with the process
     _, status = os.waitpid(pid, 0)
     os.close(descriptor)
     assert os.waitstatus_to_exitcode(status) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shmaccum topics``: made, seen, grown and deleted while nobody writes."""
+"""``shmaccum topics`` creates, shows, extends and deletes topics while no process writes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A close that fails has closed all the same, and the number is another file's soon: nothing may close it again."""
+"""A failed close has still closed the number, which another file may soon get. Nothing may close it again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_close_that_failed_is_not_done_again(
         patch.setattr(os, "close", closes_and_fails)
         with pytest.raises(OSError, match="Input/output"):
             let_go()
-    with (tmp_path / "bystander").open("wb") as bystander:  # gets the lowest number that is free
+    with (tmp_path / "bystander").open("wb") as bystander:  # gets the lowest free number
         let_go()
         os.fstat(bystander.fileno())
         assert run_in_child(os.fstat, bystander.fileno()).startswith("os.stat_result")

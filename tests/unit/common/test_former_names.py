@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules under their former names: programs import and start them, and pickles that name them can be opened."""
+"""Modules under their former names can be imported and started, and pickles with these names can be loaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shmaccum.log.files import LogRecord
 from shmaccum.log.server import LogServer
 
 PICKLES = Path(__file__).with_name("former_pickles")
-"""Written by the last revision that had the former names, with protocol 0; FOLDER stands for the folder of an arena."""
+"""Written with protocol 0 by the last revision with the former names. FOLDER is replaced by the folder of an arena."""
 VALUES = {
     "topic-partition": shmaccum.TopicPartition,
     "offset-and-metadata": shmaccum.OffsetAndMetadata,
@@ -44,7 +44,7 @@ def test_a_former_pickle_of_consumed_records_is_opened() -> None:
 
 
 def former_pickle(name: str, folder: Path) -> bytes:
-    """A pickle of an object of the arena in a folder."""
+    """A pickle of an object whose arena is in the folder."""
     return (PICKLES / f"{name}.pickle").read_bytes().replace(b"FOLDER", os.fsencode(folder))
 
 

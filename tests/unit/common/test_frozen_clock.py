@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits end at their time while the clock of the module `time` stands still, as in tests of a program."""
+"""Waits end in time while the clock of the module `time` is frozen, as in tests of a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK_MS = 200
 
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clocks that freezegun replaces stand still."""
+    """Freeze the clocks that freezegun replaces."""
     for name in ("monotonic", "monotonic_ns", "perf_counter", "time", "time_ns"):
         now = getattr(time, name)()
         monkeypatch.setattr(time, name, lambda now=now: now)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kafka-python as sink and server import it: without the clients of its package, which others in the process find."""
+"""Sink and server import kafka-python without its clients, which other code in the process can still import."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A question of another thread is answered by the loop, or fails there where it was asked."""
+"""A loop executes the calls of other threads, and exceptions are raised in the calling thread."""
 
 from __future__ import annotations
 

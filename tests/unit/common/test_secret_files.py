@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of secrets that another user owns, reads or changes is refused, by everything that reads one."""
+"""All readers of secret files reject a file that another user owns, reads or changes."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ def test_a_symbolic_link_to_a_file_of_ones_own_is_followed(reader: Any, mode: in
 def test_root_hands_a_file_on_by_its_group(
     tmp_path: Path, user: int, groups: tuple[int, ...], mode: int, is_accepted: bool
 ) -> None:
-    """As Kubernetes does with fsGroup: the file is root's, and a link leads to it."""
+    """As Kubernetes does with fsGroup: root owns the file, and a link leads to it."""
     path = written(tmp_path / "secret", "geheim")
     os.chown(path, 0, GROUP)
     path.chmod(mode)
-    folder = os.open(tmp_path, os.O_RDONLY)  # another user may not come through the folders above
+    folder = os.open(tmp_path, os.O_RDONLY)  # another user may lack access to the parent folders
 
     def read() -> str:
         os.fchdir(folder)
@@ -154,7 +154,7 @@ def test_a_pipe_of_the_shell_is_read_and_a_fifo_without_a_writer_stops_nobody(tm
 
 
 def test_a_decoy_is_the_same_after_a_restart_and_cannot_be_computed(tmp_path: Path) -> None:
-    """A salt that changes with a restart would tell that the name is no user's."""
+    """A salt that changes at a restart would reveal that the name belongs to no user."""
     path = tmp_path / "users"
     verifier = Verifier.of("p", "SCRAM-SHA-256")
     path.touch(mode=0o600)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of producers in other libraries' words, for an arena and a log of one test."""
+"""Settings for the producers of other libraries, for an arena and a log of one test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = "flights"
 
 @pytest.fixture
 def own(arena_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Options of ours that each compat producer takes. The arena has no sender at the end, and holds nothing."""
+    """Common options of each compat producer. At the end, the arena has no sender and no records."""
     yield {
         "shmaccum_arena": arena_name,
         "shmaccum_sink": f"log:{tmp_path / 'log'}",
@@ -30,8 +30,8 @@ def own(arena_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
         "shmaccum_batch_size": "4KiB",
         "shmaccum_process_count": 64,
     }
-    gc.collect()  # a producer that was not closed leaves its arena
-    for producer in list(_producers):  # the traceback of a failed test has its producers
+    gc.collect()  # an unclosed producer detaches from its arena
+    for producer in list(_producers):  # the traceback of a failed test refers to its producers
         if producer.arena.name == arena_name:
             producer.close(0)
     if not Arena.exists(arena_name):
@@ -48,7 +48,7 @@ def own(arena_name: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def unkept(own: dict[str, Any]) -> dict[str, Any]:
-    """The same for an arena whose sender a test keeps itself, or that has none."""
+    """The same for an arena with an external sender, or none."""
     return {**own, "shmaccum_external_sender": True}
 
 

@@ -37,7 +37,7 @@ from tests.unit.compat.conftest import TOPIC
 
 THREAD_COUNT = 4
 SMALL_NUMBER_COUNT = 257
-"""So many ints CPython has at hand."""
+"""The count of integers that CPython caches."""
 
 
 def dotted(own: dict[str, Any], **config: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def dotted(own: dict[str, Any], **config: Any) -> dict[str, Any]:
 
 
 class Heard:
-    """A callback that remembers."""
+    """A callback that records its calls."""
 
     def __init__(self) -> None:
         self.errors: list[KafkaError | None] = []
@@ -412,12 +412,12 @@ def test_a_refused_configuration_makes_no_arena(wrong: dict[str, Any]) -> None:
     assert not [name for name in os.listdir("/dev/shm") if name.startswith("compat-nowhere.invalid")]
 
 
-# --- told records
+# --- reported records
 
 
 @final
 class Taken:
-    """Gives results of batches one by one, as a sender does.
+    """Reports results of batches one by one, as a sender does.
 
     Attributes:
         sender: of the arena.
@@ -435,7 +435,7 @@ class Taken:
         self.sender.close()
 
     def end(self, base_offset: int = 0) -> None:
-        """Delivers everything that is there."""
+        """Deliver all ready records."""
         for batch in drain(self.sender):
             self.sender.complete(batch, BatchResult.SUCCEEDED, base_offset, None, 0)
 
@@ -450,7 +450,7 @@ def test_parts_of_a_batch_are_told_in_the_order_of_the_records(unkept: dict[str,
         taken.sender.complete_part(batch, 2, BatchResult.SUCCEEDED, 10)
         assert (producer.poll(0), producer._callback_records.pending_count, len(producer)) == (2, 3, 4)
         taken.sender.complete_part(batch, 1, BatchResult.FAILED, -1, None, KafkaError.INVALID_RECORD)
-        assert len(producer) == 4  # three have no result, and one was not told
+        assert len(producer) == 4  # three have no result, and one was not reported
         taken.sender.complete_part(batch, 3, BatchResult.SUCCEEDED, 50)
         assert (producer.poll(0), len(producer)) == (3, 0)
         producer.close()
@@ -471,7 +471,7 @@ def test_a_poll_without_news_moves_no_record(unkept: dict[str, Any], unsent: Are
                 count,
             )
         taken.end()
-        assert producer._callback_records.pending_count == 2  # no look has found the results
+        assert producer._callback_records.pending_count == 2  # no poll has found the results
         assert (producer.poll(0), producer._chain_count, len(producer)) == (2, 0, 0)
         producer.close()
     assert len(heard.messages) == 2
@@ -496,7 +496,7 @@ def test_results_that_were_overwritten_are_told_as_lost(unkept: dict[str, Any], 
 
 
 def record_of(future: DeliveryFuture, heard: Heard, value: bytes, batch: tuple[int, int] | None) -> tuple[Any, ...]:
-    """A told record as `Producer._produce_in_python` makes it."""
+    """A reported record as `Producer._produce_in_python` creates it."""
     return future.record_index, future, heard, TOPIC, value, None, None, batch, None
 
 

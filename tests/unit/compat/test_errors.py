@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each error of ours can be joined with each error of a library, raised, pickled and copied."""
+"""Each shmaccum error can be combined with each error of a library, raised, pickled and copied."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIBRARIES: Mapping[str, Mapping[type[ShmaccumError], type[Exception]]] = {
 
 
 def raised_in_a_thread(error: Exception) -> BaseException:
-    """What a thread raises that is given an error."""
+    """The exception of a thread that raises a copy of the error."""
     caught: list[BaseException] = []
 
     def run() -> None:
@@ -42,7 +42,7 @@ def raised_in_a_thread(error: Exception) -> BaseException:
 
 
 def check(found: Iterable[BaseException], error: ShmaccumError, theirs: type[Exception]) -> None:
-    """Each of them is an error of both classes, with the facts and the sentence of ours."""
+    """Check that each is an error of both classes, with the attributes and the message of the shmaccum error."""
     joined, *_ = found = list(found)
     for other in found:
         assert isinstance(other, theirs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmaccum_on_unusable: the library's own producer takes the records when the arena cannot be used any more."""
+"""shmaccum_on_unusable: if the arena becomes unusable, the library's own producer takes the records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.compat.conftest import TOPIC
 
 
 class Library:
-    """Stands for a producer of a library."""
+    """A replacement for a library's producer."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.options = {**arguments[0]} if arguments else options
@@ -51,7 +51,7 @@ class Library:
 
 
 class LoopLibrary(Library):
-    """The same of an event loop."""
+    """The same for an event loop."""
 
     async def start(self) -> None:
         self.calls.append("start")
@@ -129,7 +129,7 @@ def cut(arena: Arena) -> None:
 def test_confluent_ends_in_order_with_records_that_were_in_the_arena(
     unkept: dict[str, Any], unsent: Arena, lose: Callable[[Arena], None]
 ) -> None:
-    """Where memory is lost, the callback of each record learns that its result is unknown."""
+    """If the memory is lost, the callback of each record reports that its result is unknown."""
     told: list[Any] = []
     own = {name.replace("shmaccum_", "shmaccum."): value for name, value in unkept.items()}
     producer = ours_confluent.Producer({**own, "shmaccum.on_unusable": Library})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of other libraries find their owners, and equal ones find the same arena."""
+"""Options of other libraries are assigned to their owners, and equal options lead to the same arena."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmaccum_stuck_block_ms: a producer of each library, and a partition to which nothing can be delivered now."""
+"""shmaccum_stuck_block_ms: a producer of each library, and a partition that cannot be delivered to."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.unit.compat.conftest import TOPIC
 
 VALUE = b"v" * 3000
 LONG_MS = 600_000
-"""A send that waits for this time fails the test by its timeout."""
+"""A send that waits this long fails the test by its timeout."""
 
 
 @pytest.fixture
 def stuck(unsent: Arena) -> Iterator[Arena]:
-    """The only partition has no leader, and holds half of the buffers."""
+    """The only partition has no leader, and its records use half of the buffers."""
     with Accumulator(unsent) as sender, stuck_topic(sender, TOPIC, VALUE):
         yield unsent
 

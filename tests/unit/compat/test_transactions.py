@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions in the words of each library: the whole way, calls out of order, and failures."""
+"""Transactions in the API of each library: complete ones, calls out of order, and failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def outside(unkept: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def inside(outside: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same, and another producer has begun a transaction."""
+    """The same after another producer has begun a transaction."""
     with Producer(outside["shmaccum_arena"]) as producer:
         producer.begin_transaction()
         yield outside
@@ -202,7 +202,7 @@ def test_confluent_refuses_calls_out_of_order(inside: dict[str, Any]) -> None:
 
 @pytest.fixture
 def readers() -> Iterator[Any]:
-    """The group metadata of a consumer of librdkafka, which speaks to no broker."""
+    """The group metadata of a consumer of librdkafka, which connects to no broker."""
     consumer = confluent_kafka.Consumer(
         {"group.id": "readers", "bootstrap.servers": "127.0.0.1:1", "log_level": 0, "auto.offset.reset": "earliest"}
     )
@@ -292,7 +292,7 @@ def test_confluent_needs_an_id_and_idempotence(unkept: dict[str, Any], unsent: A
 
 
 def test_confluent_is_told_what_to_do(outside: dict[str, Any]) -> None:
-    """A commit whose outcome is not known is made again; one that failed is aborted."""
+    """A commit with an unknown outcome is retried. A failed one is aborted."""
     with confluent.Producer(dotted(outside, **{"transactional.id": ID})) as producer:
         producer.init_transactions()
         with pytest.raises(KafkaException) as refused:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every value that a library documents for an option of its producer is met, refused with the reason, or without use.
+"""Every documented value of a library's producer option is applied, rejected with the reason, or ignored.
 
-The values of librdkafka are in librdkafka.csv, which the library itself is held against. kafka-python and aiokafka tell
+The values of librdkafka are in librdkafka.csv, which is checked against the library. kafka-python and aiokafka provide
 their defaults; the smallest and largest values are those of their documentation.
 """
 
@@ -32,12 +32,12 @@ LEAST = {"retries": 0, "batch_size": 0, "linger_ms": 0, "max_block_ms": 0, "retr
          "reconnect_backoff_ms": 0, "reconnect_backoff_max_ms": 0, "max_batch_size": 0}  # fmt: skip
 NUMBERS = ("_ms", "_size", "_bytes", "retries", "max_in_flight_requests_per_connection")
 BROKERS_TAKE = {"acks": "one of all, -1, 1, 0", "request.required.acks": "one of all, -1, 1, 0"}
-"""The values between the bounds that no broker takes (KAFKA-697), and the reason."""
+"""Values within the bounds that no broker accepts (KAFKA-697), and the reason."""
 
 
 NOT_TRIED = {"sasl.mechanism", "sasl.mechanisms", "security.protocol", "sasl.oauthbearer.method"}
-"""The options that the library takes with others alone."""
-NOT_TRIED |= {"delivery.report.only.error"}  # confluent-kafka takes no text here
+"""Options that the library accepts only together with others."""
+NOT_TRIED |= {"delivery.report.only.error"}  # confluent-kafka accepts no text here
 
 
 class Documented(NamedTuple):
@@ -96,7 +96,7 @@ SINKS = ("", "log:here")
 
 
 def check_as_the_owners_do(settings: OwnerOptions, arena: Arena) -> None:
-    """Each owner reads its options, and the sender reads them from its command line."""
+    """Let each owner read its options, and the sender read them from its command line."""
     ArenaOptions.parse(settings.arena)
     ProducerOptions.parse(settings.producer)
     command = [text.partition("=") for text in settings.recipe.command(arena)]
@@ -137,7 +137,7 @@ def test_a_documented_value_is_met_or_refused_with_the_reason(
 
 
 def problem_of(work: Callable[[], object]) -> str | None:
-    """The sentence of a refusal; None: there is none."""
+    """Return the message of the rejection, or None."""
     try:
         work()
     except (InvalidArgumentError, confluent_kafka.KafkaException) as error:
@@ -185,7 +185,7 @@ def test_what_one_option_rules_out_of_another_one_that_is_not_given_follows() ->
     assert small["batch_size"] == 4096
     large = settings_of("confluent", {"batch.size": INT_MAX, "message.max.bytes": 10**9}, "").arena
     assert ArenaOptions.parse(large).batch_size == ArenaOptions().buffer_memory // 8
-    with pytest.raises(InvalidArgumentError, match="retry_backoff_ms"):  # both are in our words
+    with pytest.raises(InvalidArgumentError, match="retry_backoff_ms"):  # both are shmaccum's options
         SenderOptions.parse(
             settings_of("confluent", {"shmaccum.retry_backoff_ms": 9, "shmaccum.retry_backoff_max_ms": 8}, "").sender
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of options: the values that users may write, the errors for others, and the page made of them."""
+"""The option tables: accepted values, errors for others, and the page generated from them."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_contradictions_are_refused(table: type[Options], options: dict[str, Any
 
 
 def as_value(value: Any) -> Any:
-    """The value that parse makes of a text: the constructor takes values."""
+    """The parsed value of a text, because the constructor takes values."""
     known = {"10s": 10_000, "2s": 2000, "1KiB": 1024, 1: "1"}
     return known.get(value, value)
 
@@ -236,7 +236,7 @@ def test_options_given_together_find_their_tables() -> None:
 
 
 def parsed(table: type[Options], options: dict[str, Any]) -> Options | str:
-    """The options, or the sentence with which they were refused; any other exception is the test's end."""
+    """The options, or the message of the error. Any other exception fails the test."""
     try:
         return table.parse(options)
     except InvalidArgumentError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each option of Kafka's Java producer is one of ours, or docs/reference/kafka-producer.csv has a row for it."""
+"""Each option of Kafka's Java producer is an option of shmaccum or a row of docs/reference/kafka-producer.csv."""
 
 from __future__ import annotations
 

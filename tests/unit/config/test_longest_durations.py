@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every duration at its longest works in the process that reads it: producer, sender, each sink, consumer, shipper."""
+"""The maximum of each duration works in its process: producer, sender, each sink, consumer and shipper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def longest(table: type[Options], **others: Any) -> dict[str, Any]:
 
 
 def delivers(arena: Arena, sink: Any, producer_options: dict[str, Any], sender_options: dict[str, Any]) -> None:
-    """One record is sent, delivered and waited for."""
+    """Send one record and wait for its delivery."""
     with Producer(arena, **producer_options) as producer, Sender(arena, sink, **sender_options) as sender:
         future = producer.send("words", b"hello")
         sender.open()
@@ -62,7 +62,7 @@ TOGETHER = {
     "request_timeout_ms": ("delivery_timeout_ms",),
     "retry_backoff_ms": ("retry_backoff_max_ms",),
 }
-"""Durations that contradict the default of another one."""
+"""Durations that contradict the default of another option."""
 
 
 @pytest.mark.parametrize("kind", ["memory", "log"])

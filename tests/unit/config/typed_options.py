@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls with options as a type checker sees them; nothing runs them.
+"""Calls with options as a type checker sees them. They are never executed.
 
-mypy reads this file in ``make check`` and refuses an ignored error that is none. So each ignored line is an error that
-an editor shows, and each other line is no error.
+``make check`` runs mypy on this file and rejects unused ignores. So each ignored line is an error that an editor shows,
+and each other line is no error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def right_calls() -> None:
 
 
 def wrong_calls() -> None:
-    """A misspelled name, an option of another table, a value that is no choice, a value of another type."""
+    """A misspelled name, an option of another table, an invalid choice, a value of another type."""
     shmaccum.Producer("a", linger=5)  # type: ignore[call-arg]
     shmaccum.Producer("a", buffer_memory="1GiB")  # type: ignore[call-arg]
     shmaccum.Arena.create("a", durability="often")  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The alarms of docs/how-to/prometheus-rules.yml fire when they should, as Prometheus' own promtool judges it."""
+"""The alarms of docs/how-to/prometheus-rules.yml fire when they should, according to Prometheus' promtool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCENARIOS = Path(__file__).with_name("alarm_rules_test.yml")
 
 
 def promtool() -> str:
-    """Prometheus' tool, as `make test-tools` or the system has it."""
+    """The promtool of `make test-tools` or of the system."""
     beside = Path(sys.executable).with_name("promtool")
     found = str(beside) if beside.exists() else shutil.which("promtool")
     if found is None:
@@ -35,7 +35,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def judged(rules: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The judgement of promtool on the scenarios with these rules."""
+    """The verdict of promtool on the scenarios with these rules."""
     scenarios = folder / "scenarios.yml"
     scenarios.write_text(SCENARIOS.read_text(encoding="utf-8").replace("RULES", str(rules)), encoding="utf-8")
     return run("test", "rules", str(scenarios))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard of docs/how-to/grafana-dashboard.json: Grafana can load it, and it asks for metrics that there are."""
+"""Grafana can load docs/how-to/grafana-dashboard.json, which queries only existing metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DASHBOARD: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
 OF_BROKERS = re.compile(r"kafka_producer_node_\w+")
-"""Metrics that only a sender with a broker tells."""
+"""Metrics that only a sender with a broker exports."""
 
 
 def test_grafana_can_load_it() -> None:
@@ -40,7 +40,7 @@ def test_grafana_can_load_it() -> None:
 
 
 def cells(place: dict[str, int]) -> set[tuple[int, int]]:
-    """The cells of Grafana's grid that a panel takes."""
+    """The cells of Grafana's grid that a panel covers."""
     columns = range(place["x"], place["x"] + place["w"])
     return set(itertools.product(columns, range(place["y"], place["y"] + place["h"])))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The troubles of an arena: each is told in a sentence, and answers its question, and later ones, with no."""
+"""The troubles of an arena: each has a message, and makes its check and later ones false."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.accumulator import Accumulator
 
 @pytest.fixture
 def seen(arena: Arena) -> Observation:
-    """A look at an arena in which nothing is wrong."""
+    """An observation of an arena without troubles."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         return Observer(arena).observe()
@@ -47,7 +47,7 @@ def with_stopped_process(seen: Observation) -> Observation:
 
 
 def with_fallback(seen: Observation) -> Observation:
-    """The same with a process whose records go elsewhere."""
+    """The same with a process that uses its fallback."""
     process = seen.processes[0]._replace(pid=4711, name="worker", is_on_fallback=True)
     return changed(seen, processes=(*seen.processes, process))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arenas of a host: found in shared memory by their beginning, and as files by the processes that map them."""
+"""The arenas of a host: in shared memory they are found by their first bytes, as files by their mappings."""
 
 from __future__ import annotations
 

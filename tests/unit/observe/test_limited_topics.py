@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arena has a row for each topic that is stuck or holds its share, and the metrics show a limited number of them."""
+"""An arena has a row for each topic that is stuck or at its share. The metrics show a limited number of rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seen_of(arena: Arena) -> Observation:
 
 
 def fill(accumulator: Accumulator, topic: str, partition: int = 0) -> None:
-    """Appends batches until one finds no buffer."""
+    """Append batches until one finds no buffer."""
     with contextlib.suppress(BufferExhaustedError):
         while True:
             accumulator.append(topic, partition, 1, None, VALUE, None, 0)
@@ -118,7 +118,7 @@ def test_a_topic_whose_threads_wait_for_its_share_has_a_row(small: Arena) -> Non
 
 
 def test_a_topic_whose_large_records_wait_for_their_part_has_the_reason(small: Arena) -> None:
-    """Records of two buffers may hold 8 buffers together."""
+    """Records of two buffers may use 8 buffers together."""
     large = bytes(5000)
     with Accumulator(small) as accumulator, Accumulator(small) as sender:
         accumulator.append("other", 0, 1, None, b"v")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page for Prometheus: parsed back with its own parser, and held against the arena."""
+"""The page for Prometheus, parsed by Prometheus' own parser and compared with the arena."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WATCHDOG_S = 30
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """(name, labels without the arena's) -> value."""
+    """Maps (name, labels without the arena's) to the value."""
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

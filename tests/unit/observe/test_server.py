@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP server of an arena: its probes, the document of its page, and the headers that a browser gets."""
+"""The HTTP server of an arena: its probes, the data of its page, and the response headers for a browser."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server(arena: Arena) -> Iterator[MetricsServer]:
 
 
 def asked(server: MetricsServer, path: str) -> tuple[int, str, Any]:
-    """Code, body and headers of an answer."""
+    """Status, body and headers of a response."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=WATCHDOG_S) as answer:
             return answer.status, answer.read().decode(), answer.headers
@@ -72,7 +72,7 @@ PATHS = ("/", "/arena.json", "/metrics", "/healthz", "/readyz", "/page.js", "/no
 
 
 def code_of(server: MetricsServer, path: str, host: str | None) -> int:
-    """The code of an answer to a request with this Host."""
+    """The status of a response to a request with this Host."""
     with socket.create_connection(("127.0.0.1", server.port), WATCHDOG_S) as client:
         named = "" if host is None else f"Host: {host}\r\n"
         client.sendall(f"GET {path} HTTP/1.1\r\n{named}\r\n".encode())
@@ -82,7 +82,7 @@ def code_of(server: MetricsServer, path: str, host: str | None) -> int:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example",
                                   "", "[::1].evil", "a@127.0.0.1", "127.0.0.1evil", "[evil]"])  # fmt: skip
 def test_a_name_of_another_site_gets_nothing(server: MetricsServer, host: str) -> None:
-    """A site's name that leads to this host would let its pages ask through a browser here (DNS rebinding)."""
+    """If a site's name resolved to this host, its pages could send requests through a local browser (DNS rebinding)."""
     assert {code_of(server, path, host) for path in PATHS} == {421}
 
 
@@ -209,7 +209,7 @@ def connected(server: MetricsServer) -> socket.socket:
 
 
 def open_count(connections: list[socket.socket]) -> int:
-    """The connections that the server still has; each client is silent, so only an end makes one readable."""
+    """The count of connections that the server still has. Clients are silent, so only a close makes one readable."""
     poller = select.poll()
     for connection in connections:
         poller.register(connection, select.POLLIN)

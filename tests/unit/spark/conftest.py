@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers and readers of the Spark data source without Spark: a task's context, and senders in a thread."""
+"""Writers and readers of the Spark data source without Spark: a task context, and senders in a thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.processes import WATCHDOG_S, wait_until
 
 
 def forget_producers() -> None:
-    """Closes every producer of this process without waiting."""
+    """Close every producer of this process without waiting."""
     for place in [place for place in node._producers if place[0] == os.getpid()]:
         producer = node._producers.pop(place)
         producer.close(0)
@@ -34,10 +34,10 @@ def no_producer_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def task(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes this process look like a worker in task 3, its second attempt, of a stage."""
+    """Make this process look like a worker in task 3 of a stage, at its second attempt."""
     from pyspark import TaskContext
 
-    monkeypatch.setattr(TaskContext, "_taskContext", None)  # the class keeps the first one it makes
+    monkeypatch.setattr(TaskContext, "_taskContext", None)  # the class stores its first instance
     context = TaskContext()
     for name, value in {"_partitionId": 3, "_attemptNumber": 1, "_taskAttemptId": 7, "_stageId": 0}.items():
         monkeypatch.setattr(context, name, value, raising=False)
@@ -49,7 +49,7 @@ Running = Callable[..., contextlib.AbstractContextManager[Sender]]
 
 @pytest.fixture
 def running() -> Running:
-    """``with running(arena, sink):`` has a sender in a thread, which delivers all before it leaves."""
+    """``with running(arena, sink):`` runs a sender in a thread, which delivers everything before it leaves."""
 
     @contextlib.contextmanager
     def run(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source over an arena: batches that wait there, with the verdict on each; damaged or not, nothing is changed."""
+"""The source over an arena returns its waiting batches with a status each. It changes nothing, even if damaged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RECORDS_PER_BATCH = 5
 
 
 def fill(arena: Arena) -> None:
-    """Three batches in flights-0 and one in flights-1, one in cargo-0 of two buffers, one that was delivered."""
+    """Append three batches to flights-0, one to flights-1, one of two buffers to cargo-0, and a delivered one."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         accumulator.append("done", 0, START_MS, None, b"delivered")
@@ -52,7 +52,7 @@ def fill(arena: Arena) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The file of such an arena, with nobody attached."""
+    """The file of such an arena, to which no process is attached."""
     path = tmp_path / "events.arena"
     with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB", process_count=16, waiter_count=8) as arena:
         fill(arena)
@@ -60,14 +60,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def planned(path: Path | str, **given: str) -> tuple[ArenaReader, list[InputPartition]]:
-    """As Spark does it: planned here, pickled, read elsewhere."""
+    """Plan and pickle like the driver, for a read elsewhere."""
     reader = ArenaReader(source_options({"arena": str(path), **given}))
     copy: tuple[ArenaReader, list[InputPartition]] = pickle.loads(pickle.dumps((reader, reader.partitions())))
     return copy
 
 
 def sound_batches(path: Path | str, **given: str) -> list[Any]:
-    """The rows that are read, as Arrow, without their times."""
+    """The resulting rows as Arrow, with every value validated."""
     reader, parts = planned(path, **given)
     found = [batch for part in parts for batch in reader.read(part)]
     for batch in found:
@@ -80,7 +80,7 @@ def rows(path: Path | str, **given: str) -> list[dict[str, Any]]:
 
 
 def scribble(path: Path, text: bytes, other: bytes) -> None:
-    """Puts something else where this stands for the first time."""
+    """Replace the first occurrence of *text* by *other*."""
     at = path.read_bytes().index(text)
     with open(path, "r+b") as stream:
         stream.seek(at)
@@ -188,7 +188,7 @@ def test_random_damage_is_told_and_never_worse(path: Path, seeded: Callable[[], 
         path.write_bytes(data)
         given = {"includeHeaders": "true"} if generator.random() < 0.5 else {"includeBatches": "true"}
         try:
-            sound_batches(path, **given)  # damage makes times that Python's datetime cannot have
+            sound_batches(path, **given)  # damage creates times that Python's datetime cannot represent
         except ArenaError as error:
             print(error)
         assert path.read_bytes() == data

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers that stage, as Spark would call them: a commit brings rows into the log, and nothing else is left."""
+"""Staging writers, as Spark would call them: a commit writes rows to the log, and nothing else remains."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def batch_writer(log: Path, **options: Any) -> ExactlyOnceBatchWriter:
 
 @pytest.fixture
 def query(task: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Makes the task one of a query's; change the batch id as the query goes on."""
+    """Make the task belong to a query. Change the batch id as the query advances."""
     properties = {QUERY_ID: "0b0c6a20-query", BATCH_ID: "4"}
     monkeypatch.setattr(task, "_localProperties", properties, raising=False)
     return properties
 
 
 def left(log: Path) -> list[str]:
-    """The files in the staging."""
+    """The files in the staging folder."""
     return os.listdir(log / ".staging")
 
 
@@ -204,7 +204,7 @@ def test_a_record_that_is_too_large_fails_the_task(log: Path) -> None:
 
 
 def stage_and_wait(log: Path, transaction: TransactionId, writer: int) -> None:
-    """A worker that appends more than its arena holds, and is killed when it has begun."""
+    """A worker that appends more than its arena can contain. It is killed after its start."""
     mine = batch_writer(log)
     mine.transaction = transaction
 
@@ -237,7 +237,7 @@ def test_a_zombie_ends_with_the_reason(log: Path) -> None:
         writer.commit([winner])
         yield from batches(10)
 
-    message = writer.write(late())  # it is over: Spark is not to try again what it does not need
+    message = writer.write(late())  # the commit is over: Spark must not repeat the task
     assert message.winner is None
     assert left(log) == []
     assert numbers(log) == list(range(10))
@@ -284,7 +284,7 @@ def test_a_micro_batch_that_comes_again_is_there_once(log: Path, query: dict[str
     second = ExactlyOnceStreamWriter(plan(log)).write(batches(20))
     ExactlyOnceStreamWriter(plan(log)).commit([second], batchId=4)
     ExactlyOnceStreamWriter(plan(log)).abort([second], batchId=4)
-    third = ExactlyOnceStreamWriter(plan(log)).write(batches(20))  # the driver died before it knew
+    third = ExactlyOnceStreamWriter(plan(log)).write(batches(20))  # the driver died before it received the result
     assert third.winner is None
     ExactlyOnceStreamWriter(plan(log)).commit([third], batchId=4)
     assert numbers(log) == list(range(20))

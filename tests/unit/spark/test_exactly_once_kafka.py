@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers that stage for Kafka, as Spark would call them: a commit to a served log dies at each step."""
+"""Staging writers for Kafka, as Spark would call them: a commit to a served log dies at each step."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ VALUES = schema("value:binary")
 
 
 class Stop(BaseException):
-    """The end of a commit, wherever it is."""
+    """The end of a commit at any place."""
 
 
 class Cluster:
-    """A served log as a cluster of Kafka."""
+    """A served log in the role of a Kafka cluster."""
 
     def __init__(self, log: Path, address: str) -> None:
         self.log = log
@@ -74,7 +74,7 @@ def staging(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def query(task: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Makes the task one of a query's; change the batch id as the query goes on."""
+    """Make the task belong to a query. Change the batch id as the query advances."""
     properties = {QUERY_ID: QUERY, BATCH_ID: "0"}
     monkeypatch.setattr(task, "_localProperties", properties, raising=False)
     return properties
@@ -94,7 +94,7 @@ def stage(
 
 
 def left(staging: Path) -> list[str]:
-    """The files in the staging, and those of transactions that are not over."""
+    """The files in the staging folder, and the files of unfinished transactions."""
     states = [name for name in os.listdir(staging / ".transactions") if not name.endswith(".over")]
     return os.listdir(staging / ".staging") + states
 
@@ -119,7 +119,7 @@ def test_rows_are_in_the_topic_when_the_job_commits_and_not_before(cluster: Clus
 def test_a_commit_that_comes_again_changes_nothing(cluster: Cluster, staging: Path, query: dict[str, str]) -> None:
     for number in range(3):
         query[BATCH_ID] = str(number)
-        for _ in range(2):  # Spark runs a micro-batch again that it does not know the end of
+        for _ in range(2):  # Spark repeats a micro-batch whose outcome it does not know
             writer, message = stage(cluster, staging, 10)
             writer.commit([message], number)
             writer.abort([message], number)
@@ -168,7 +168,7 @@ def test_each_request_of_a_commit_has_a_batch_of_each_partition(
     assert cluster.numbers() == list(range(10_000))
     batch_count = sum(map(len, requests))
     assert batch_count > 20 * PARTITION_COUNT
-    # A partition may have more batches than another one, and the first batches go before all partitions are added.
+    # A partition may have more batches than others, and the first batches are sent before all partitions are added.
     assert len(requests) < 1.5 * batch_count / PARTITION_COUNT
 
 
@@ -195,7 +195,7 @@ def test_streams_of_a_leader_advance_together_and_others_do_not_wait_for_them() 
 
 
 def dying_at(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: int, *, is_after: bool) -> list[int]:
-    """The method stops its caller at a call of it, before its work or behind it; answers a list with the calls."""
+    """Raise Stop at one call of the method, before or after its work. Return a list of the calls."""
     whole = getattr(owner, name)
     calls: list[int] = []
 
@@ -213,8 +213,8 @@ def dying_at(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: int,
 
 
 REQUESTS = 10
-"""Two coordinators are looked for; a producer id, a version and offsets are asked for; partitions, the group and its
-offsets are added; then comes the end. The served log answers each in turn."""
+"""Look up two coordinators; get a producer id, a version and offsets; add partitions, the group and its offsets; end
+the transaction. The served log responds to each in turn."""
 STEPS: list[tuple[type, str]] = [
     (Client, "produce"),
     (TransactionFiles, "decide"),
@@ -251,9 +251,9 @@ def check_deaths(
     *,
     is_after: bool,
 ) -> None:
-    """Micro-batches whose first commit dies at one of these calls, and whose second one does not."""
+    """Kill the first commit of each micro-batch at one of these calls, but not the second."""
     rows = 0
-    for number, death in enumerate([1, *deaths]):  # the first batch also makes the group
+    for number, death in enumerate([1, *deaths]):  # the first batch also creates the group
         query[BATCH_ID] = str(number)
         writer, message = stage(cluster, staging, 30)
         with pytest.MonkeyPatch.context() as patch:
@@ -270,7 +270,7 @@ def check_deaths(
 def test_a_commit_that_was_replaced_does_not_write_any_more(
     cluster: Cluster, staging: Path, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The successor commits in the middle of the first one, which is fenced then."""
+    """The successor commits in the middle of the first one, which is then fenced."""
     writer, message = stage(cluster, staging, 30)
     whole = TransactionFiles.take
     other: list[Callable[[], None]] = [lambda: writer.commit([message], 0)]
@@ -303,13 +303,13 @@ def test_a_group_that_was_forgotten_is_told_and_nothing_is_guessed(
         writer.commit([message], 0)
     assert cluster.numbers("read_uncommitted") == []
     path = next(word for word in str(told.value).split() if word.endswith(".applying"))
-    os.rename(path, path.replace(".applying", ".decided"))  # as the message says
+    os.rename(path, path.replace(".applying", ".decided"))  # as the message recommends
     writer.commit([message], 0)
     assert cluster.numbers() == list(range(30))
 
 
 def forget(cluster: Cluster) -> None:
-    """The offsets of every group are gone, as after offsets.retention.minutes."""
+    """Delete the offsets of every group, as after offsets.retention.minutes."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": cluster.address})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers as Spark would call them: which offsets, which ranges, which rows."""
+"""Readers as Spark would call them: their offsets, ranges and rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FLIGHTS_0, FLIGHTS_1, PLANES_0 = TopicPartition("flights", 0), TopicPartition("f
 
 
 def append(path: Path, place: TopicPartition, count: int, *, record_count: int = 3, first: int = 0) -> None:
-    """Batches of numbered values, a second apart, to a partition of two."""
+    """Append batches of numbered values, a second apart, to one of two partitions."""
     with LogDirectory(path, LogSinkOptions(partitions=2)) as directory:
         directory.create_topic(place.topic)
         directory.partition(*place).append(
@@ -165,7 +165,7 @@ def test_starting_and_ending_times(log: Path) -> None:
 
 @pytest.mark.parametrize(("edge", "other_edge"), [("starting", "ending"), ("ending", "starting")])
 def test_of_several_options_for_an_edge_times_win(log: Path, edge: str, other_edge: str) -> None:
-    """As in Spark's Kafka source: one time for all, then one for each partition, then offsets."""
+    """The order is that of Spark's Kafka source: one time for all, then one for each partition, then offsets."""
     given = {
         f"{edge}Timestamp": str(START_MS + 1000),
         f"{edge}OffsetsByTimestamp": json.dumps({"flights": {"0": START_MS + 4000, "1": START_MS}}),
@@ -308,7 +308,7 @@ def test_a_partition_that_lost_records_fails_the_query(log: Path) -> None:
     with pytest.raises(OffsetOutOfRangeError, match="was read up to offset 31 and now ends at 30"):
         stream(log).latestOffset(start)
     end = stream(log, failOnDataLoss="false").latestOffset(start)
-    assert end == {"flights": {"0": 30, "1": 6}}  # and a record that comes there is read
+    assert end == {"flights": {"0": 30, "1": 6}}  # and a later record there is read
     assert records(stream(log, failOnDataLoss="false"), start, end) == 30 + 6
     with pytest.raises(LogPartitionNotFoundError, match="gone-0 was read up to offset 3 and does not exist"):
         stream(log).latestOffset({"gone": {"0": 3}, "flights": {"0": 0, "1": 0}})
@@ -318,7 +318,7 @@ def test_a_partition_that_lost_records_fails_the_query(log: Path) -> None:
 
 
 def in_checkpoint(offsets: Offsets) -> Any:
-    """As Spark writes it down and reads it."""
+    """Serialize and parse like Spark."""
     return json.loads(json.dumps(offsets))
 
 
@@ -329,7 +329,7 @@ def create_again(log: Path, count: int) -> None:
 
 
 def records(reader: StreamReader, start: Offsets, end: Offsets) -> int:
-    """How many records a micro-batch reads."""
+    """Return how many records a micro-batch reads."""
     return sum(each.end - each.start for each in reader.partitions(start, end) if isinstance(each, LogRange))
 
 
@@ -346,7 +346,7 @@ def test_a_position_has_the_id_of_its_topic_in_a_checkpoint(log: Path) -> None:
 def test_the_records_of_a_new_topic_are_read(
     log: Path, count: int, has_ids: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Fewer records than before, as many, or more. A checkpoint of a former version tells only the first case."""
+    """Fewer records than before, as many, or more. A checkpoint of a former version detects only the first case."""
     start = in_checkpoint(stream(log).latestOffset(stream(log).initialOffset()))
     if not has_ids:
         del start["topic ids"]
@@ -392,7 +392,7 @@ def test_a_topic_that_the_query_does_not_name_is_not_read_and_keeps_its_position
 
 
 def test_a_position_is_kept_where_spark_does_not_tell_the_start(log: Path) -> None:
-    """Before Spark 4.2 the first micro-batch of a query is planned without the positions of its checkpoint."""
+    """Before Spark 4.2, the first micro-batch of a query is planned without the positions of its checkpoint."""
     start = {"flights": {"0": 3, "1": 0}}
     reader = stream(log, subscribe="planes")
     end = reader.latestOffset()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options and columns that users give, and the advice with which they are refused."""
+"""Options and columns from users, and the remedies in the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KINDS = {
 
 
 def schema(text: str) -> StructType:
-    """From names and kinds: ``key:string;value:binary``."""
+    """Create a schema from names and types: ``key:string;value:binary``."""
     columns = [part.split(":") for part in text.split(";")]
     return StructType([StructField(name, KINDS[kind]) for name, kind in columns])
 

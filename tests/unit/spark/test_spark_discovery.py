@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark finds the data source in an installed package, and importing what it finds never raises."""
+"""Spark finds the data source in an installed package, and an import of it never raises."""
 
 from __future__ import annotations
 

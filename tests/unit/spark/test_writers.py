@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writers as Spark would call them: everything is delivered when a task returns, and a sender is kept."""
+"""Writers as Spark would call them: when a task returns, everything is delivered. A sender is supervised."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def batches(*counts: int, size: int = 20) -> Iterator[pa.RecordBatch]:
-    """Numbered values, in batches of so many rows; with a column a sink has no use for."""
+    """Numbered values, in batches of so many rows, with an extra column that the sink ignores."""
     first = 0
     for count in counts:
         values = [b"%d" % number + b"." * size for number in range(first, first + count)]
@@ -198,7 +198,7 @@ def test_without_an_external_sender_a_task_fails_and_says_what_to_run(arena: Are
 def test_a_full_arena_fails_the_task_after_max_block_and_loses_nothing(arena: Arena, running: Running) -> None:
     sink = ScriptedSink(partitions=1)
     sink.is_held = True
-    arena.native.set_topic_partition_count("flights", 1)  # nobody waits for that
+    arena.native.set_topic_partition_count("flights", 1)  # no call waits for the count
     writer = BatchWriter(plan(arena.name, max_block_ms=300))
     with running(arena, sink):
         started_s = time.monotonic()
@@ -248,7 +248,7 @@ def test_an_arena_that_was_made_anew_gets_a_new_producer(arena_name: str) -> Non
 
 
 def attach_with_little_room(arena_name: str) -> str:
-    """Runs in a worker whose address space is almost used up."""
+    """Attach in a worker whose address space is almost full."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + (16 << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -258,7 +258,7 @@ def attach_with_little_room(arena_name: str) -> str:
 
 
 class BrokenSink(ScriptedSink):
-    """A sink that takes nothing, and may say why."""
+    """A sink that delivers nothing, and may report a reason."""
 
     reason: str | None = None
 
@@ -343,7 +343,7 @@ def test_a_task_fails_when_its_sender_is_followed_by_one_that_delivers_elsewhere
 
     with NodeSender(arena, settings) as keeper, Path(f"/dev/shm/{arena.name}").open("rb") as file:
         keeper.check()
-        fcntl.flock(file, fcntl.LOCK_EX)  # as if somebody else were elected: the keeper starts none meanwhile
+        fcntl.flock(file, fcntl.LOCK_EX)  # as if another process were elected: this one starts no sender meanwhile
         first.close()
         second.open()
         with pytest.raises(OtherSinkError, match="and memory: was asked for"):
@@ -374,7 +374,7 @@ def test_a_task_starts_a_sender_and_another_one_when_that_is_killed(arena_name: 
     assert commit.record_count == 600
     assert numbers(log) == list(range(600))
     forget_producers()
-    with Arena.open_read_only(arena_name) as arena:  # an attached process would keep it
+    with Arena.open_read_only(arena_name) as arena:  # an attached process would prevent its exit
         wait_until(lambda: not arena.native.sender_is_alive, "the sender has left")
 
 
