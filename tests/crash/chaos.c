@@ -333,7 +333,7 @@ static void arena_make(void)
 struct tally {
     uint64_t kill_count;
     uint64_t sender_kill_count;
-    uint64_t carrying_kill_count; /* of these senders, those with a request in flight */
+    uint64_t carrying_kill_count; /* the number of these senders with a request in flight */
     uint64_t stop_count;
 };
 

@@ -7,7 +7,7 @@
  *   acknowledged    its append returned; only its producer writes it
  *   delivered       it arrived: at the sender, or at the broker of a sender that pumps; one process at a time writes it
  *
- * Sequences of a producer begin with 1 and have no gaps, so one number tells all of them.
+ * Sequences of a producer begin with 1 and have no gaps, so the last number implies all of them.
  */
 #ifndef CRASH_CHAOS_H
 #define CRASH_CHAOS_H
@@ -25,7 +25,7 @@ enum {
     PRODUCER_COUNT = 4,
     SENDER = PRODUCER_COUNT, /* the roles after the producers */
     METER,
-    BROKER, /* of a sender that pumps; else it leaves at once */
+    BROKER, /* of a sender that pumps; otherwise it leaves at once */
     ROLE_COUNT,
     PARTITION_COUNT = 2,
     BATCH_SIZE = 4096,
@@ -37,13 +37,13 @@ struct ledger {
     atomic_ullong acknowledged[PRODUCER_COUNT];
     atomic_ullong delivered[PRODUCER_COUNT];
     atomic_ullong blocked_ns_max; /* longest append that did not wait for memory, without its time in the run queue */
-    atomic_ullong turn_ns_max;    /* longest that anybody was seen to wait for a processor */
+    atomic_ullong turn_ns_max;    /* longest observed wait of a process for a processor */
     atomic_ullong record_count;
     atomic_ullong repeat_count;  /* of records */
     atomic_ullong pumped_count;  /* batches that the pump completed */
     atomic_ullong alone_count;   /* batches that the pump left to its caller */
-    atomic_ullong again_count;   /* batches that came to the broker once more */
-    atomic_ullong hostile_count; /* requests that the broker answered in a way in which no broker should */
+    atomic_ullong again_count;   /* batches that the broker received again */
+    atomic_ullong hostile_count; /* requests to which the broker sent an invalid answer */
     atomic_bool is_carrying;     /* the pump has a request in flight */
     atomic_int is_finished; /* 1: producers leave; 2: the sender drains what is left and leaves; 3: the broker leaves */
     atomic_int is_failed;

@@ -28,10 +28,10 @@ enum {
 
 enum hostility {
     CLOSES_BEFORE,     /* nothing of the request is taken */
-    CLOSES_BEHIND,     /* all of it is taken, and there is no answer */
+    CLOSES_BEHIND,     /* the whole request is read, and no answer is sent */
     ANSWERS_HALF,      /* and closes */
     ANSWERS_ANOTHER,   /* with the correlation id of another request */
-    ANSWERS_ELSEWHERE, /* for a partition that was not asked for */
+    ANSWERS_ELSEWHERE, /* for a partition that is not in the request */
     ANSWERS_ENDLESSLY, /* a frame of 2 GiB */
     ANSWERS_ERROR,     /* a batch was taken, and the answer says that its time is over */
     ANSWERS_TWICE,
@@ -194,7 +194,7 @@ static void request_take(const uint8_t *request, struct answer *answer)
 
 /* ---- answers ---- */
 
-/* False when the sender is gone. */
+/* Return false if the sender has closed the connection. */
 static bool answer_send(const struct connection *connection, const struct answer *answer, size_t size)
 {
     return send(connection->socket, answer->bytes, size, MSG_NOSIGNAL) == (ssize_t)size;

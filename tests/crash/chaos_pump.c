@@ -92,7 +92,7 @@ static void answers_await(struct carrier *carrier)
         (void)poll(&polled, 1, ANSWER_WATCH_MS);
         broker_link_receive(link, arena_now_ns(carrier->accumulator->arena));
     }
-    (void)pump_round(&carrier->pump, &carrier->wakes); /* completes what was answered, and begins nothing */
+    (void)pump_round(&carrier->pump, &carrier->wakes); /* completes the answered requests, and begins none */
     if (link->first != link->answered) {
         FAIL("a pump that is over left answers untaken");
     }
@@ -162,7 +162,7 @@ static bool answer_received(const struct carrier *carrier, const struct produce_
            produce_answer_read(request, carrier->correlation, bytes, size, answer) && answer->throttle_ms == 0;
 }
 
-/* False when no answer came in which all is well. */
+/* Return false if no answer without an error arrived. */
 static bool batch_sent(const struct carrier *carrier, const struct drained_batch *batch, struct produce_result *result)
 {
     static uint8_t bytes[CHAIN_SIZE_MAX];
@@ -241,7 +241,7 @@ static uint32_t carry(struct carrier *carrier)
     return statistics.queued_count;
 }
 
-/* The broker recognises a batch that comes again by the producer id, which all senders of the arena share. */
+/* The broker recognizes a repeated batch by the producer id, which all senders of the arena share. */
 static void producer_id_take(struct accumulator *accumulator)
 {
     struct producer_identity identity;

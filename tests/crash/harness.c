@@ -105,7 +105,7 @@ static void world_measure(struct world *world, struct measured_record *measured)
     REQUIRE(accumulator_measure(world->accumulator, &measured->record, &measured->size) == STATUS_OK);
 }
 
-/* As many of them as go into one batch. */
+/* As many of them as fit into one batch. */
 static enum status world_try_append_some(struct world *world, enum producer_name producer, uint32_t partition_index,
                                          const struct measured_record *records, uint32_t count,
                                          struct reservation *reservation, uint32_t *appended)
@@ -171,7 +171,7 @@ static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
     return status;
 }
 
-/* A process that holds its whole share has to send of it first. */
+/* A process that holds its whole share must first send some of it. */
 static enum status world_enqueue(struct world *world, uint32_t need)
 {
     enum status status;
@@ -287,7 +287,7 @@ static bool row_is_in_slot(const struct world *world, const struct spill_row *ro
     return slot_word_state(load_acquire_u64(&slot->word)) == SLOT_READY && load_relaxed_u64(&slot->seq) == row->seq;
 }
 
-/* What has arrived in the overflow is shipped by its rows: the results, and then the range. */
+/* Ship the arrived batches of the overflow by their rows: the results, and then the range. */
 static void world_ship(struct world *world)
 {
     char problem[PROBLEM_SIZE];
@@ -310,7 +310,7 @@ static void world_ship(struct world *world)
     spilled_set(world->arena, VICTIM_PARTITION, 0, 0);
 }
 
-/* A batch that comes again is dropped by the sink, which knows its sequence. */
+/* The sink drops a repeated batch, since it knows its sequence. */
 static bool world_knows(struct world *world, const struct drained_batch *batch, const uint8_t *bytes)
 {
     const struct arrived_batch *known = arrived_find(&world->arrived, batch->base_sequence);
@@ -413,7 +413,7 @@ static void check_sync_records(struct world *world)
     }
 }
 
-/* A reader that looked now would never be told that a result was overwritten. */
+/* A reader that reads now would never find out that a result was overwritten. */
 static void check_nothing_is_forgotten(struct world *world)
 {
     for (uint32_t producer = 0; producer < PRODUCER_COUNT; producer++) {
@@ -492,7 +492,7 @@ static void survivor_append(struct world *world)
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append answered %s", status_name(status));
 }
 
-/* The survivor waited while the tracee was at work. Its slots come now, and can be used. */
+/* The survivor waited while the tracee was at work. Now it gets its slots, and can use them. */
 static void survivor_leave_queue(struct world *world)
 {
     uint32_t slots[SLOT_COUNT];
@@ -777,7 +777,7 @@ void check_nothing_came_too_late(struct world *world)
     WORLD_EXPECT(world, victim->delivered_counts[victim->begun_count] == 0, "a record that was refused was delivered");
 }
 
-/* Until only `slots_left` are free. A slot that a stopped process freed without a hint has to be waited for. */
+/* Until only `slots_left` are free. A waiter must wait for a slot that a stopped process freed without a hint. */
 static void survivor_fill_pool(struct world *world, uint32_t slots_left)
 {
     uint32_t tries = 0;

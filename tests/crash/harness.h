@@ -87,7 +87,7 @@ struct world {
     struct ledger_record run[RUN_COUNT];
     struct buffer_wait wait;
     struct buffer_wait other_wait; /* a second one of the tracee */
-    uint32_t need; /* how many slots the last append that answered EXHAUSTED wanted */
+    uint32_t need; /* how many slots the last append that returned EXHAUSTED wanted */
     struct drained_batch drained[SLOT_COUNT];
     uint32_t drained_count;
 
@@ -147,10 +147,10 @@ void world_free(struct world *world);
 void world_report(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define WORLD_EXPECT(world, condition, ...) ((condition) ? (void)0 : world_report(world, __VA_ARGS__))
 
-/* Runs `act` in a child that attaches and then dies where it stands, without leaving in order. */
+/* Runs `act` in a child that attaches and then dies at once, without detaching. */
 void world_let_die(struct world *world, void (*act)(struct world *world));
 
-/* Opens the arena's file anew, as a process of its own would, and attaches. */
+/* Open the arena's file again, as another process would, and attach. */
 void world_attach(struct world *world);
 
 /* ---- the twin ---- */
@@ -163,7 +163,7 @@ void twin_become(struct twin *twin, const struct scenario *scenario, const uint8
                  struct world *copy);
 void twin_leave(struct twin *twin, struct world *copy);
 
-/* ---- steps of producers and sender, for scenarios and survivors alike ---- */
+/* ---- steps of producers and sender, for scenarios and survivors ---- */
 
 /* Appends world->record, which ledger_begin filled in; never waits. */
 enum status world_try_append(struct world *world, enum producer_name producer, uint32_t partition_index,

@@ -17,7 +17,7 @@ enum producer_name { SURVIVOR, VICTIM, PREDECESSOR, RIVAL, PRODUCER_COUNT };
 
 enum { SEQUENCE_COUNT = 128, PARTITION_COUNT = 2, VALUE_SIZE_MAX = 2048, PROBLEM_SIZE = 200 };
 
-/* For what the harness itself relies on, in every build. */
+/* An assertion on the harness itself, in every build. */
 #define REQUIRE(condition) ((condition) ? (void)0 : require_failed(__FILE__, __LINE__, #condition))
 _Noreturn void require_failed(const char *file, int line, const char *condition);
 
@@ -28,7 +28,7 @@ struct ledger {
         uint32_t aborted_count;  /* sequences below were begun before a transaction was aborted: thrown away or not */
         struct record_token tokens[SEQUENCE_COUNT]; /* of the returned sequences */
         uint32_t delivered_counts[SEQUENCE_COUNT];
-        uint32_t delivered_next[PARTITION_COUNT]; /* the lowest that may come next without breaking the order */
+        uint32_t delivered_next[PARTITION_COUNT]; /* the lowest that may be next without breaking the order */
     } producers[PRODUCER_COUNT];
     uint64_t delivered_seqs[PARTITION_COUNT]; /* bit s: the batch with seq s was delivered */
 };
@@ -43,14 +43,14 @@ struct ledger_record {
 void ledger_begin(struct ledger *ledger, enum producer_name producer, uint32_t value_size,
                   struct ledger_record *record);
 
-/* The append of the record begun last answered that nothing was appended. */
+/* The append of the last begun record reported that nothing was appended. */
 void ledger_withdraw(struct ledger *ledger, enum producer_name producer);
 
 /* The append of the next `count` records that were begun and not returned yet returned: they lie in a row. */
 void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *first,
                    uint32_t count);
 
-/* A transaction with all records that were begun so far, or some of them, was aborted. None of them comes any more. */
+/* A transaction with all records that were begun so far, or some of them, was aborted. None of them is delivered. */
 void ledger_abort(struct ledger *ledger);
 
 /* Notes a delivered batch and every record in its wire bytes. False, with a sentence, if one is wrong. */

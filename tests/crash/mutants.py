@@ -3,7 +3,7 @@
 
 A mutant is an exact replacement of a text that occurs once in one file of native/. It says which runs must fail with
 it: (mode, scenario) of the single-step harness, or ("test", program) and ("tsan", program) for a C test, plain or under
-the thread sanitizer, where dying or stopping cannot tell. A replacement that fits no longer is an error, not a pass.
+the thread sanitizer, if dying or stopping does not show it. A replacement that fits no longer is an error, not a pass.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ void path_add(struct path *path, pid_t pid)
     path->points[path->count++] = (struct path_point){.address = instruction_address(pid)};
 }
 
-/* A repeated instruction (rep movsb) is stepped round by round, and come to once. The first point is where the process
- * stands already. */
+/* A repeated instruction (rep movsb) is stepped once per repetition, and reached once. The process starts at the first
+ * point. */
 static bool is_come_to(const struct path *path, uint32_t index)
 {
     return index > 0 && path->points[index].address != path->points[index - 1].address;

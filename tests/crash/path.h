@@ -32,7 +32,7 @@ struct path {
 void *memory_new(size_t size);
 void memory_free(void *memory, size_t size);
 
-/* Remembers where the traced process stands. */
+/* Record the instruction at which the tracee is. */
 void path_add(struct path *path, pid_t pid);
 /* Once the path is whole: finds the anchors. */
 void path_plan(struct path *path, pid_t pid);

@@ -365,7 +365,7 @@ static void begin_parked_for_all(struct world *world)
     world->wait.turn_ns = 1;
 }
 
-/* For more slots than are free: the free ones become GRANT. */
+/* Wait for more slots than are free, so that the free ones become GRANT. */
 static void begin_waiting_for_chain(struct world *world)
 {
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 3, &world->wait, NULL) == STATUS_OK);
@@ -639,7 +639,7 @@ static enum status operate_wait(struct world *world)
     if (status == STATUS_OK) {
         status = buffer_pool_take(world->arena, &world->wait, &slot_index);
     }
-    if (status == STATUS_EXHAUSTED) { /* not granted, or not any more */
+    if (status == STATUS_EXHAUSTED) { /* not granted, or no longer */
         status = buffer_pool_leave(world->arena, &world->wait, &slot_index, &wakes);
     }
     RETURN_IF_FAILED(status);

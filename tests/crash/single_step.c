@@ -81,7 +81,7 @@ _Noreturn static void victim_run(struct world *world, const struct scenario *sce
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0) {
         _exit(EXIT_UNTRACEABLE);
     }
-    kill(getpid(), SIGSTOP); /* from here on stepped */
+    kill(getpid(), SIGSTOP); /* stepped from here on */
     operation_end(&world->shared->victim, scenario->operate(world));
 }
 
@@ -229,7 +229,7 @@ static void summary_print(const struct scenario *scenario, enum mode mode, uint6
     fflush(stdout);
 }
 
-/* A machine that stands still delays once; a protocol that waits too long does it every time. */
+/* A stalled machine delays once; a protocol that waits too long does so every time. */
 static bool is_too_slow(const struct world *world)
 {
     return world->delay.ns > DELAY_MAX_NS;
@@ -387,7 +387,7 @@ static void run_copy(const struct scenario *scenario, const struct chosen *chose
     world_free(&world);
 }
 
-/* ---- modes kill and stop: a tracee of its own for each instruction ---- */
+/* ---- modes kill and stop: a separate tracee for each instruction ---- */
 
 static void point_kill(struct world *world, const struct scenario *scenario, pid_t pid)
 {

@@ -27,7 +27,7 @@ def program_fails(program: Path, mode: str) -> bool:
     try:
         result = subprocess.run([*prefix, program], capture_output=True, text=True, timeout=ASLEEP_SECONDS)
     except subprocess.TimeoutExpired:
-        return True  # a broken core may sleep for ever; the programs' own watchdog counts processor time
+        return True  # a broken core may sleep forever; the programs' own watchdog counts processor time
     print(result.stderr)
     return result.returncode != 0
 

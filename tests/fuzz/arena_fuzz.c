@@ -162,7 +162,7 @@ struct region {
     uint32_t step; /* damage begins at a multiple of it */
 };
 
-/* Slots and globals are named several times: that is how often they are hit. */
+/* Slots and globals are listed several times, so that they are hit more often. */
 static struct region region_of(uint32_t which)
 {
     uint64_t slots_end = layout.slot_headers + sizeof(struct slot_header) * (uint64_t)SLOTS;
@@ -416,7 +416,7 @@ static bool worker_begin(struct worker *worker)
 static void worker_end(struct worker *worker, bool is_death)
 {
     point_hook = NULL;
-    if (is_death) { /* private memory is given back, the arena stays as it is */
+    if (is_death) { /* private memory is freed, and the arena is unchanged */
         sender_half_free(worker->accumulator->sender);
         worker->accumulator->sender = NULL;
         worker->arena->owner = 0;

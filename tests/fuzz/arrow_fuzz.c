@@ -54,7 +54,7 @@ static int64_t impossible(void)
     return numbers[choose(sizeof numbers / sizeof numbers[0])];
 }
 
-/* ---- memory that is given back after the input ---- */
+/* ---- memory that is freed after the input ---- */
 
 static void *given[1024];
 static size_t given_count;
@@ -226,7 +226,7 @@ static void buffer_set(struct ArrowArray *array, uint32_t index, const void *buf
     }
 }
 
-/* Offsets that grow, but for a wrong one; answers the last. */
+/* Write increasing offsets, perhaps with a wrong one, and return the last. */
 static int64_t offsets_make(uint8_t *offsets, int64_t count, uint32_t width, int64_t limit)
 {
     int64_t last = 0;

@@ -487,7 +487,7 @@ static void read_check(const struct request *request)
     free(copy);
 }
 
-/* The size of the answer, of which some bytes came before. */
+/* The size of the answer, some bytes of which were received earlier. */
 static size_t answer_receive(size_t size)
 {
     ssize_t more;

@@ -54,7 +54,7 @@ WHOLE_COUNT = 4
 """Whole frames of each version of each request, from which faulty ones are made."""
 WHOLE_SHARE = 0.2
 STRANGER_SHARE = 0.05
-"""Of clients of a server with users: they still have to log in."""
+"""Frames of clients that must still log in to a server with users."""
 ROUND_COUNT = 5000
 """Frames between two rounds of the server's loop, and between two batches of new whole frames."""
 MEMBERS_MAX = 20
@@ -90,7 +90,7 @@ class Outcome(NamedTuple):
     memory_growth: int
     answers: dict[str, int]
     ordinary_count: int
-    """Fetches that C answered."""
+    """The number of fetches that C served."""
 
 
 class FailOnError(logging.Handler):
@@ -132,7 +132,7 @@ class MemoryTransport:
 
 @final
 class Selector:
-    """The server's selector, which hears nothing of clients in memory and never waits for anybody."""
+    """The server's selector. It ignores clients in memory, and never blocks."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -173,7 +173,7 @@ class MemoryClient:
         _introduce(server, self.connection)
 
     def bring(self, frame: bytes) -> None:
-        """Has the server answer a frame."""
+        """Sends a frame to the server."""
         self.connection._received += frame
         self._server._dispatcher.take_frame(self.connection)
 
@@ -193,7 +193,7 @@ class SocketClient:
         _introduce(server, self.connection)
 
     def bring(self, frame: bytes) -> None:
-        """Has the server answer a frame, and reads the answer."""
+        """Sends a frame to the server, and reads the answer."""
         connection = self.connection
         for start in range(0, len(frame), CHUNK_SIZE):
             if connection.is_gone or not connection.events & EVENT_READ:
@@ -216,7 +216,7 @@ class SocketClient:
 
 
 def _introduce(server: LogServer, connection: Connection) -> None:
-    """Does what the server does with a client that comes."""
+    """Accepts a client as the server does."""
     server._dispatcher.add(connection)
 
 
@@ -228,7 +228,7 @@ class Clients:
     """Clients of a server, in the thread of the server: some stay, some wait for an answer, some never log in.
 
     Attributes:
-        ordinary_count: fetches that C answered.
+        ordinary_count: fetches that C served.
     """
 
     def __init__(self, target: Target, chance: random.Random) -> None:
@@ -252,7 +252,7 @@ class Clients:
         self._round_cpu_s = time.process_time()
 
     def has_stranger(self) -> bool:
-        """True when the next frame comes from a client that has not logged in."""
+        """Whether the next frame is from a client that has not logged in."""
         return not self._free().connection.is_known
 
     def take(self, frame: bytes) -> None:
@@ -264,7 +264,7 @@ class Clients:
         assert not (is_long and time.process_time() - self._round_cpu_s > FRAME_CPU_S), "a frame held the server up"
 
     def _free(self) -> Client:
-        """A client that can send a frame: the one of before, unless it is gone, waits or sent half a frame."""
+        """Return a client that can send a frame: the last one, unless it has closed, waits or sent half a frame."""
         now = self._now
         if now is not None:
             connection = now.connection
@@ -308,7 +308,7 @@ def read_by_everybody(folder: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def written_by_a_user(folder: Path) -> Iterator[Target]:
-    """A server that writes, for a user with few rights, so that no fault of a name makes a topic for ever."""
+    """A server that writes, for a user with few rights, so that no faulty name creates a permanent topic."""
     _make_log(folder / "log")
     users, login = _logged_in(folder / "users")
     with LogServer(folder / "log", "127.0.0.1:0", is_writable=True, users_file=users) as server:
@@ -340,7 +340,7 @@ def _make_log(path: Path) -> None:
 
 
 def _logged_in(path: Path) -> tuple[str, Login]:
-    """A users file, and the login of a user who may do something and not everything."""
+    """A users file, and the login of a user who has some rights but not all."""
     verifier = Verifier.of(PASSWORD, "SCRAM-SHA-256", iterations=4096)
     with changed_users(str(path)) as users:
         users["user"] = User("user", {"SCRAM-SHA-256": verifier}, tuple(parse_grant(*each.split()) for each in RIGHTS))

@@ -223,7 +223,7 @@ def insert(chance: random.Random, frame: bytearray) -> None:
 
 
 def repeat(chance: random.Random, frame: bytearray) -> None:
-    """A piece comes many times."""
+    """A piece is repeated many times."""
     first, second = sorted(4 + below(chance, len(frame) - 4) for _ in range(2))
     frame[second:second] = frame[first:second] * pick(chance, (1, 2, 50))
 

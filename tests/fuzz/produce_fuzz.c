@@ -122,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---- mutation ---- */
 
-/* As a broker answers that keeps topics in a hash map. */
+/* Use the topic order of a broker that stores topics in a hash map. */
 static void topics_turn_round(const struct choices *choices, struct drawn_request *drawn)
 {
     for (uint32_t i = 0, j = drawn->request.topic_count; i + 1 < j; i++) {

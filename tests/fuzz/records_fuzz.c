@@ -269,7 +269,7 @@ static struct record record_draw(struct randomness *randomness, const uint8_t *b
     return record;
 }
 
-/* Some records as our own writer writes them; answers how many. */
+/* Write some records with the core's writer, and return their number. */
 static int32_t records_draw(struct randomness *randomness, uint8_t *target, const uint8_t *end, uint8_t **behind)
 {
     uint8_t bytes[64];

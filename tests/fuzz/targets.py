@@ -36,10 +36,10 @@ MODULE_SOURCES = {
 
 
 class Parts(NamedTuple):
-    """The parts of a target beside its own source."""
+    """The parts of a target besides its own source."""
 
     kind: str
-    """As objects are named that are compiled so."""
+    """The name of the objects that are compiled in this way."""
     flags: tuple[str, ...]
     sources: list[Path]
     """The sources that are compiled with the flags."""

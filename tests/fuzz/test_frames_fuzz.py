@@ -26,7 +26,7 @@ ROOM_S = 600
 def test_some_hostile_frames_harm_nobody(kind: str, tmp_path: Path) -> None:
     seed = new_seed()
     with SERVERS[kind](tmp_path) as target:
-        is_c_asked = kind == "everybody fetches"  # C answers what the server finds in a round of its loop
+        is_c_asked = kind == "everybody fetches"  # C serves what the server finds in one iteration
         outcome = fuzz(target, SHORT_SECONDS, seed, round_count_min=3 if is_c_asked else 1)
         assert outcome.frame_count > 0
         assert outcome.ordinary_count > 0 or not is_c_asked

@@ -97,7 +97,7 @@ def closed_arena(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*arguments: str) -> int:
-    """Runs ``shmaccum``: it ends with one of its codes, which is answered, and never with a traceback."""
+    """Runs ``shmaccum``, which must exit with one of its codes and without a traceback. Return the code."""
     result = CliRunner().invoke(main, arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -123,7 +123,7 @@ class _Times:
 
 
 def _send(arena_name: str, sent: Path, value_size: int) -> int:
-    """Sends until a record goes to the fallback; the time of that."""
+    """Sends until a record goes to the fallback, and returns the time of that."""
     logging.disable(logging.CRITICAL)
     times = _Times()
     producer = Producer(arena_name, on_unusable=lambda: times, max_block_ms=600_000)

@@ -33,7 +33,7 @@ class Rule:
 
     Attributes:
         sentence: the rule and the figure.
-        is_kept: None: the figures do not decide it.
+        is_kept: None if the figures do not decide it.
         is_decisive: a rule of counts, or of waits in seconds. A ratio of latencies is reported alone.
     """
 

@@ -9,8 +9,8 @@
     each with the latencies of its sends
 
 Live producers send to partitions whose brokers work. Dead producers send to partitions of broker 3, slowly at first,
-and from the disturbance on as fast as they can. Free producers name no partition. In an outage there are live
-producers alone, and these send as fast as they can. In the recovery, the broker works again.
+and from the disturbance on as fast as they can. Free producers name no partition. In an outage, only live producers
+run, and they send as fast as they can. In the recovery, the broker works again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With an overflow, the producers of a topic whose broker is dead go on, beside those of the other topics."""
+"""With an overflow, the producers of a topic whose broker is dead continue, as do those of the other topics."""
 
 from __future__ import annotations
 

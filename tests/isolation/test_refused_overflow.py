@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In a complete outage, an overflow keeps producers going, and loses nothing."""
+"""In a complete outage, producers with an overflow continue, and no record is lost."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def page(outage: FakeOutage) -> dict[str, Any]:
 
 
 def check_row(row: dict[str, Any], stuck: Stuck) -> None:
-    """A row of JSON tells all of it."""
+    """A row of JSON has every value."""
     assert row["topic"] == DEAD
     assert (row["stuck_partition_count"], row["partition_count"]) == (DEAD_COUNT, DEAD_COUNT)
     assert row["reasons"] == {stuck.reason: DEAD_COUNT}

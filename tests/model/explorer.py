@@ -8,8 +8,8 @@ A model is a class with
 ``violation(state)`` a sentence if the state must not exist, else None
 ``is_good(state)``   True where all processes are finished or dead, so that the rest can be judged
 
-Besides violations the explorer finds states that are *stuck*: from which no good state can be reached any more. Both
-come with the shortest way there.
+Besides violations, the explorer finds *stuck* states, from which no good state can be reached any more. It reports a
+shortest path to each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Model(Protocol[State]):
         ...
 
     def is_good(self, state: State) -> bool:
-        """Everybody is finished or dead."""
+        """All processes are finished or dead."""
         ...
 
 

@@ -68,7 +68,7 @@ class Slot(NamedTuple):
 
 
 class Appender(NamedTuple):
-    """The step at which an appender stands, and the words that it has read."""
+    """The current step of an appender, and the words that it has read."""
 
     place: str = "begin"
     number: int = 0
@@ -80,16 +80,16 @@ class Appender(NamedTuple):
     word: Word = NO_WORD
     seq: int = -1
     spare: int = NO_SLOT
-    scanned: int = 0  # slots that its repair has looked at
+    scanned: int = 0  # slots that its repair has read
     behind: tuple[Record, ...] = ()  # records that had returned when its append began
 
     def forget(self) -> Appender:
-        """The appender without the words that it reads anew before it uses them."""
+        """Return the appender without the words that it reads again before it uses them."""
         return Appender(self.place, self.number, spare=self.spare, behind=self.behind)
 
 
 class Sender(NamedTuple):
-    """The step at which the sender stands."""
+    """The current step of the sender."""
 
     place: str = "idle"
     slot: int = NO_SLOT
@@ -249,7 +249,7 @@ class LockModel:
     # ---- next steps ----
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Everybody takes the next step, or is killed or frozen instead."""
+        """Each process takes its next step, or is killed or frozen instead."""
         for p, appender in enumerate(state.appenders):
             if appender.place in (OVER, DEAD, FROZEN):
                 continue
@@ -471,7 +471,7 @@ class LockModel:
         yield f"seals slot {appender.scanned}", self._at(state, p, "seal scan", word=NO_WORD)
 
     def _sealed(self, state: State, index: int, word: Word) -> State:
-        """By CAS: nothing happens when the word is another one by now."""
+        """By CAS: if the word has changed, nothing happens."""
         slot = state.slots[index]
         if slot.word != word:
             return state

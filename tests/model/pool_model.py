@@ -89,7 +89,7 @@ Waiter = Parked | Wait | Got | None
 
 
 class State(NamedTuple):
-    """Everything shared, and where each process stands."""
+    """The shared state, and the current step of each process."""
 
     lock: tuple[int, bool] | None
     slots: tuple[Slot, ...]
@@ -180,7 +180,7 @@ class PoolModel:
     # ---- rules ----
 
     def is_good(self, state: State) -> bool:
-        """Everybody is done, dead or stopped, or waits for what a stopped process holds."""
+        """Each process is finished, dead or stopped, or waits for what a stopped process holds."""
         return all(place in (DONE, DEAD, STOPPED) or self._must_stay(state, p) for p, place in enumerate(state.places))
 
     def _must_stay(self, state: State, p: int) -> bool:

@@ -15,8 +15,8 @@ is one integer of 64 bits with these numbers side by side, and a step is a diffe
 the same for all values of the other processes. ``state_space.c`` adds the differences up: it takes some 30 bytes for a
 state and knows nothing of the model. The integer is the whole state and no digest of it, so no state is missed.
 
-Besides violations the explorer finds states that are *stuck*: from which no end can be reached any more. Both come with
-the shortest way there.
+Besides violations, the explorer finds *stuck* states, from which no end can be reached any more. It reports a shortest
+path to each.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _numbers(values: Iterable[int]) -> ctypes.Array[ctypes.c_uint64]:
-    """As C has them: a difference below 0 is one of 2 to the power of 64."""
+    """Unsigned as in C: add 2 to the power of 64 to a negative difference."""
     whole = [value % (1 << STATE_BITS) for value in values]
     return (ctypes.c_uint64 * len(whole))(*whole)
 

@@ -233,7 +233,7 @@ void space_condemn(struct space *space, uint64_t shared)
     space->bad[shared] = 1;
 }
 
-/* True when a bad state was found: it is the last one then. */
+/* Return true if a bad state was found, which is then the last one. */
 static bool state_expand(struct space *space, uint64_t state, const uint64_t *steps)
 {
     for (uint64_t i = 1; i <= steps[0]; i++) {

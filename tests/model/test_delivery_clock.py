@@ -48,7 +48,7 @@ class History:
     # --- events
 
     def append(self) -> None:
-        """A batch of its own, as long as a quarter of the buffers is free."""
+        """Append a new batch if a quarter of the buffers is free."""
         if self.arena.native.state_counts()["FREE"] > BUFFER_COUNT // 4:
             self.partition = (self.partition + 1) % BUFFER_COUNT
             token = self.producer.append(TOPIC, self.partition, self.now_ms, None, b"value")

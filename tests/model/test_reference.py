@@ -179,7 +179,7 @@ class Player:
             partition = self.chance.choice(partitions)
             batch, values = self.in_flight[partition].pop()
             self.accumulator.requeue(batch, (self.now_ms + self.chance.randrange(5)) * MS)
-            if self.reference.batch_of[values[0]] in self.reference.age_ms:  # one that has expired is gone
+            if self.reference.batch_of[values[0]] in self.reference.age_ms:  # an expired one is removed
                 self.reference.queued[partition][:0] = values
 
     def look(self) -> None:

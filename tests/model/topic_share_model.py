@@ -101,7 +101,7 @@ class Bounds(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything shared, where each process stands, and the history that only the checks remember."""
+    """The shared state, the current step of each process, and the history for the checks."""
 
     slots: tuple[Slot, ...]
     opened: tuple[int, ...]
@@ -289,7 +289,7 @@ class TopicShareModel:
         )
 
     def _parts(self, state: State, topic: int, wanted: int) -> list[int]:
-        """What each topic that is not stuck has of `wanted`; `topic` has all of it."""
+        """The share of each topic that is not stuck in `wanted`; `topic` has all of it."""
         topics = set(range(self.topic_count)) - state.stuck
         return [wanted if other == topic else min(self._truth(state, other), wanted) for other in topics]
 

@@ -62,7 +62,7 @@ NO_SLOT = -1
 
 Record = tuple[int, int]  # appender, number
 
-# The fate of a record: open, or accepted in the transaction of that number, or no transaction may have it any
+# The outcome of a record: open, or accepted in the transaction of that number, or no transaction may have it any
 # more, since it was refused, has ended in one, or is that of a dead appender.
 PENDING, CLOSED = -2, -1
 
@@ -150,7 +150,7 @@ class Shared(NamedTuple):
 
 
 class Appender(NamedTuple):
-    """The step at which an appender stands, and its knowledge."""
+    """The current step of an appender, and its knowledge."""
 
     place: str = "begin"
     number: int = 0
@@ -161,7 +161,7 @@ class Appender(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """The step at which a coordinator stands."""
+    """The current step of a coordinator."""
 
     place: str = "claim"
     left: int = 1
@@ -171,7 +171,7 @@ class Coordinator(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """The step at which the sender stands, and the slots that it has in flight."""
+    """The current step of the sender, and the slots that it has in flight."""
 
     place: str = "idle"
     slot: int = 0

@@ -58,8 +58,7 @@ LINK_FLAGS = ("-Wl,-z,now",)
 TSAN_LINE = "/* runs under: tsan */"
 RUN_SECONDS_MAX = 600
 BUILD_AND_RUN_SECONDS_MAX = 720
-"""Longer than a program has, whose end tells more, and enough for who is the first to build the core, on a machine that
-is busy with other tests."""
+"""Longer than a program's own limit, whose message says more, and enough to also build the core on a busy machine."""
 
 
 class BuildError(Exception):

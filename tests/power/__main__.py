@@ -4,7 +4,7 @@
     python -m tests.power                                       every path, with each of its levels
     python -m tests.power --paths arena-log overflow:sync --cuts 20 --seed 7
 
-It needs root and a loop device. The exit code is 1 when a promise was broken.
+It needs root and a loop device. The exit code is 1 if a promise was broken.
 """
 
 from __future__ import annotations

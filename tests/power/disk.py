@@ -2,7 +2,7 @@
 """A disk whose power is cut: ext4 on a loop device, and processes that believe in another boot after each cut.
 
 A cut is the ioctl by which xfstests cuts a file system off (EXT4_IOC_SHUTDOWN with NOLOGFLUSH). Bytes and names of
-files that were not forced to the disk before are gone. The journal is written by itself only every five minutes, so
+files that were not forced to the disk before are lost. The journal is written by itself only every five minutes, so
 nothing survives that no program has forced.
 
 A mount that another namespace has copied keeps the dead file system alive, and the next mount would be of that. So the
@@ -161,7 +161,7 @@ class Disk:
             assert process.poll() is None, f"{process.args!r} ended with {process.returncode}: {self.told()}"
 
     def cut(self) -> None:
-        """Cuts the power: the processes are gone, and so is what they did not force to the disk."""
+        """Cuts the power: kills the processes and discards what they did not force to the disk."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             self.cuts_ns.append(time.monotonic_ns())

@@ -2,7 +2,7 @@
 """The paths of a record from store to store, each with its levels.
 
 A trial cuts the power of one path several times. After each cut the next boot brings the path to rest, and everything
-that the ledger says was promised before the cut has to be there.
+that the ledger recorded as promised before the cut must be there.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Figures:
 
 
 class Trial(abc.ABC):
-    """A path with one level, on a disk of its own."""
+    """A path with one level, on its own disk."""
 
     name: ClassVar[str]
     levels: ClassVar[tuple[str, ...]]
     refused: ClassVar[tuple[str, ...]] = ()
-    """Levels that the program has to refuse."""
+    """Levels that the program must reject."""
     cut_after_s = 0.0
     """So much later the power is cut."""
     doubles: ClassVar[bool] = False
@@ -143,7 +143,7 @@ class Trial(abc.ABC):
         return str(self.disk.memory / f"{role}-{self.round}.ledger")
 
     def worker(self, role: str, *arguments: object) -> None:
-        """Starts a worker with a ledger of its own."""
+        """Starts a worker with its own ledger."""
         self._worker_count += 1
         self.disk.start(*worker(role, self.ledger(f"{role}-{self._worker_count}"), *arguments))
 
@@ -284,7 +284,7 @@ class MemoryToLog(ArenaToLog):
         self.arena = f"shmaccum-power-{os.getpid()}"
 
     def prepare(self) -> None:
-        """A new arena comes with each boot."""
+        """Each boot creates a new arena."""
 
     def run(self, cut_count: int) -> Figures:
         try:
@@ -303,7 +303,7 @@ class MemoryToLog(ArenaToLog):
 
 
 class Overflow(_OfArena):
-    """Arena file → overflow → log, whose sink fails and works in turn."""
+    """Arena file → overflow → log, whose sink alternately fails and works."""
 
     name = "overflow"
     levels = ("sync", "interval")

@@ -169,7 +169,7 @@ class FailingSink(LogSink):
         self.log_ends = {}
 
     def _open_end(self, partition_index: int, log: Any) -> None:
-        """Each batch comes by `write`."""
+        """Each batch is passed to `write`."""
 
     @property
     def outage(self) -> str | None:

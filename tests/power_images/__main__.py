@@ -7,7 +7,7 @@
     python -m tests.power_images --scenarios users damage --exhaustive
     python -m tests.power_images --without-syncs                        removes each sync in turn
 
-The exit code is 1 when a promise was broken, or when no image shows the lack of a sync that `kept_syncs` does not list.
+The exit code is 1 if a promise was broken, or if no image shows the lack of a sync that `kept_syncs` does not list.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _are_all_good(scenarios: Sequence[Scenario], arguments: argparse.Namespace, 
 
 
 def _boot_again() -> None:
-    """Runs this program anew under the recorder, which gives it another boot id."""
+    """Runs this program again under the recorder, which gives it another boot id."""
     with tempfile.NamedTemporaryFile("w", suffix=".boot", delete=False) as boot:
         boot.write(f"{uuid.uuid4()}\n")
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "LD_PRELOAD": str(recorder()), "POWER_BOOT": boot.name}

@@ -73,7 +73,7 @@ class FailingSink(LogSink):
     is_refusing = False
 
     def _open_end(self, partition_index: int, log: Any) -> None:
-        """Each batch comes by `write`."""
+        """Each batch is passed to `write`."""
         super()._open_end(partition_index, log)
         self.log_ends.clear()
 
@@ -230,7 +230,7 @@ class ArenaScenario(Scenario):
             yield f"the records {sorted(lost)} of {sent} are lost"
 
     def strange(self, found: list[list[bytes]], sent: int, who: str) -> Iterator[str]:
-        """Tell each value that no producer sent, or that came for the first time after a later one.
+        """Yield each value that no producer sent, or that first occurs after a later one.
 
         The next boot may find the arena as it was before a delivery. So records may come again.
         """
@@ -388,7 +388,7 @@ class ArenaTransactionScenario(ArenaScenario):
         return state in {"decided", "aborting"} or (state != "open" and has_batches(arena))
 
     def broken(self, found: list[list[bytes]], marks: Marks) -> Iterator[str]:
-        """Tell each transaction that is visible and should not be, or the reverse."""
+        """Yield each transaction that is visible and should not be, or the reverse."""
         visible = sorted(value.decode() for values in found for value in values)
         numbers = [int(value.split("/")[0]) for value in visible]
         for number in sorted(set(numbers)):

@@ -30,7 +30,7 @@ PROBLEM_SIZE = 4000
 assert np, "it is imported here once, because each child would take long for it"
 
 Check = Callable[[Path], Iterator[str]]
-"""Opens the image at a path, and tells each broken promise."""
+"""Opens the image at a path, and reports each broken promise."""
 
 
 def write_image(image: Image, place: Path) -> None:

@@ -46,7 +46,7 @@ from tests.support.segment_log import batch_of, offsets
 
 PLACE = TopicPartition(TOPIC, 0)
 REWRITE_SIZE = 50
-"""Files are written anew from this size on, so that it happens in a short recording."""
+"""Files are rewritten from this size on, so that this happens in a short recording."""
 
 
 class GroupScenario(Scenario):

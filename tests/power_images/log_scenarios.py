@@ -156,14 +156,14 @@ class LogScenario(Scenario):
         log.create_topic(TOPIC, PARTITIONS)
 
     def _strange(self, partition: int, found: dict[int, bytes], marks: Marks, who: str) -> Iterator[str]:
-        """Tell each value that no producer sent, or not to this offset."""
+        """Yield each value that no producer sent, or not to this offset."""
         sent = max((end for place, end in marks.of("sent") if place == partition), default=0)
         for offset, value in found.items():
             if not (offset < sent and value == value_of(partition, offset)):
                 yield f"{who} got {value[:10]!r} at offset {offset} of partition {partition}, to which {sent} were sent"
 
     def kept(self, partition: int, marks: Marks) -> range:
-        """The offsets that have to be there."""
+        """The offsets that must be there."""
         end = max((end for place, end in marks.of("kept") if place == partition), default=0)
         return range(min(self._start("deleting", partition, marks), end), end)
 
@@ -215,11 +215,11 @@ class LogDeathScenario(LogScenario):
         return log_options(NONE if not first else self.level)
 
     def acknowledged(self, marks: Marks) -> list[int]:
-        """Without a level a writer acknowledges records that a power cut takes, so their offsets are given anew."""
+        """Without a level, a writer acknowledges records that a power cut loses, so their offsets are reused."""
         return [partition for partition in range(PARTITIONS) if self.kept(partition, marks).stop]
 
     def begin(self, log: LogDirectory, first: int, place: Path) -> None:
-        """What dead writers left is on disk after a sync, also in partitions that are not open."""
+        """After a sync, all records of dead writers are on disk, also in partitions that are not open."""
         if first and self.level != NONE:
             log.sync()
             if self.level == INTERVAL:

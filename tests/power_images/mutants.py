@@ -15,7 +15,7 @@ FILES = "log/files"
 
 
 class Mutant(NamedTuple):
-    """One defect and the test that has to fail with it."""
+    """One defect and the test that must fail with it."""
 
     path: str
     """The module, below the package."""

@@ -1006,7 +1006,7 @@ int chmod(const char *path, mode_t mode)
 
 /* ---- marks ---- */
 
-/* The recorded program notes a promise that was made to it. */
+/* Record a promise that was made to the recorded program. */
 void power_mark(const char *text)
 {
     if (lock_begin()) {

@@ -63,7 +63,7 @@ class Scenario(abc.ABC):
 
     @abc.abstractmethod
     def check(self, place: Path, marks: Marks) -> Iterator[str]:
-        """Opens an image, and tells each promise that it breaks."""
+        """Opens an image, and yields each promise that it breaks."""
 
     def checker(self, marks: Marks) -> Callable[[Path], Iterator[str]]:
         """The check of an image after these marks."""

@@ -26,7 +26,7 @@ PACKAGE = ROOT / "shmaccum"
 HELPERS = {"common/durability.py", "log/files/small_files.py"}
 NATIVE = re.compile(r"native:(?P<path>.*)\+0x(?P<offset>[0-9a-f]+)")
 POSITIONS_MAX = 8
-"""The cuts of one recording that are looked at to see what one removed site costs."""
+"""The cuts of one recording that are checked for the effect of one removed site."""
 UNITS_MAX = 1
 """The units of each cut that are left out alone."""
 
@@ -85,7 +85,7 @@ def sites_in(entries: Sequence[Entry]) -> list[str]:
 def problem_without(
     site: str, scenario: Scenario, entries: Sequence[Entry], folder: Path, chance: random.Random
 ) -> str | None:
-    """A promise that is broken when a site forces nothing; None if no image shows that.
+    """Return a promise that is broken if a site forces nothing, or None if no image shows that.
 
     Args:
         folder: for the images.

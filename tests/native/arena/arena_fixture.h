@@ -130,7 +130,7 @@ static inline struct arena *arena_attached_for_thread(int file, const struct are
 
 enum { THREAD_COUNT_MAX = 8 };
 
-/* So many participants, each in a thread of its own, until all of them are done. */
+/* Run this many participants, each in its own thread, and join them. */
 static inline void run_in_threads(int file, const struct arena *arena, uint32_t count, void *(*run)(void *arena))
 {
     struct arena *participants[THREAD_COUNT_MAX];

@@ -343,7 +343,7 @@ TEST(one_open_file_given_twice_is_refused)
     close(file);
 }
 
-/* ---- death and delay of who recovers ---- */
+/* ---- death and delay of the recovering process ---- */
 
 static void attach_meanwhile(void *argument)
 {

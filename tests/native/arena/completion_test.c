@@ -82,7 +82,7 @@ TEST(a_batch_that_is_still_in_its_slot_is_pending)
     arena_end(arena, file);
 }
 
-/* Such a list never comes about: it shows where the look ends. */
+/* Such a list does not occur in practice. It shows where the search ends. */
 TEST(the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
 {
     int file = arena_file_new();
@@ -203,7 +203,7 @@ TEST(no_result_is_slept_through)
     EXPECT(!somebody_waits(arena));
     completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S); /* has changed already */
     EXPECT(somebody_waits(arena));
-    completion_wait_slice(arena, &arena->globals->completion_tail, 1, 0); /* nothing comes: the slice ends */
+    completion_wait_slice(arena, &arena->globals->completion_tail, 1, 0); /* no result: the slice ends */
     arena_end(arena, file);
 }
 

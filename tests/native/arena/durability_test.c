@@ -212,7 +212,7 @@ TEST(a_failed_force_poisons_the_arena_for_all_and_for_good)
     accumulator_close(producer);
     arena_detach(other);
     arena_detach(arena);
-    arena = arena_attached(file); /* also the next attach finds it so */
+    arena = arena_attached(file); /* the next attach finds the same */
     EXPECT(arena_is_poisoned(arena));
     arena_detach(arena);
     close(file);
@@ -355,7 +355,7 @@ TEST(a_sync_record_is_of_one_moment_also_while_others_append)
     arena_end(arena, file);
 }
 
-/* Of the globals an older version came to the disk than of the sync records. */
+/* The globals on disk are older than the sync records. */
 TEST(after_a_crash_no_ticket_is_below_a_number_that_was_used)
 {
     int file = arena_file_new();

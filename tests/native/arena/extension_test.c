@@ -187,7 +187,7 @@ TEST(an_unknown_region_is_left_alone_by_work_and_by_recovery)
     struct finding finding;
     const struct verify_options options = {.depth = VERIFY_DEEP};
     EXPECT_EQ_U64(verify(arena, &options, &finding, 1), 0);
-    arena->owner = 0; /* as a death leaves it */
+    arena->owner = 0; /* as after a death */
     arena_detach(arena);
     arena = arena_attached(file);
     EXPECT(arena->was_recovered);
@@ -239,7 +239,7 @@ TEST(a_table_that_cannot_be_is_refused)
     EXPECT_BAD(ref, 0);
     EXPECT_BAD(ref, superblock.extensions[0].ref);      /* overlaps the first */
     EXPECT_BAD(ref, superblock.extensions[0].ref + 64); /* overlaps, too */
-    EXPECT_BAD(ref, superblock.extensions[1].ref + 8);  /* not at a line */
+    EXPECT_BAD(ref, superblock.extensions[1].ref + 8);  /* not aligned to a cache line */
     EXPECT_BAD(ref, superblock.extensions[1].ref + 2 * PAGE_SIZE_BYTES);
     EXPECT_BAD(ref, UINT64_MAX - 63);
     EXPECT_BAD(ref, UINT64_C(1) << 63);

@@ -15,7 +15,7 @@ struct region {
 
 enum { REGION_COUNT = 16 };
 
-/* In the order of the picture at the head of layout.h. */
+/* In the order of the diagram in layout.h. */
 static void regions_list(const struct geometry *geometry, const struct layout *layout,
                          struct region regions[REGION_COUNT])
 {

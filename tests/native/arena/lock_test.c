@@ -59,7 +59,7 @@ TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
 
 enum { THREADS = 6, ROUNDS = 2000 };
 
-static uint64_t guarded; /* by the lock: not atomic */
+static uint64_t guarded; /* protected by the lock, so not atomic */
 
 static void *race(void *argument)
 {
@@ -186,7 +186,7 @@ TEST(a_lock_that_somebody_scribbled_our_own_name_into_is_taken_over)
     struct arena *arena = arena_created(file, geometry_of(8, 512));
     uint64_t held = 0;
     store_relaxed_u64(lock_of(arena), lock_word(7, arena->owner));
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER); /* or for ever */
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER); /* or forever */
     EXPECT_EQ_U64(lock_word_acquisition(held), 8);
     lock_release(lock_of(arena), held);
     arena_end(arena, file);
@@ -206,7 +206,7 @@ static void run_hold_and_die(struct arena *arena, void *unused)
     raise(SIGKILL);
 }
 
-/* Generous, because the machine may be busy: a hang is what it must tell from two slices of 15 ms. */
+/* Generous for a busy machine. It must only distinguish a hang from two slices of 15 ms. */
 enum { PATIENCE_MS = 5000 };
 
 TEST(the_lock_of_a_killed_process_is_stolen)

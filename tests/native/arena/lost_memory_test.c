@@ -13,7 +13,7 @@ static int status_of_child(void (*run)(void))
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        signal(SIGBUS, SIG_DFL); /* a sanitizer has a handler of its own */
+        signal(SIGBUS, SIG_DFL); /* a sanitizer has its own handler */
         run();
         _exit(testing_exit_code());
     }

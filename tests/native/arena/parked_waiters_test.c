@@ -221,7 +221,7 @@ TEST(at_its_turn_a_waiter_posts_another_one_that_fits)
     EXPECT(host.waits[0].turn_ns > arena_now_ns(host.arena));
     EXPECT(buffer_pool_is_parked(host.arena, &host.waits[0]));
     begin_turn(&host, 0);
-    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1); /* it has not gone on */
+    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1); /* it has not continued */
     host_ended(&host);
 }
 

@@ -28,7 +28,7 @@ static uint32_t slots_allocated(struct arena *arena, uint32_t *slots, uint32_t c
     return got;
 }
 
-/* A slot through the queue, which looks at the words. */
+/* Allocate a slot through the queue, which reads the words. */
 static enum status slot_waited_for(struct arena *arena, uint32_t *slot_index)
 {
     struct buffer_wait wait = {0};
@@ -104,7 +104,7 @@ TEST(what_the_sender_frees_is_found_by_the_next_look)
     EXPECT_EQ_U64(process_share_held(arena), 1);
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[0]), STATUS_EXHAUSTED); /* no look on the fast path */
     EXPECT_STATUS(slot_waited_for(arena, &mine[0]), STATUS_OK);
-    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_OK); /* the look told how many are left */
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_OK); /* the check returned how many are left */
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(process_share_held(arena), SHARE);
     buffer_pool_give_back(arena, mine, 2, NULL);

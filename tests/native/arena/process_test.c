@@ -237,7 +237,7 @@ TEST(byte_locks_exclude_between_descriptions_and_not_between_bytes)
     EXPECT(!byte_is_locked(second, 9));
     EXPECT_STATUS(byte_lock_try(first, 9, BYTE_EXCLUSIVE, NULL), STATUS_OK);
     EXPECT(byte_is_locked(second, 9));
-    EXPECT(!byte_is_locked(first, 9)); /* our own does not stand in our way */
+    EXPECT(!byte_is_locked(first, 9)); /* a description's own lock does not count */
     EXPECT(!byte_is_locked(second, 8));
     EXPECT(!byte_is_locked(second, 10));
     EXPECT_STATUS(byte_lock_try(second, 9, BYTE_EXCLUSIVE, NULL), STATUS_BUSY);
@@ -304,7 +304,7 @@ TEST(a_free_role_tells_a_death_from_an_orderly_leave)
 
 /* ---- the name of its sink ---- */
 
-/* As long as a name can be, no two of its words alike. */
+/* A name of the maximum length whose words all differ. */
 static const char *longest_name(void)
 {
     static char name[SINK_NAME_SIZE] = "log:/";

@@ -492,7 +492,7 @@ TEST(a_batch_of_another_boot_begins_a_new_span_and_one_of_this_boot_keeps_its_ow
     }
 }
 
-/* ---- any arena at all ---- */
+/* ---- arbitrary bytes ---- */
 
 /* Small enough that indices, generations and links often meet. */
 static uint64_t random_word(struct randomness *randomness)
@@ -572,7 +572,7 @@ TEST(any_arena_is_recovered_as_planned_to_a_sound_one_and_only_once)
     close(file);
 }
 
-/* In the same boot bytes are not looked at, so nothing is promised about them. */
+/* In the same boot bytes are not read, so nothing is guaranteed about them. */
 TEST(any_arena_of_the_same_boot_has_sound_words_afterwards)
 {
     struct randomness randomness = randomness_seeded("any_arena_of_the_same_boot");

@@ -57,7 +57,7 @@ static enum status append_batch(struct host *host, uint32_t partition_index)
     return append_value(host->producer, partition_index, host->value, host->value_size);
 }
 
-/* As many as are let in. */
+/* Open batches until one is refused. */
 static uint32_t append_batches(struct host *host, uint32_t partition_index)
 {
     uint32_t count = 0;
@@ -146,7 +146,7 @@ TEST(a_chain_of_a_stuck_partition_is_looked_at_for_all_that_it_needs)
         EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
     }
     EXPECT(topic_share_admits(host.arena, STUCK, 2));
-    EXPECT(!topic_share_admits(host.arena, STUCK, 3)); /* as many slots have to be free */
+    EXPECT(!topic_share_admits(host.arena, STUCK, 3)); /* as many slots must be free */
     mark_stuck(&host, false);
     host_ended(&host);
 }

@@ -419,7 +419,7 @@ static uint32_t plant_link_to_a_stranger(struct arena *arena)
     return head;
 }
 
-/* As long as it should be, but the second piece comes again and again. */
+/* A chain of the right length that repeats its second piece. */
 static uint32_t plant_cycle(struct arena *arena)
 {
     uint32_t slots[3];
@@ -562,7 +562,7 @@ static uint32_t plant_oversized_count(struct arena *arena)
     return NO_SLOT;
 }
 
-/* ---- planted damage: its finding, and its fate in recovery ---- */
+/* ---- planted damage: its finding, and its outcome in recovery ---- */
 
 enum when { ALWAYS, WHEN_IDLE };
 enum fate { RECOVERED, REFUSED, KEPT }; /* if KEPT, the arena starts, and verify still finds it */

@@ -197,7 +197,7 @@ TEST(no_sleep_begins_in_an_arena_that_takes_no_more_records)
 /* The seconds by which the wall clock of this program is ahead of the kernel's. */
 static time_t wall_ahead_s;
 
-/* In place of the C library's, which asks the kernel, too. */
+/* Replaces the C library's function, which also asks the kernel. */
 int clock_gettime(clockid_t clock, struct timespec *time)
 {
     long answer = syscall(SYS_clock_gettime, clock, time);
@@ -343,7 +343,7 @@ TEST(a_sleeper_of_another_process_is_woken)
     full_end(&full);
 }
 
-/* To take them one by one would take minutes. */
+/* Taking them one by one would take minutes. */
 TEST(a_sleep_ends_in_time_beside_any_number_of_posts)
 {
     struct full full;
@@ -393,7 +393,7 @@ static void give_back_and_wake(struct arena *arena, void *argument)
     waiters_wake(arena, &wakes);
 }
 
-/* The grant stands: the waiter finds it when its slice is over. */
+/* The grant remains, and the waiter finds it when its slice ends. */
 TEST(a_waker_killed_before_its_post_costs_a_slice)
 {
     struct full full;

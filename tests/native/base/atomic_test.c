@@ -150,7 +150,7 @@ static void meet(struct shared *shared, uint32_t meeting, unsigned index)
     }
 }
 
-/* Each of the three ways to raise a flag and then look at the other's has its turn. Both sides missing is forbidden. */
+/* Try each of the three ways to raise a flag and then read the other's. Both sides missing is forbidden. */
 static void raise_flag(atomic_u64 *flag, uint32_t way)
 {
     uint64_t lowered = 0;

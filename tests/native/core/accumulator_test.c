@@ -45,7 +45,7 @@ static void company_left(struct company *company)
     arena_end(company->arena, company->file);
 }
 
-/* Delivers what is there; every number in [first, end) came out once, and nothing else did. */
+/* Deliver all records, and check that they are the numbers in [first, end), each once. */
 static void expect_only(struct company *company, uint64_t first, uint64_t end)
 {
     deliver_everything(company->sender, &company->ledger);
@@ -343,7 +343,7 @@ TEST(an_impossible_open_word_poisons_the_arena)
     company_left(company);
 }
 
-/* The child of a fork may use what it inherited after arena_ensure_attached, as a process of its own. */
+/* The child of a fork may use what it inherited after arena_ensure_attached, as a separate process. */
 TEST(after_fork_the_child_appends_as_somebody_else)
 {
     struct company *company = company_met();
@@ -413,7 +413,7 @@ static void survivor_appends(void *argument)
 
 enum { MOVED_ON_END = 113 };
 
-/* The survivor appends, all of it is delivered, and its slots are used again for another partition. */
+/* The survivor appends, every record is delivered, and its slots are reused for another partition. */
 static void survivors_move_on(void *argument)
 {
     struct company *company = argument;
@@ -471,7 +471,7 @@ TEST(a_slot_under_the_hazard_of_a_stopped_process_is_not_given_away)
     company_left(company);
 }
 
-/* The survivor is stopped in turn while it repairs; a third one passes it. */
+/* The survivor is stopped while it repairs, and a third process passes it. */
 static void third_appends(void *argument)
 {
     struct company *company = argument;
@@ -615,7 +615,7 @@ static void run_append_until(struct arena *arena, void *argument)
     accumulator_close(producer);
 }
 
-/* The records that its append answered OK for are there; the one it was killed in may be there or not. */
+/* The records whose append returned OK are there. The one during which it was killed may be there or not. */
 static void expect_survived(struct death *death, uint64_t certain)
 {
     struct company *company = company_met();

@@ -107,7 +107,7 @@ TEST(no_batch_is_opened_behind_the_closer_s_back)
     uint32_t first;
     EXPECT_STATUS(buffer_pool_try_allocate(company.arena, &first), STATUS_OK);
     EXPECT_STATUS(append_number(company.producer, 0, 0), STATUS_OK);
-    buffer_pool_give_back(company.arena, &first, 1, NULL); /* a free slot that the closer has looked at already */
+    buffer_pool_give_back(company.arena, &first, 1, NULL); /* a free slot that the closer has already read */
     EXPECT_EQ_U64(first, 0);
     interrupt_at("slot_closed", 0, append_beside, other);
     closing_begin(company.arena);

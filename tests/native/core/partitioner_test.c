@@ -310,7 +310,7 @@ static struct measured_record record_measured(const struct accumulator *accumula
     return measured;
 }
 
-/* As often as the sticky partition moves on. */
+/* The number of times that the sticky partition changes. */
 static void user_append(struct user *user)
 {
     struct measured_record measured = record_measured(user->accumulator);

@@ -44,7 +44,7 @@ static inline uint32_t ready_batch_plant(struct arena *arena, uint32_t count)
     return slot_index;
 }
 
-/* A record over three slots, the head of which is answered. */
+/* Plant a record over three slots, and return the head. */
 static inline uint32_t chain_plant(struct arena *arena)
 {
     uint8_t value[4096];

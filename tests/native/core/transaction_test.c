@@ -103,7 +103,7 @@ static void commit(struct company *company)
     EXPECT_EQ_U64(transaction_word_number(transaction_read(company->arena)), company->number);
     EXPECT(status == STATUS_OK || (status == STATUS_TRANSACTION_ENDED && state_of(company) == TRANSACTION_NONE));
     sender_end_it(company);
-    sender_maintain(company->sender->sender, NULL); /* also where no round was needed */
+    sender_maintain(company->sender->sender, NULL); /* also if no round was needed */
     transaction_leave(company->arena);
 }
 
@@ -236,7 +236,7 @@ TEST(a_plain_arena_has_no_transactions)
     arena_end(arena, file);
 }
 
-/* ---- an append beside the end ---- */
+/* ---- an append during the end ---- */
 
 TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
 {
@@ -424,7 +424,7 @@ TEST(a_record_that_joined_a_transaction_never_gets_into_the_next_one)
     }
 }
 
-/* The open batch of the next transaction is there when the late one comes. */
+/* The next transaction already has an open batch when the late record is appended. */
 TEST(a_record_that_joined_a_transaction_does_not_go_into_an_open_batch_of_the_next_one)
 {
     struct company company = company_met();
@@ -471,7 +471,7 @@ TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_bac
     }
 }
 
-/* ---- who may begin and end ---- */
+/* ---- the processes that may begin and end a transaction ---- */
 
 TEST(one_process_coordinates_at_a_time)
 {
@@ -924,11 +924,11 @@ static void *work(void *arena)
     return NULL;
 }
 
-/* One transaction after the other, every third one aborted, beside processes that append all the time. */
+/* Run one transaction after another and abort every third one, while other processes append. */
 TEST(each_accepted_record_ends_in_the_transaction_it_joined)
 {
     const struct itimerval limit = {.it_value = {.tv_sec = CROWD_SECONDS_MAX}};
-    EXPECT(setitimer(ITIMER_PROF, &limit, NULL) == 0); /* a sender that leaves a batch open has work for ever */
+    EXPECT(setitimer(ITIMER_PROF, &limit, NULL) == 0); /* a sender that leaves a batch open never runs out of work */
     struct company company = company_met();
     company.rounds_max = UINT32_MAX; /* a process in the middle of an append may not run for as long as others do */
     pthread_t threads[2];

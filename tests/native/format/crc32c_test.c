@@ -139,7 +139,7 @@ TEST(extending_goes_on_where_the_last_call_ended)
     EXPECT_EQ_U64(crc, crc32c_by_definition(0, bytes, size));
 }
 
-/* crc32c_extend goes the way that is left. */
+/* crc32c_extend uses the remaining implementation. */
 TEST(each_way_is_taken_where_the_ones_before_it_are_missing)
 {
     static uint8_t bytes[BYTES_SIZE];

@@ -38,7 +38,7 @@ struct batch {
     uint8_t bytes[RANDOM_BATCH_SIZE_MAX];
 };
 
-/* As it stands in an open batch: everything is known but what only the end tells. */
+/* The header of an open batch: only the fields that sealing sets are missing. */
 static void batch_begin(struct batch *batch, int64_t base_timestamp)
 {
     batch->size = RECORD_BATCH_HEADER_SIZE;
@@ -65,7 +65,7 @@ static void batch_append(struct batch *batch, const struct record *record)
     header->max_timestamp = record->timestamp_ms > header->max_timestamp ? record->timestamp_ms : header->max_timestamp;
 }
 
-/* Makes the crc right, whatever else is wrong. */
+/* Set the right CRC, even if other bytes are wrong. */
 static void set_right_crc(uint8_t *bytes, size_t size)
 {
     record_batch_set_crc(bytes, crc32c_extend(0, bytes + RECORD_BATCH_ATTRIBUTES, size - RECORD_BATCH_ATTRIBUTES));
@@ -368,7 +368,7 @@ TEST(every_truncated_batch_is_refused)
     }
 }
 
-/* With its length and crc made right again, so that the walk over the records meets the end. */
+/* Correct the length and CRC, so that the walk over the records reaches the end. */
 TEST(every_truncated_batch_that_says_so_is_refused)
 {
     for (size_t size = RECORD_BATCH_HEADER_SIZE; size < TWO_RECORDS_SIZE; size++) {

@@ -9,7 +9,7 @@ static const uint8_t text[] = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 enum { TEXT_SIZE = sizeof text - 1 };
 
-/* Three pieces that lie apart, so that a write past the end of one is seen. */
+/* Three separate pieces, so that a write past the end of one is detected. */
 struct parts {
     uint8_t bytes[3][TEXT_SIZE + 2];
     struct piece pieces[3];

@@ -421,7 +421,7 @@ TEST(repair_leaves_a_slot_alone_that_was_reused_by_another_partition)
     work_ended(&work);
 }
 
-/* Between the look at `open` and the CAS a passed opener names its slot. */
+/* Between the load of `open` and the CAS a passed opener names its slot. */
 static uint32_t late_slot;
 
 static void name_late_slot(void *argument)

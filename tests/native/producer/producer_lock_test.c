@@ -75,7 +75,7 @@ TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
 
 enum { THREADS = 6, ROUNDS = 2000 };
 
-static uint64_t guarded; /* by the lock: not atomic */
+static uint64_t guarded; /* protected by the lock, so not atomic */
 
 static void *race(void *argument)
 {
@@ -147,7 +147,7 @@ TEST(a_passed_holder_s_release_answers_false_and_changes_nothing)
     arena_end(arena, file);
 }
 
-/* Each acquisition is watched anew: a lock that changes hands is waited for, however long that takes. */
+/* The patience starts over at each acquisition: a waiter does not pass while the lock changes hands. */
 static void *hand_over_and_over(void *argument)
 {
     struct arena *arena = argument;
@@ -201,7 +201,7 @@ TEST(many_passers_of_one_holder_lose_nobody)
     arena_end(arena, file);
 }
 
-/* ---- the late store of who was passed ---- */
+/* ---- the late store of a passed holder ---- */
 
 static void pass_and_leave(void *argument)
 {
@@ -218,7 +218,7 @@ TEST(a_late_store_makes_a_free_lock_look_held_until_it_is_passed)
     struct arena *passer = arena_attached(file);
     uint64_t held = lock_taken(arena);
     interrupt_at("producer_lock_still_held", 0, pass_and_leave, passer);
-    EXPECT(producer_lock_release(lock_of(arena), held)); /* when it looked, it was not passed */
+    EXPECT(producer_lock_release(lock_of(arena), held)); /* at its check, it was not passed */
     EXPECT(interruption_is_over());
     EXPECT(!lock_is_free(arena));
     uint64_t other;

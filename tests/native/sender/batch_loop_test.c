@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A batch loop to a broker in another thread, with answers and segments of anybody's making.
+ * A batch loop to a broker in another thread, with arbitrary answers and segments.
  */
 #include "sender/batch_loop.h"
 

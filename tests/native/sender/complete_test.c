@@ -247,7 +247,7 @@ TEST(a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
     EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_READY);
     EXPECT(memcmp(before, arena_slot_data(ending.arena, batch.slot_index), batch.size) == 0);
     free(before);
-    EXPECT_STATUS(complete(&ending, &batch), STATUS_OK); /* the ack came after all */
+    EXPECT_STATUS(complete(&ending, &batch), STATUS_OK); /* the ack arrived in the end */
     expect_result(&ending, &batch, 1, RESULT_EXPIRED);
     EXPECT_EQ_U64(result_count(&ending), 1);
     EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 8);
@@ -736,7 +736,7 @@ TEST(the_next_sender_sends_again_in_the_order_of_the_sequences)
     append_waiting(ending.producer, 0, record_of(value, sizeof value, 1000), &result);
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64((uint64_t)drained_one(&ending).base_sequence, 2); /* the chain, with an older number */
-    accumulator_resign_sender(ending.sender); /* as good as dead: everything it knew is gone */
+    accumulator_resign_sender(ending.sender); /* as after a death: its state is lost */
     EXPECT_STATUS(accumulator_become_sender(ending.sender, &error), STATUS_OK);
     struct drained_batch first = drained_one(&ending);
     EXPECT_EQ_U64((uint64_t)first.base_sequence, 1);

@@ -102,7 +102,7 @@ static struct completion result_of(const struct burial *burial, const struct dra
     return completion;
 }
 
-/* The sender is gone without a word, and another one takes the role. */
+/* The sender resigns, and another process takes the role. */
 static void succeeded(struct burial *burial)
 {
     accumulator_resign_sender(burial->sender);

@@ -391,7 +391,7 @@ static void append_beside_a_sender(struct arena *arena, void *unused)
     accumulator_close(producer);
 }
 
-/* A young process, whose every new page faults, and a sender that looks all the time. No time goes by. */
+/* A new process, each of whose new pages faults, and a sender that scans all the time. The clock does not advance. */
 TEST(a_sender_that_never_rests_ends_no_batch_before_its_first_record)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);
@@ -843,7 +843,7 @@ TEST(another_producer_id_of_the_same_epoch_starts_at_nought)
     sending_ended(&sending);
 }
 
-/* With the sequences 3, 4 and 5; those before were acknowledged. */
+/* With the sequences 3, 4 and 5; the earlier ones were acknowledged. */
 static void send_three(struct sending *sending, struct drained_batch batches[3])
 {
     accumulator_set_producer_id(sending->sender, 7, 0);

@@ -112,7 +112,7 @@ static void round_and_exchange(struct pumping *pumping)
     pump_exchange(&pumping->pump);
 }
 
-/* A batch that is full of one record. */
+/* A batch that one record fills. */
 static void append_large(struct pumping *pumping, uint32_t partition)
 {
     static const uint8_t value[BATCH_SIZE / 2 + BATCH_SIZE / 4] = {1};

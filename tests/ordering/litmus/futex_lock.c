@@ -4,7 +4,7 @@
  * the bit of the waiters wakes one of them. No process sleeps past a release, and no two processes hold the lock.
  *
  * Prints how often a process slept for a whole slice although the lock was released meanwhile, how often two were
- * inside, and how often one slept at all.
+ * inside, and how often one slept.
  *
  * ARM model, by hand. The kernel reads the low half under the lock of the futex's bucket, which futex_wake takes, too.
  * If the waker takes it first, the sleeper's read comes after it, and finds the word that the release cas stored: the

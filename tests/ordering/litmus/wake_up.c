@@ -4,7 +4,7 @@
  * word as it was; the sender raises the tail, passes a barrier, and takes the flag down with one wake-up more (C3, C4).
  * The same holds for `sync_done`, whose low half is the futex of a leader's followers (S2).
  *
- * Prints how often a waiter slept for a whole slice, and how often it slept at all.
+ * Prints how often a waiter slept for a whole slice, and how often it slept.
  *
  * ARM model, by hand. The barriers are those of store_load.c: either the waiter finds the tail raised, or the sender
  * finds the flag. In the second case the sender's cas changes the word before futex_wake, and the kernel compares the
