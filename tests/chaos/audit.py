@@ -46,7 +46,7 @@ def audit(places: Places, author_count: int) -> Audit:
     """Reads the whole log.
 
     Raises:
-        AssertionError: a record is lost, doubled, out of order, torn or not where its author was told.
+        AssertionError: a record is lost, duplicated, out of order, torn or not at its promised offset.
     """
     with Ledger(places.ledger) as ledger:
         rows = ledger.rows(author_count).astype(np.int64)
@@ -94,7 +94,7 @@ def _expect_in_order(partition: int, authors: Numbers, sequences: Numbers, next_
 
 
 class Proofs:
-    """The offsets that authors were told in one partition."""
+    """The offsets that authors were promised in one partition."""
 
     def __init__(self, rows: Numbers, partition: int) -> None:
         self._authors = np.flatnonzero(rows[:, PROOF_SEQUENCE + partition])
@@ -103,7 +103,7 @@ class Proofs:
         self._found_count = 0
 
     def look_up(self, offsets: Numbers, authors: Numbers, sequences: Numbers) -> None:
-        """Those among these records, whose offsets have no gap."""
+        """Check the promises among these records, whose offsets have no gap."""
         is_here = (self._offsets >= offsets[0]) & (self._offsets <= offsets[-1])
         at = self._offsets[is_here] - offsets[0]
         assert (authors[at] == self._authors[is_here]).all(), "somebody else's record is where one was promised"
@@ -142,7 +142,7 @@ def _runs(batches: Iterator[LogBatch]) -> Iterator[list[LogBatch]]:
 
 
 def _taken_apart(values: BytesColumn) -> tuple[Numbers, Numbers]:
-    """Author and sequence of each value; the filler behind them repeats the author."""
+    """Return the authors and sequences of the values. The filler after them repeats the author."""
     ends = np.frombuffer(values.offsets, dtype="<i4").astype(np.int64)
     starts, sizes = ends[:-1], np.diff(ends)
     data = np.frombuffer(values.data, dtype=np.uint8)

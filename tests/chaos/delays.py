@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The causes that hold an append up: its own stop, another process's stop, the machine, or a death.
+"""The causes that delay an append: its own stop, another process's stop, the machine, or a death.
 
-An append that took long was one of three:
+There are three kinds of long appends:
 
-* its process was stopped meanwhile (SIGSTOP): that is no delay;
-* somebody else was stopped at the time: the memory that a stopped sender does not free may be what it waited for;
-* neither: then a death is all that is left to blame, and the limit holds.
+* If its own process was stopped (SIGSTOP), it is not a delay.
+* If another process was stopped at the time, the append may have waited for memory that a stopped sender did not free.
+* Otherwise, only a death can be the cause, and the limit applies.
 
-The machine has its part in all of them. The kernel says how long the process was ready while others ran (`queued_ns`);
-that is taken off. The delays of a process that only sleeps (`roles.measure_machine`) are shown beside it.
+The machine contributes to all of them. The kernel reports how long the process was ready while others ran
+(`queued_ns`), which is subtracted. The delays of a process that only sleeps (`roles.measure_machine`) are reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.chaos.ledger import Delay
 
 LIMIT_NS = 50_000_000
 BUSY_LIMIT_NS = 250_000_000
-"""The limit where tests run beside each other: the holder of a lock waits for its turn on a processor, too."""
+"""The limit for tests that run in parallel, in which the holder of a lock waits for a processor, too."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Longest:
     count: int
     whole_ns: int
     own_ns: int
-    """Without the time in which the machine ran others."""
+    """Without the time in which the machine ran other processes."""
 
     @classmethod
     def of(cls, delays: Sequence[Delay]) -> Longest:
@@ -78,7 +78,7 @@ class Stops:
             self._ends_so_far.append(max(end, self._ends_so_far[-1] if self._ends_so_far else 0))
 
     def overlap(self, begin_ns: int, end_ns: int) -> bool:
-        """Whether somebody was stopped within this time."""
+        """Return whether any process was stopped within this time."""
         before_end = bisect.bisect_left(self._begins, end_ns)
         return before_end > 0 and self._ends_so_far[before_end - 1] > begin_ns
 

@@ -42,7 +42,7 @@ PAUSE_S = (0.002, 0.06)
 STOP_SHARE = 0.2
 STOP_S_MAX = 0.08
 YOUNG_SHARE = 0.35
-"""How often the youngest is the victim: in its attach, its first appends, its hurry."""
+"""How often the youngest process is chosen, which is still attaching or at its first appends."""
 GROUP_SHARE = 0.5
 """How often forked children die with their parent."""
 PATIENCE_S = 40.0
@@ -150,7 +150,7 @@ class Director:
             self._take_over.is_clean = False
 
     def _continue(self, seat: Seat) -> None:
-        """Counted once more while it is still stopped: an append that began before the first count is told, too."""
+        """Count again while it is still stopped, so that an append that began before the first count sees it."""
         self._ledger.words[STOPS + seat.number] += 1
         seat.zygote.signal(seat.pid, signal.SIGCONT)
         self._end_stop(seat)
@@ -218,7 +218,7 @@ class Director:
             self._kill(seat)
 
     def _pause(self) -> None:
-        """Waits until the next injury; a process that has been stopped for long enough goes on meanwhile."""
+        """Wait until the next injury, and continue processes that have been stopped for long enough."""
         self._due_s += self._random.uniform(*PAUSE_S)
         while True:
             self._look_for_take_over()
@@ -255,14 +255,14 @@ class Director:
         return self._judge(time.monotonic() - begin_s)
 
     def _is_enough(self, seconds: float) -> bool:
-        """The time is over, and on however busy a machine everybody was killed once, the sender among them."""
+        """Return whether the time is over and every process, including the sender, was killed once."""
         plan, kills = self.plan, self.tally.kills
         are_all_hurt = set(kills) == {seat.place for seat in self._seats} and self.tally.sender_kill_count
         is_over = seconds >= plan.seconds and (bool(are_all_hurt) or seconds > plan.seconds + PATIENCE_S)
         return is_over and (kills.total() >= plan.kill_count or seconds > 2 * plan.seconds)
 
     def _begin(self) -> None:
-        """Nobody is hurt, and nobody appends, before there is a sender: waiting for the first is no delay."""
+        """Start the appends and injuries after the first sender, because waiting for it is not a delay."""
         self._arena.native.set_topic_partition_count(TOPIC, PARTITIONS)
         if self.plan.path:
             address = f"{LOOPBACK}:{self._port.getsockname()[1]}"

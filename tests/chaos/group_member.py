@@ -112,7 +112,7 @@ def new_client(kind: str, address: str, topic: str, group: str) -> Client:
 
 
 class Member:
-    """Consumes until it is told to end."""
+    """Consumes until it has to end."""
 
     def __init__(self, client: Client, ledger: str) -> None:
         self._client = client

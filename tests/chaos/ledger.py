@@ -51,7 +51,7 @@ DELAY = struct.Struct("<QQQII")
 
 
 class Delay(NamedTuple):
-    """A time in which somebody did not go on. Times in nanoseconds of the monotonic clock."""
+    """A time in which a process made no progress, in nanoseconds of the monotonic clock."""
 
     begin_ns: int
     elapsed_ns: int
@@ -71,7 +71,7 @@ class Places:
 
     @property
     def log(self) -> Path:
-        """The log of the sink, or of the server behind it."""
+        """The log of the sink, or of the server that it delivers to."""
         return self.folder / "log"
 
     @property
@@ -95,7 +95,7 @@ class Places:
 
     @property
     def failures(self) -> Path:
-        """Tracebacks; nobody writes one unless something is wrong."""
+        """The file of tracebacks, which exists only after a failure."""
         return self.folder / "failures"
 
 

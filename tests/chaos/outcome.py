@@ -20,10 +20,10 @@ class Plan:
     inside: bool
     """Some of them live in a PID namespace of their own."""
     path: str | None = None
-    """Senders deliver over Kafka's protocol to a server of the log, which is hurt, too: by the "pump", or by "python".
-    None: they append to the log."""
+    """If it is "pump" or "python", senders deliver that way over Kafka's protocol to a server of the log, which is
+    injured, too. If it is None, they append to the log."""
     kill_count: int = 0
-    """It goes on until so many were killed, which a busy machine takes longer for, but for twice its time at most."""
+    """The trial continues until so many were killed, but for twice its time at most."""
 
 
 @dataclass
@@ -34,9 +34,9 @@ class Tally:
     stops: Counter[str] = field(default_factory=Counter)
     stop_spans: list[tuple[int, int]] = field(default_factory=list)
     sender_kill_count: int = 0
-    """Of those that had the role."""
+    """Senders that had the role."""
     pumping_kill_count: int = 0
-    """Of those that were in a call of the pump."""
+    """Senders that were in a call of the pump."""
     stopped_kill_count: int = 0
     take_over_ns: list[int] = field(default_factory=list)
     """Until a standby had the role."""

@@ -60,7 +60,7 @@ class Contender(Protocol):
 
     @contextmanager
     def producing(self) -> Iterator[Put]:
-        """Gives each producer a function that puts an item. The end of the context delivers all that was put."""
+        """Yield a function that puts an item. The end of the context delivers all items."""
 
     def consume(self, words: memoryview) -> None:
         """In the consumer: counts what comes out of whom, until it is killed."""
@@ -221,7 +221,7 @@ def _produce(contender: Contender, words: memoryview, producer: int) -> None:
 
 
 def _come_out(words: memoryview, targets: dict[int, int]) -> bool:
-    """Waits until so many items of each producer came out. False: of those that are short, nothing came for long."""
+    """Wait for so many items of each producer. Return false if the missing ones make no progress for long."""
     changed_s, seen = time.monotonic(), list(words[TAKEN:])
     while short := [producer for producer, target in targets.items() if words[TAKEN + producer] < target]:
         taken = list(words[TAKEN:])

@@ -155,7 +155,7 @@ class Author:
 
 
 def produce(life: Life) -> None:
-    """Sends until it is told to leave, then leaves nothing undelivered behind."""
+    """Send until the working phase ends, then close the producer, which delivers everything."""
     with Arena.attach(life.places.arena_name) as arena:
         chance = random.Random(f"{life.seed}/{life.author}/life")
         with Producer(arena, linger_ms=chance.choice([0, 1, 5])) as producer:
@@ -166,7 +166,7 @@ def produce(life: Life) -> None:
 
 
 def rush(life: Life) -> None:
-    """Sends as fast as it can until it is told to leave."""
+    """Send as fast as possible until the working phase ends."""
     with Arena.attach(life.places.arena_name) as arena, Producer(arena) as producer:
         author = Author(life, producer, life.author)
         while author.ledger.phase == WORKING:
@@ -192,7 +192,7 @@ def _work(life: Life, author: Author, chance: random.Random) -> None:
 
 
 def _fork(life: Life, author: Author, number: int) -> None:
-    """A child that goes on with the parent's producer, beside it, and leaves without closing anything."""
+    """Fork a child that also uses the parent's producer, and exits without closing anything."""
     if os.fork() == 0:
         code = 1
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a consumer group and their server, killed at random: every record is consumed, and commits tell the truth.
+"""Members of a consumer group and their server, killed at random: every record is consumed, and commits are true.
 
-A member notes what it consumed before it commits it. So an offset that lies behind a record that nobody noted is a lie,
-and each kill is followed by a look for one.
+A member records what it consumed before it commits. So a committed offset past a record that no member recorded is
+wrong. The test looks for one after each kill.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consumers, relays and their sender killed at random beside a producer: no record is skipped, none comes twice.
 
-A consumer notes what it read, and then what it committed, with the times of the monotonic clock. So the audit knows of
-each record that was read whether an earlier commit was behind it. A relay makes one output of each record.
+A consumer records what it read, then what it committed, with monotonic times. So the audit knows whether an earlier
+commit was past a record that was read. A relay makes one output of each record.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Read(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A commit that came back."""
+    """A commit that succeeded."""
 
     end_ns: int
     partition: int

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Producers, forked children, senders, standbys and readers killed and stopped at random, with a ledger.
 
-Acknowledged is delivered; once; in each producer's order; where `future.get` said; nothing is left behind in the arena;
-and no death holds anybody up for longer than 50 ms. `director` says who is hurt and how.
+An acknowledged record is delivered once, in its producer's order, at the offset that `future.get` returned. The arena
+is empty at the end. No death delays a process for longer than 50 ms. `director` has the injuries.
 
 By hand: ``make test MARKERS=chaos ARGS="tests/chaos -s -n 0"``, for SHMACCUM_CHAOS_SECONDS (600) each.
 """

@@ -69,7 +69,7 @@ def move(cluster: Cluster, trial: Trial, end: Callable[[Broker], None]) -> None:
 
 
 def outlast(trial: Trial) -> None:
-    """Nobody delivers for longer than the brokers wait for the end of a transaction."""
+    """Stop delivery for longer than the brokers wait for the end of a transaction."""
     with trial.no_sender():
         end_s = time.monotonic() + 1.5 * TIMEOUT_MS / 1000
         wait_until(lambda: time.monotonic() > end_s, "the time of an open transaction is over at the brokers")

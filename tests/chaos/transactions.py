@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eight processes with the transactions of one arena, killed at random; readers of committed records are the judge.
 
-Each process writes what it knows into the ledger, a line by one write: ``N VALUE`` behind a send, and into a second
-file ``N committed`` or ``N aborted`` behind the call. A transaction whose coordinator was killed has no such line, and
-may be either.
+Each process appends lines to the ledger, each by one write: ``N VALUE`` after a send, and in a second file
+``N committed`` or ``N aborted`` after the call. A transaction whose coordinator was killed has no such line, and may
+have either outcome.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTITIONS = 4
 WORKERS = 5
 COORDINATORS = 2
 LAST = "last"
-"""The number of the transaction behind all others, in the values of its records."""
+"""The number of the last transaction, in the values of its records."""
 ALL_SHARE = 0.05
 """How often an injury is the death of all processes."""
 BUSY_MS = 5_000
@@ -88,7 +88,7 @@ class Ledger:
         return values
 
     def outcomes(self) -> dict[str, str]:
-        """The outcomes that somebody knows."""
+        """The recorded outcomes, by transaction."""
         return dict(self._facts(self._ended))
 
     @staticmethod
@@ -99,7 +99,7 @@ class Ledger:
 
     @property
     def ended_count(self) -> int:
-        """Transactions whose outcome somebody knows."""
+        """The number of transactions with a recorded outcome."""
         return self._ended.read_bytes().count(b"\n")
 
     def has_ended(self, count: int) -> bool:
@@ -229,7 +229,7 @@ class Trial:
         return False
 
     def kill(self, indices: Iterable[int]) -> None:
-        """Kills processes, and starts their successors behind the last kill."""
+        """Kill processes, and start their successors after the last kill."""
         victims = list(indices)
         for index in victims:
             self._children[index].kill()
@@ -248,7 +248,7 @@ class Trial:
             self._children[-1] = self._births["sender"]()
 
     def finish(self) -> None:
-        """A last transaction, in each partition, behind the deaths of all but the sender."""
+        """Kill all processes but the sender, then commit a last transaction in each partition."""
         for child in self._children[:-1]:
             child.kill()
         with Producer(self._name) as producer, begun(producer):
@@ -256,7 +256,7 @@ class Trial:
                 producer.send(TOPIC, f"{LAST}:0:{partition}".encode(), partition=partition)
 
     def end(self) -> None:
-        """Kills everybody."""
+        """Kill all processes."""
         for child in self._children:
             child.kill()
 

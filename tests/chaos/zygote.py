@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A warm process that forks the others: everything is imported already, so that a life costs milliseconds.
+"""A process that has imported everything and forks the others, so that a start costs milliseconds.
 
-It is attached to nothing. The director tells it over a socket, a line of JSON each, which processes to start, signal
-and wait for, by the process ids that the zygote knows. So the zygote may live in a PID namespace of its own, where
-these mean something else than outside.
+It has no arena. The director sends it orders over a socket, as lines of JSON: to start, signal and wait for processes,
+by the process ids that the zygote uses. So the zygote may live in a PID namespace of its own, where a process has
+another id than outside.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def can_unshare() -> bool:
 
 
 class Zygote:
-    """The director's end.
+    """The director's end of the socket.
 
     Args:
-        name: what a process that it started is called behind its role.
+        name: the suffix to the role in the name of a process.
         has_namespace: lives in a PID namespace of its own.
         python: the interpreter, which has the package ``shmaccum`` that is used.
         folder: the working folder, from which it imports the tests.
@@ -84,7 +84,7 @@ class Zygote:
         return int(answer)
 
     def start(self, role: str, seat: int, author: int) -> int:
-        """Answers its process id."""
+        """Start a process and return its process id."""
         return self._ask(do="start", role=role, seat=seat, author=author)
 
     def signal(self, pid: int, number: signal.Signals, *, with_children: bool = False) -> None:
@@ -102,7 +102,7 @@ class Zygote:
         return self._ask(do="orphans")
 
     def close(self) -> None:
-        """Ends it, and with it all whom it started."""
+        """End it and all processes that it started."""
         self._stream.close()
         self._socket.close()
         try:
@@ -126,7 +126,7 @@ class Forker:
         self._ended: dict[int, int] = {}
 
     def run(self) -> None:
-        """Until the director hangs up."""
+        """Carry out orders until the director closes the connection."""
         stream = self._socket.makefile("rw", encoding="utf-8")
         try:
             for line in stream:
@@ -183,7 +183,7 @@ class Forker:
         return len(children.split()) - len(self._alive)
 
     def _reap(self, options: int) -> None:
-        """Collects whoever has ended: those it started, and orphans it adopted."""
+        """Collect ended processes: its own children and adopted orphans."""
         while True:
             try:
                 pid, status = os.waitpid(-1, options)

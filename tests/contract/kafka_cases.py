@@ -87,7 +87,7 @@ class Case:
 
     @property
     def free_count(self) -> int:
-        """Buffers that nobody uses."""
+        """The number of free buffers."""
         return self.arena.native.state_counts()["FREE"]
 
 

@@ -58,7 +58,7 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_simple(new_case: NewCase) -> None:
-    """testSimple: a buffer that was given back can be had again, and is empty."""
+    """testSimple: a freed buffer can be allocated again, and is empty."""
     case = new_case(batch_size=SIZE, buffers=4)
     for _ in range(3):
         case.append(value=FULL_VALUE)
@@ -117,7 +117,7 @@ def test_no_wait_when_nothing_may_be_waited_for(new_case: NewCase) -> None:
 
 
 def test_interrupt_leaves_the_queue(new_case: NewCase) -> None:
-    """testCleanupMemoryAvailabilityWaiterOnInterruption: Ctrl-C ends the wait, and nothing stays behind."""
+    """testCleanupMemoryAvailabilityWaiterOnInterruption: Ctrl-C ends the wait and frees the waiter entry."""
     case = new_case(batch_size=SIZE, buffers=1)
     case.append(0, value=FULL_VALUE)
 

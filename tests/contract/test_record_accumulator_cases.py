@@ -8,7 +8,7 @@ Not here, and why:
 * ``testRecordsDrainedWhenTransactionCompleting``, ``testAbortUnsentBatches`` with a transaction: there are none.
 * ``testUniformBuiltInPartitioner`` and its relatives: the partitioner is the producer's.
 * ``testDrainWithANodeThatDoesntHostAnyPartitions``, ``testExponentialRetryBackoffLeaderChange``: nodes and leaders are
-  the sink's; the accumulator is told which partitions to drain, and when to try again.
+  the sink's; the caller passes the partitions to drain and the time of the next attempt.
 * ``testRetryPolicy``, ``testAppendDeadline``: the bound of an append is a deadline, held in the BufferPool's cases.
 """
 
@@ -42,7 +42,7 @@ DELIVERY_TIMEOUT_NS = 3200 * MS
 
 
 def test_drain_batches(new_case: NewCase) -> None:
-    """testDrainBatches: a size limit ends the drain, the caller goes on behind it, muted ones are skipped."""
+    """testDrainBatches: a size limit ends the drain, the next drain continues there, muted ones are skipped."""
     case = new_case(batch_size=RECORD_SIZE + HEADER_SIZE)
     for partition in range(4):
         case.append(partition)
@@ -143,7 +143,7 @@ def test_next_ready_check_delay(new_case: NewCase) -> None:
     assert case.next_check_ms(LINGER_MS) == LINGER_MS // 2
     case.append(2, count=RECORDS_OF_1024 + 1)
     assert case.ready(LINGER_MS) == [2]
-    assert case.next_check_ms(LINGER_MS) == LINGER_MS // 2  # of those that linger
+    assert case.next_check_ms(LINGER_MS) == LINGER_MS // 2  # the lingering ones decide
 
 
 def test_retry_backoff(new_case: NewCase) -> None:
@@ -343,7 +343,7 @@ def test_batch_ends_once(new_case: NewCase) -> None:
 
 
 def test_batch_is_not_ended_under_a_reader(new_case: NewCase) -> None:
-    """Ours: memory that somebody still looks at is not given away."""
+    """Not in Kafka: memory with an exported view is not freed."""
     case = new_case(batch_size=BATCH_OF_1024)
     case.append()
     (batch,) = case.drain(0)

@@ -269,7 +269,7 @@ def test_a_part_is_halved_again_and_a_single_record_is_refused(new_sending: NewS
 
 
 def test_a_part_that_fails_for_a_while_is_delivered_later(new_sending: NewSending) -> None:
-    """A split does not end with a retry: the rest goes on where it was, and nothing overtakes it."""
+    """A retry does not end a split: the rest continues in its place, and nothing overtakes it."""
     sending = new_sending()
     sending.append(count=8)
     sending.append()
@@ -347,7 +347,7 @@ def test_expired_batch_comes_to_its_end(new_sending: NewSending, answer: Callabl
 
 
 def test_nothing_expired_is_transmitted(new_sending: NewSending) -> None:
-    """KAFKA-17862: Kafka may still write a batch whose user was told that it had expired; this must not."""
+    """KAFKA-17862: Kafka may write a batch after it has reported it as expired. shmaccum must not."""
     sending = new_sending()
     tokens = [sending.append(partition)[0] for partition in range(3)]
     sending.sleep(DELIVERY_TIMEOUT_MS)
@@ -467,7 +467,7 @@ def test_leader_change_is_retried_at_once(new_sending: NewSending) -> None:
 
 
 def test_cancel_in_flight_after_force_close(new_sending: NewSending) -> None:
-    """testForceCloseWithProducerIdReset, abortIncompleteBatches: by force everything fails, and memory comes back."""
+    """testForceCloseWithProducerIdReset, abortIncompleteBatches: an abort fails all batches and frees the memory."""
     sending = new_sending()
     sending.scripted.is_held = True
     tokens = [*sending.append(0), *sending.append(1)]
@@ -480,7 +480,7 @@ def test_cancel_in_flight_after_force_close(new_sending: NewSending) -> None:
 
 
 def test_do_not_poll_when_no_request_sent(new_sending: NewSending) -> None:
-    """testDoNotPollWhenNoRequestSent: an idle sender does not come back before its tick."""
+    """testDoNotPollWhenNoRequestSent: an idle sender blocks in poll until its tick."""
     sending = new_sending()
     sending.run()
     rests = rests_of(sending)

@@ -67,7 +67,7 @@ class LateSink(ScriptedSink):
 
 
 class PatientKafkaSink(KafkaSink):
-    """Waits itself for what a sender would come back for."""
+    """Polls until a result is there, where a sender would return later."""
 
     def open(self, host: SinkHost) -> None:
         super().open(host)

@@ -17,7 +17,7 @@ OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 
 
 class AnyTopicCluster(FakeCluster):
-    """Has a topic of one partition as soon as somebody asks for it, and keeps batches by their sequences."""
+    """Creates a topic of one partition at its first request, and writes batches in sequence."""
 
     def __init__(self) -> None:
         self.log = MemorySink(partitions=1)

@@ -4,8 +4,8 @@
  *
  *   faults_arm(k, error)    from now on calls are counted, and number k fails with errno = error.
  *                           With FAULT_SHORT it is a write, and writes only half.
- *   faults_disarm()         answers how many were counted.
- *   faults_hit()            the name of the call that failed; NULL: none
+ *   faults_disarm()         returns the number of counted calls.
+ *   faults_hit()            returns the name of the call that failed, or NULL.
  *
  * Counted are the calls named below, of all threads and of the children of a fork, wherever they come from: the C core,
  * its extension modules or the interpreter. A call that fails is not made.
@@ -34,7 +34,7 @@ enum { FAULT_SHORT = -1 };
 
 /* In memory that the children of a fork share. */
 static struct state {
-    atomic_int wanted; /* 0: not armed */
+    atomic_int wanted; /* 0 if not armed */
     atomic_int wanted_error;
     atomic_int counted;
     _Atomic(const char *) hit; /* a literal: at the same place in each child */
@@ -80,7 +80,7 @@ static bool is_possible(const char *name, int error, int is_write)
     return error == FAULT_SHORT ? is_write : error != EAGAIN || strcmp(name, "read") != 0;
 }
 
-/* The error that this call is to fail with; 0: it is made. */
+/* Return the error that this call fails with, or 0 if the call is made. */
 static int fault_of(const char *name, int is_write)
 {
     if (state == NULL || state->wanted == 0 || atomic_fetch_add(&state->counted, 1) + 1 != state->wanted) {
@@ -295,7 +295,7 @@ CALL(int, -1, madvise, (void *place, size_t size, int advice), (place, size, adv
 
 /* ---- waiting ---- */
 
-/* The interpreter's own locks are semaphores too, and may not fail: only those that have a name do. */
+/* Only named semaphores fail. The interpreter's own locks are unnamed semaphores, and must not fail. */
 enum { NAMED_MAX = 256 };
 static sem_t *named[NAMED_MAX];
 static atomic_int named_count;

@@ -76,7 +76,7 @@ def is_clear(problem: BaseException) -> bool:
 
 
 def run_once(operation: Operation, number: int, error: int) -> tuple[BaseException | None, int]:
-    """Runs the operation with one call failing. Answers what it raised, and how many calls it made."""
+    """Run the operation with one failing call. Return the exception and the number of calls."""
     raised: BaseException | None = None
     _library.faults_arm(number, error)
     try:

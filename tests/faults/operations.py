@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations during which system calls fail: each prepares, runs under faults, and its results are checked.
 
-An operation may raise or not. It must never leave something behind, or claim what is not so: `settle` repeats it
-without faults and looks at everything there is.
+An operation may raise or not. It must never leak a resource or report a false result. `settle` repeats it without
+faults and checks everything.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class CreateFile(Create):
 
 
 class Attach(Operation):
-    """To an arena in which somebody works."""
+    """Attach to an arena that another process uses."""
 
     arena: Arena | None = None
     first: Arena
@@ -289,7 +289,7 @@ class Deliver(Operation):
 
 
 class Send(Operation):
-    """A whole sender with its doorbell, from its start to its end."""
+    """A whole sender with its wake FIFO, from its start to its end."""
 
     def prepare(self) -> None:
         self.arena = Arena.create(self.name, **SMALL)
@@ -361,7 +361,7 @@ class Ring(Operation):
 
 
 class Sync(Operation):
-    """Group commit. A disk that failed once is never believed again: then the arena says so."""
+    """Group commit. After a failed sync, the arena is poisoned, because the disk is no longer trusted."""
 
     def prepare(self) -> None:
         self.name = self.folder / "sync.arena"
@@ -500,7 +500,7 @@ class LogRounds(OrdinaryRounds):
 
 
 class LogRecover(Operation):
-    """Opens a log that nobody closed, with a torn tail and without one of its indexes."""
+    """Opens a log that was not closed, with a torn tail and without one of its indexes."""
 
     log: LogDirectory | None = None
     options: ClassVar[dict[str, Any]] = {"segment_bytes": 1000, "index_interval_bytes": 300}

@@ -273,7 +273,7 @@ def test_options_that_are_too_large(arena_name: str) -> None:
 
 
 def test_a_full_file_system_is_an_error_at_creation(arena_name: str) -> None:
-    whole = os.statvfs(SHARED_MEMORY)  # more than the whole is refused at once: nothing is filled, nobody else starved
+    whole = os.statvfs(SHARED_MEMORY)  # more than all of it: rejected before any page is taken
     too_much = (whole.f_blocks * whole.f_frsize // 2**20 + 64) * 2**20
     with pytest.raises(OSError, match=r"/dev/shm has no space .* free some there") as caught:
         Arena.create(arena_name, buffer_memory=too_much, batch_size="16MiB")
@@ -369,7 +369,7 @@ def test_a_device_is_refused() -> None:
 @pytest.mark.parametrize("kind", ["fifo", "socket"])
 @pytest.mark.parametrize("place", ["shared memory", "file"])
 def test_what_never_answers_is_refused_at_once(arena_name: str, socket_folder: Path, kind: str, place: str) -> None:
-    """Anybody may plant it under a name that an arena is to have: nobody may wait for it."""
+    """Any user may create it under an arena's future name. An open must not block on it."""
     planted = SHARED_MEMORY / arena_name if place == "shared memory" else socket_folder / "x.arena"
     name = arena_name if place == "shared memory" else planted
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
@@ -538,7 +538,7 @@ def test_close_is_refused_while_a_table_is_looked_at(arena_name: str) -> None:
 
 
 def test_a_memory_that_was_let_go_of_is_not_looked_at_again(arena_name: str) -> None:
-    """The object behind a memoryview outlives it, but not the mapping."""
+    """The object of a memoryview outlives the view, but not the mapping."""
     arena = Arena.create(arena_name, **SMALL)
     memory = arena.native.region("slot_data")
     behind = memory.obj

@@ -79,7 +79,7 @@ def waiting(action: Callable[[], object]) -> Child:
 
 
 class Creator:
-    """A child in the middle of a creation, until it is told to finish or is killed."""
+    """A child that is paused within a creation until it is released or killed."""
 
     def __init__(self, name: str) -> None:
         begun, has_begun = os.pipe()
@@ -128,7 +128,7 @@ def begin_at_once(name: str, barrier: Any, answers: Any) -> None:
     try:
         Arena.attach_or_create(name, **SMALL).close()
         answers.put("attached")
-    except Exception as error:  # noqa: BLE001 - the parent tells it
+    except Exception as error:  # noqa: BLE001 - the parent compares it
         answers.put(repr(error))
 
 

@@ -139,7 +139,7 @@ def test_sends_that_are_synced_together_share_one_force(durable: Callable[[Level
                 producer.send("t", b"v")
                 producer.send_many("t", [b"v"] * 10)
             assert syncs(arena) == 0
-            other.send("t", b"v")  # nobody spoke of this one
+            other.send("t", b"v")  # not part of the block
             assert syncs(arena) == 1
             thread = threading.Thread(target=producer.send, args=("t", b"v"))  # nor of other threads
             thread.start()

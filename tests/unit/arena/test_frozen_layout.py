@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The structs of an arena are frozen: processes of different builds use one arena at a time.
 
-``frozen_layout.csv`` has each field of each struct, where it lies, and how large it is. A build that moves one of them
-reads and writes other fields than its neighbours, so a change of the table is never right after a release: a reserved
-word gets a name, under a feature of the superblock, and the table one more row (native/arena/layout.h has the rules).
+``frozen_layout.csv`` lists each field of each struct with its offset and size. A build that moves one would read and
+write other fields than other processes do, so no row may change after a release. Instead, name a reserved word, under
+a feature of the superblock, and add a row to the table (native/arena/layout.h has the rules).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_numpy_sees_every_field_where_it_lies(region: str) -> None:
 
 
 def test_lines_that_different_processes_write_often_are_apart() -> None:
-    """The words of those that open batches, of waiters, of the sender and of sleepers."""
+    """The words of openers, of waiters, of the sender and of sleepers have their own cache lines."""
     starts = {field: offset for field, offset, _ in fields_of("globals")[1:]}
     words = [
         *("pool_lock", "waiting_count", "next_ticket", "free_scan_hint", "sender_epoch", "acked_ns"),

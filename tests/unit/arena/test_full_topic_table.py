@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that sends to misspelt topics fills the table of topics, which is told early and with a remedy."""
+"""A program that sends to misspelt topics fills the topic table. An early warning names the remedy."""
 
 from __future__ import annotations
 

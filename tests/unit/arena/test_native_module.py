@@ -59,7 +59,7 @@ def test_each_copy_of_the_module_has_types_of_its_own_and_leaves_nothing() -> No
     assert types_of(module).keys() == types_of(_native).keys()
     shared = [name for name, each in types_of(module).items() if each is types_of(_native)[name]]
     assert all(issubclass(types_of(module)[name], BaseException) for name in shared), shared
-    module.DeliveryFuture(None, 0, 0, 0, 0, 0)  # its memory is kept for another one
+    module.DeliveryFuture(None, 0, 0, 0, 0, 0)  # its memory goes to a free list
     gone = weakref.ref(module), weakref.ref(types_of(module)["Arena"])
     del module
     gc.collect()

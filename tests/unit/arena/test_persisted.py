@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas that outlive their processes: records delivered and kept, messages, and refusals."""
+"""Arenas that outlive their processes: delivered and saved records, messages, and errors."""
 
 from __future__ import annotations
 

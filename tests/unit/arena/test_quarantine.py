@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch that a process scribbled on: it is told at ERROR, counted by topic, and found by check."""
+"""A corrupt batch is logged at ERROR, counted by topic, and found by check."""
 
 from __future__ import annotations
 

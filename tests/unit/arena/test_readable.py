@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for descriptors, low ones and those that select() does not take."""
+"""Waiting for descriptors: low ones, and those too high for select()."""
 
 from __future__ import annotations
 

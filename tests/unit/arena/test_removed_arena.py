@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arena that was removed: its producers are told, its sender delivers or exports what is in it, and leaves."""
+"""An arena that was removed: its producers raise, and its sender delivers or exports its records and exits."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def run_sender(arena: Arena) -> Iterator[Callable[..., Running]]:
 
 
 def lose_name(arena: Arena) -> None:
-    """Takes the name away behind the back of all, as ``rm`` does."""
+    """Unlink the arena's name without notice, as ``rm`` does."""
     os.unlink(arena.name)
 
 
@@ -368,7 +368,7 @@ def _die(*_: object, **__: object) -> None:
 
 
 def _send_and_die(name: str, log: str, step: str, *, is_before: bool) -> None:
-    """A sender that is killed in a step of the closing: before it, or right behind it."""
+    """Run a sender that is killed right before or right after a step of the closing."""
     real = getattr(ArenaCloser, step)
 
     def dying(closing: ArenaCloser, *arguments: Any) -> Any:
@@ -433,10 +433,9 @@ def test_a_sender_that_is_killed_while_it_exports_loses_and_doubles_nothing(
 
 
 def export_and_die(folder: Path, number: int) -> tuple[bool, bool, bool]:
-    """A sender exports and is killed at a system call, and another one follows.
+    """Kill an exporting sender at a system call, then run another one.
 
-    Answers whether the first one was killed, whether the records are exported at the end, and whether they are
-    delivered.
+    Return whether the first one was killed, whether the records are exported, and whether they are delivered.
     """
     values: list[bytes | None] = [b"%d" % value for value in range(20)]
     with Arena.create(folder / "x.arena", **SMALL) as arena:

@@ -2,7 +2,7 @@
 """A stranger, who is a user outside of the group, takes the names of a shared arena and of the files beside it first.
 
 The users and groups are numbers that nothing else uses. Only root may become them. A child of this process becomes the
-other user, and has imported all that it needs, because another user may be unable to read the checkout.
+other user after all imports, because another user may be unable to read the checkout.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def create_as_sender_user(name: str) -> None:
 
 
 def take_name(name: str, victims: tuple[int, ...] = (SENDER_USER, WORKER_USER), mode: int = 0o660) -> None:
-    """A user outside of the group makes the arena, and lets the victims in by a file ACL."""
+    """Create the arena as a user outside of the group, and grant *victims* access by a file ACL."""
 
     def create() -> None:
         Arena.create(name, mode=mode, topics={"flights": 2}, **SMALL).close()
@@ -202,7 +202,7 @@ def test_root_uses_an_arena_of_another_user_when_it_names_the_group(shared_name:
     with Arena.attach(shared_name, mode=0o660, group=GROUP) as arena:
         with pickle.loads(pickle.dumps(arena)) as again:
             assert again.group == GROUP
-        with Producer(arena, sink="null:") as producer:  # its sender is told the group, too
+        with Producer(arena, sink="null:") as producer:  # its sender gets the group, too
             assert producer.send("flights", b"x").get(timeout=60).topic == "flights"
         end_senders(arena)
 

@@ -215,7 +215,7 @@ def test_python_goes_on_in_the_place_in_the_queue_that_c_took(small: Arena, full
         raise UnservedError
 
     appender, producer = appender_of(small, wait, lambda: None)
-    for _ in range(2):  # once without a semaphore, and once behind a slice
+    for _ in range(2):  # once without a semaphore, and once after a slice
         with pytest.raises(UnservedError):
             producer.send("fill", b"v", None, None, 0)
         assert waiting_count_is(small, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wake_fifo: processes that ring and hear it, files that are refused, and nothing left behind."""
+"""The wake FIFO: processes that write to it and wait for it, rejected files, and cleanup."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_what_is_no_doorbell_is_refused(tmp_path: Path, kind: str) -> None:
 def test_a_ring_goes_to_no_file_that_took_the_number_meanwhile(
     arena: Arena, wake_fifo: WakeFifo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One thread lets the wake_fifo go while another one is about to ring."""
+    """One thread closes the waker while another one is about to write to it."""
     waker = SenderWaker(arena)
     waker.wake()
     wake_fifo.clear()
@@ -262,7 +262,7 @@ def test_a_ring_goes_to_no_file_that_took_the_number_meanwhile(
 
 @pytest.mark.parametrize("way", ["removed", "moved", "replaced"])
 def test_a_living_sender_makes_its_doorbell_anew(arena: Arena, accumulator: Accumulator, way: str) -> None:
-    """And says so. A producer that has the former one open rings the new one."""
+    """A report names the new file. A producer that has the old one open writes to the new one."""
     sender = Sender(arena, "null:")
     sender.open()
     wake_fifo = sender._doorbell
@@ -311,7 +311,7 @@ def test_a_loop_that_waits_makes_the_results_bell_anew(arena: Arena, is_replaced
     listener.take_wake_up()
     path = Path(listener._path)
     path.unlink()
-    bell.wake()  # to those that listen at the former one
+    bell.wake()  # to the listener at the old path
     assert select.select([listener], [], [], 0)[0]
     listener.take_wake_up()
     if is_replaced:

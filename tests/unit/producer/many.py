@@ -42,7 +42,7 @@ def sent(row: Mapping[str, Any], now_ms: int) -> Sent:
 
 
 def wanted_partition(row: Mapping[str, Any], partition_count: int) -> int | None:
-    """As kafka-python's DefaultPartitioner with the whole cluster available; None: any will do."""
+    """As kafka-python's DefaultPartitioner, if the cluster is available. None stands for any partition."""
     if row.get("partition") is not None:
         return int(row["partition"])
     key = encoded(row.get("key"))

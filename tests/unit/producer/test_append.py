@@ -357,7 +357,7 @@ def test_a_ticket_outlives_nothing(arena: Arena) -> None:
         ticket.remaining()
 
 
-# --- the doorbell
+# --- waking the sender
 
 
 def test_a_sleeping_sender_is_rung_once_per_sleep(arena: Arena) -> None:

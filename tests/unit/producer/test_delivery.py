@@ -281,7 +281,7 @@ def test_parts_of_a_batch_are_told_when_they_are_known(producer: Producer, sende
 
 
 class OneBatch:
-    """A tracker whose ring has the result of one batch."""
+    """A tracker with the result of one batch."""
 
     def __init__(self, record_count: int) -> None:
         self.result_count = 0
@@ -411,7 +411,7 @@ def test_an_await_may_be_given_up(producer: Producer, sender: Accumulator) -> No
     assert asyncio.run(_awaited(future)).topic == TOPIC
 
 
-# --- a sender that naps
+# --- a sender in a short timed wait
 
 
 async def _await_shortly(future: DeliveryFuture) -> None:

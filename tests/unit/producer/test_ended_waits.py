@@ -94,7 +94,7 @@ def test_close_ends_parked_sends_of_all_threads(stuck: Arena) -> None:
 
 
 class Bell:
-    """A doorbell that calls a function as soon as a wait has joined the queue."""
+    """A waker that calls a function as soon as a wait has joined the queue."""
 
     def __init__(self) -> None:
         self.then: Callable[[], None] = lambda: None
@@ -176,7 +176,7 @@ def set_poisoned(arena: Arena, status: int) -> None:
 
 
 def test_poison_ends_a_parked_send(stuck: Arena) -> None:
-    """It would wait for max_block_ms otherwise, and tell of a buffer."""
+    """Otherwise, it would wait for max_block_ms and report a missing buffer."""
     producer = Producer(stuck, max_block_ms=LONG_MS)
     sends = Sends(producer, 1)
     wait_until(lambda: parked_count(stuck) == 1, "it is parked")

@@ -254,7 +254,7 @@ def test_a_wrong_record_is_no_reason(lost: Arena) -> None:
 
 
 def test_a_new_topic_is_not_waited_for_in_an_arena_that_cannot_be_used(lost: Arena, way: Way) -> None:
-    """No sender tells its partitions. Without an arena, that is no reason to wait."""
+    """The partition count is unknown, but without an arena no sender can supply it."""
     other = Other()
     producer = Producer(lost, on_unusable=lambda: other, max_block_ms=600_000)
     way[0](lost)

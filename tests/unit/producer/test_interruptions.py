@@ -634,7 +634,7 @@ def test_a_sender_that_cannot_be_forked_is_told_with_advice(arena: Arena, monkey
 
 
 def test_a_caller_of_keep_and_a_thread_that_ends_see_each_other(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that has found no arena takes one that came just before it said so."""
+    """If an arena joins after the thread has found none and before it ends, the thread takes it."""
     monkeypatch.setattr(SenderSupervisor, "ensure_thread", lambda _: None)
     kept = SenderSupervisor(arena, Recipe("null:"))
     kept.leave(arena)

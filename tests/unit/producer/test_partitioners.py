@@ -82,7 +82,7 @@ def test_an_explicit_partition_comes_before_the_key(arena: Arena, topic: str) ->
 
 
 def test_without_a_key_full_batches_go_to_all_partitions(arena: Arena, topic: str) -> None:
-    """BuiltInPartitionerTest: it stays until a batch is full, and no begun batch is left behind.
+    """BuiltInPartitionerTest: it stays until a batch is full, so it leaves no partial batch.
 
     Of 160 batches none goes to one of five partitions once in 10^15 runs; of 54, once in 35,000.
     """

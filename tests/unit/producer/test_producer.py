@@ -430,7 +430,7 @@ def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill(producer: Producer, topic: str) -> None:
-    """Sends until the arena has no room, and once more."""
+    """Send to *topic* past the point at which the arena is full."""
     for _ in range(2 * producer.arena.geometry["slot_count"]):
         producer.send(topic, b"v" * 3000)
 

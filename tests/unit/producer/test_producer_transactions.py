@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of a producer, with a sender beside it and a sink behind that."""
+"""Transactions of a producer, with a running sender and its sink."""
 
 from __future__ import annotations
 
@@ -559,7 +559,7 @@ def test_every_process_hears_of_a_fence_until_the_id_is_taken_back(transactional
 
 def test_an_id_is_taken_back_behind_the_end_of_the_last_transaction(transactional: Arena) -> None:
     with Producer(transactional) as producer, Producer(transactional, max_block_ms=1) as hasty:
-        hasty.init_transactions()  # nobody has taken the id
+        hasty.init_transactions()  # the id is free
         producer.begin_transaction()
         producer.send(TOPIC, b"before", partition=0)
         fence(transactional)

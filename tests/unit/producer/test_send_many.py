@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many records in one call, from sequences: where they go, what comes back, what is refused."""
+"""Many records in one call, from sequences: their partitions, the results and the rejected calls."""
 
 from __future__ import annotations
 

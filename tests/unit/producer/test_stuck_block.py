@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """max_block_ms and stuck_block_ms: how long a send waits for a buffer, in each kind of producer.
 
-On a busy machine each wait takes longer than it was told to. So these tests compare the deadline that each look of a
-waiting send has, and the time that each sleep is given. They compare the clock with lower bounds alone.
+On a busy machine each wait takes longer than its timeout. So these tests compare the deadline of each check by a
+waiting send, and the timeout of each sleep. They compare the clock with lower bounds only.
 ``python -m tests.isolation longest-block`` measures the time.
 """
 

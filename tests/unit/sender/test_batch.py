@@ -263,7 +263,7 @@ def test_many_that_have_succeeded_are_completed_in_one_call(sender: Accumulator)
 
 
 def test_of_many_those_that_are_no_ordinary_ones_are_left(arena: Arena, sender: Accumulator) -> None:
-    """In use; with a result of its first part; a part; over already; with a result since it expired; nobody's."""
+    """In use; with a result for its first part; a part; already complete; expired; unknown."""
     for partition in range(6):
         sender.append_many("t", partition, [b"v"] * 4)
     batches = drain(sender)
@@ -423,7 +423,7 @@ def test_a_longer_nap_is_ended_by_who_fills_a_batch(arena: Arena) -> None:
 
 
 def test_a_batch_that_is_opened_for_a_silent_sender_rings(arena: Arena) -> None:
-    """A sender shows life once a second, so there may be none; the producer that rings looks, and says so."""
+    """A sender updates its heartbeat once a second. If it is old, the producer wakes the sender."""
     rings: list[bool] = []
     arena.native.set_manual_clock(10**9)
     with Accumulator(arena, ring=lambda: rings.append(True)) as accumulator, Accumulator(arena) as sender:

@@ -70,7 +70,7 @@ def facts(record: LogRecord) -> dict[str, str]:
     return {key.removeprefix(PREFIX): (value or b"").decode() for key, value in record.headers if PREFIX in key}
 
 
-# --- written letters
+# --- written dead letters
 
 
 def test_what_the_sink_refused_is_a_letter_before_anybody_is_told(open_sending: Open, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_the_rest_of_a_split_batch_that_expires_is_a_letter(open_sending: Open, 
     for _ in range(5):
         sending.run()
         sending.sleep(PAUSE_MS)
-    assert sending.values() == [0, 1, 2, 6]  # the partition goes on, in a new epoch
+    assert sending.values() == [0, 1, 2, 6]  # the partition continues in a new epoch
 
 
 def test_what_is_aborted_is_nobodys_letter(open_sending: Open, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_full_disk_keeps_refused_batches_until_there_is_room(
     sending.sleep(DISK_PAUSE_MS)
     sending.run(3)
     assert sending.result(token) is None
-    assert sending.values(2) == [1]  # nobody else waits
+    assert sending.values(2) == [1]  # other partitions do not wait
     (told,) = [each.sentence for each in troubles(Observer(sending.arena).observe()) if each.kind == "impaired"]
     assert told.startswith("dead letters cannot be written, and keep their memory")
     assert "No space left" in told
@@ -310,7 +310,7 @@ def test_what_a_full_disk_keeps_is_written_by_the_next_sender(
 def test_a_failed_sync_writes_no_letter_twice(
     open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A letter that cannot be synced was written all the same: it is recognised when it is tried again."""
+    """A dead letter that cannot be synced is still written. The next attempt recognizes it."""
     real, fails = PartitionLog.append, [True]
 
     def append(log: PartitionLog, batches: Any) -> Any:

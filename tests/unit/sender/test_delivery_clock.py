@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record expires because it cannot be delivered, never because nobody could deliver."""
+"""A record expires only if a working sender cannot deliver it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_waited_for_a_sender_is_delivered(open_sending: Open) -> None:
 
 
 def test_a_sender_that_was_stopped_counts_little_of_that(open_sending: Open) -> None:
-    """SIGSTOP, a suspend of the host, a write that blocks: nobody delivered meanwhile."""
+    """A stop is SIGSTOP, a suspend of the host or a blocked write."""
     sending = open_sending()
     (token,) = blocked(sending)
     for _ in range(TIMEOUT_MS // STEP_MAX_MS - 1):
@@ -224,7 +224,7 @@ def test_what_no_answer_proved_before_an_outage_is_thrown_away(open_sending: Ope
 
 
 class FullDisk(LogSink):
-    """A log on a disk without room, until it has some."""
+    """A log on a full disk, while ``is_full`` is true."""
 
     error_number = errno.ENOSPC
     is_full = True

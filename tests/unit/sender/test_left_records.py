@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that were left in a file while nobody could deliver are delivered once, with all defaults."""
+"""Records that were left in a file while no sender could deliver are delivered once, with all defaults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def leave(path: Path, count: int, uptime_ns: int) -> None:
 
 
 def delivered(path: Path, uptime_ns: int | None) -> Counter[bytes]:
-    """The values that a sender delivers at that time of the boot clock; None: the clock of this host."""
+    """Return what a sender delivers at that boot time. If *uptime_ns* is None, use the host's clock."""
     sink = MemorySink(partitions=PARTITION_COUNT)
     with Arena.attach(path) as arena:
         arena.native.set_manual_clock(uptime_ns)

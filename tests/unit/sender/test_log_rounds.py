@@ -254,7 +254,7 @@ def scribble(arena: Arena, value: bytes) -> None:
 
 @contextmanager
 def files_end_at(size: int) -> Iterator[None]:
-    """No file of this process grows beyond a size: a write comes back short, and the next one fails."""
+    """Limit the size of this process's files: one write is short, and the next one fails."""
     former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

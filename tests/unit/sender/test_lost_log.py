@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a log that are removed, moved, cut or replaced under a living sender: nothing is acknowledged that no reader
-sees, the loss is told, and what waits is delivered when the files are there again."""
+"""Files of a log that are removed, moved, cut or replaced under a living sender. The sender acknowledges only what
+readers see, reports the loss, and delivers the waiting records when the files exist again."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def read(path: Path, partition: int = 0) -> list[int]:
 
 
 def run_until(sending: Sending, is_true: Callable[[], bool], what: str) -> None:
-    """Rounds go on while somebody waits; the log looks at its names once a second of the real clock."""
+    """Run rounds until the condition is true. The log checks its names once a second of the real clock."""
 
     def look() -> bool:
         sending.sleep(10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordinary batches of ``null:`` go in C behind the first delivery of their partition, with the offsets that follow."""
+"""After a partition's first delivery, C code delivers the ordinary batches of ``null:``, with the next offsets."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def open_sender(arena: Arena | str, tmp_path: Path) -> tuple[Sender, AwayLog]:
 
 
 def outage_and_return(sender: Sender, sink: AwayLog) -> None:
-    """The sender spills, then ships and goes on."""
+    """Run rounds in an outage, end the outage, and run rounds until the overflow is shipped."""
     run_rounds(sender, 5)
     sink.is_away = False
     run_rounds(sender, 25)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A standby sleeps until the sender hangs up: where these tests look, nothing else can end its wait."""
+"""A standby sleeps until the sender closes the connection. In these tests nothing else can end its wait."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_who_cannot_connect_looks_by_himself(watch: SenderWatch) -> None:
 
 
 def test_who_hung_up_once_is_not_called_again(arena: Arena, watch: SenderWatch) -> None:
-    """Somebody who takes calls and hangs up at once must not keep a standby busy."""
+    """A process that accepts and closes connections at once must not keep a standby busy."""
     present = Presence(arena)
     waiting = Waiting(watch)
     present.close()
@@ -148,7 +148,7 @@ def test_a_listener_is_believed_only_when_it_shares_the_arena(
 
 @needs_root
 def test_a_stranger_cannot_connect(arena: Arena) -> None:
-    """Lines of strangers would keep the watchers out: nobody accepts them."""
+    """The socket's backlog must not fill with connections of other users."""
     present = Presence(arena)
 
     def connect() -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender's log lines of a trouble that goes on."""
+"""The sender's log lines about a continuing trouble."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def window(tmp_path: Path) -> SendWindow[WeakShipment]:
 
 
 def send(window: SendWindow[WeakShipment], now_ns: int = NOW_NS) -> list[int]:
-    """Sends all that may be sent: the offsets."""
+    """Send everything that may be sent, and return the offsets."""
     offsets = []
     while (shipment := window.next_to_send(now_ns)) is not None:
         window.sent(shipment)

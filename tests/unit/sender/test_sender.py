@@ -137,7 +137,7 @@ def stopped_while_writing(child: Child, arena: Arena) -> bool:
 
 
 def test_who_leaves_frees_what_could_not_be_freed_when_it_was_done(arena_name: str) -> None:
-    """The arena has room for all records that are sent until a process is stopped at the right moment."""
+    """The arena can take all records that are sent until a process is stopped while it writes."""
     with Arena.create(arena_name) as arena:
         arena.native.set_topic_partition_count(TOPIC, 1)
         counts = arena.native.state_counts
@@ -460,7 +460,7 @@ def test_a_batch_rings_a_sleeping_sender_unless_its_sink_is_full(arena: Arena, i
     def poll_meanwhile(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         if timeout_s > 0:
             hasty.append(TOPIC, 1, 1000, None, b"1")
-            assert arena.native.take_sleep_flag() is is_full  # a process that waits rings: nobody did before
+            assert arena.native.take_sleep_flag() is is_full  # if the sink is full, the flag is still set
         return poll(0, doorbell)
 
     sending.scripted.poll = poll_meanwhile  # type: ignore[method-assign]
@@ -499,7 +499,7 @@ def test_a_batch_that_does_not_linger_ends_a_nap_after_few_records(arena: Arena,
 
 
 def test_a_nap_that_reaches_beyond_the_next_tick_is_no_sleep(arena: Arena) -> None:
-    """Nobody rings for what lingers while the sender naps: it would lie there for a tick."""
+    """Producers do not wake the sender for lingering records during a short timed wait."""
     sending = Sending(arena, linger_ms=4)
     rests = rests_of(sending)
     sending.run()
@@ -535,7 +535,7 @@ def test_a_sender_that_lets_nothing_linger_does_not_nap_longer_for_producers_tha
 
 
 class AcksTogether(ScriptedSink):
-    """Answers what was delivered in one."""
+    """Returns all acks as one object."""
 
     def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
         acks = list(each_ack(super().poll(timeout_s, doorbell)))
@@ -750,7 +750,7 @@ def test_a_lost_ring_costs_a_tick(arena: Arena, running: Start) -> None:
 def test_ticks_are_rarer_when_nothing_came_for_a_second(sending: Sending) -> None:
     sending.run()
     rests = rests_of(sending)
-    run_once = sending.sender.run_once  # no ring, which would end the rest
+    run_once = sending.sender.run_once  # no wake call, which would end the wait
     while 1.0 not in rests:
         run_once()
     assert rests.count(0.1) == 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arena says where its sender delivers, and a process that asks for another place is told."""
+"""An arena publishes its sender's sink, and a process that asks for another sink is rejected."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ LOADED = "import json, msgpack, posix_ipc, shmaccum.supervisor"
 
 
 def plant(folder: Path, mark: Path) -> None:
-    """Modules that leave a mark when somebody imports them."""
+    """Create modules that write to *mark* when they are imported."""
     folder.mkdir(exist_ok=True)
     for name in PLANTED:
         (folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write({name!r})\nraise SystemExit(3)\n")

@@ -143,7 +143,7 @@ def test_a_stopped_sender_is_not_saved_by_a_forged_sign_of_life(arena: Arena, wa
 
 
 def heartbeat_offset() -> int:
-    """Behind sender_epoch, which begins the seventh line of the globals."""
+    """It follows sender_epoch, which begins the seventh line of the globals."""
     return 6 * 64 + 8
 
 

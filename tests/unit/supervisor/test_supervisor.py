@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A producer keeps its sender: one is started after a death, and never where somebody wanted none."""
+"""A producer restarts its sender after a death, and starts none if none is wanted."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def values(log: Path) -> list[bytes]:
 
 
 def fill(producer: Producer) -> None:
-    """Sends until the arena has no room, and once more."""
+    """Send past the point at which the arena is full."""
     for _ in range(2 * producer.arena.geometry["slot_count"]):
         producer.send(TOPIC, b"v" * 3000)
 

@@ -235,7 +235,7 @@ def test_the_window_fills_before_any_answer_and_never_grows_beyond_it(track: Tra
 
 
 def in_fives(window: int) -> Callable[[int, list[Arrived]], bytes]:
-    """Answers when so many requests came: with a smaller window none would come."""
+    """Respond only after *window* requests have arrived. A smaller send window would never send that many."""
     held: list[bytes] = []
 
     def answer(correlation: int, batches: list[Arrived]) -> bytes:

@@ -281,7 +281,7 @@ def test_a_directory_that_is_no_log_of_ours_is_refused(tmp_path: Path, log: Path
 
 
 def test_a_shipper_that_dies_at_any_system_call_sends_nothing_twice(log: Path, tmp_path: Path) -> None:
-    """The kill comes before every 75th system call or so; the following shipper goes on where the former died."""
+    """Kill before about every 75th system call. The next shipper continues where the previous one died."""
     seed = random.randrange(10**6)
     print("seed", seed)
     steps = random.Random(seed)
@@ -313,7 +313,7 @@ def test_acks_that_nobody_wrote_down_are_asked_for_again_and_dropped(log: Path) 
     shipper._send()
     assert len(sink.wire_batches(TOPIC)) == 1  # the first of an epoch goes alone
     shipper.close()  # without having looked for the acks
-    sink.poll(0, -1)  # which nobody will ever see
+    sink.poll(0, -1)  # these acks are never read
     assert read_shipped(str(log)).positions[PLACE].offset == 0
     ship(log, sink)
     assert sink.values(TOPIC) == values(20)

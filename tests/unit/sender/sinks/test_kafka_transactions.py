@@ -119,7 +119,7 @@ def offsets_wire(sequence: int, group: str) -> Any:
 
 
 def has_acks(transactions: KafkaTransactions, acks: list[Ack], count: int) -> bool:
-    """Adds those that have come."""
+    """Add the acks that have arrived."""
     acks += transactions.take_acks()
     return len(acks) >= count
 

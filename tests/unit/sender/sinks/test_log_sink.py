@@ -28,7 +28,7 @@ PADDING = b"." * 80
 
 
 class Host:
-    """A sender as far as a sink can see; keeps what it is told."""
+    """A fake sender, as a sink sees it. It records the reports."""
 
     arena_name = "none"
     permissions = os.geteuid(), os.getegid(), 0o600
@@ -58,10 +58,10 @@ class Host:
         raise AssertionError("every partition of a log is available")
 
     def show_life(self) -> None:
-        """Nobody watches it."""
+        """Do nothing: no supervisor watches."""
 
     def wake(self) -> None:
-        """A doorbell of a sender that never sleeps."""
+        """Do nothing: this sender never sleeps."""
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def wires(sender: Accumulator) -> list[WireBatch]:
 
 
 def deliver(sink: LogSink, sender: Accumulator, lent: list[WireBatch]) -> list[Ack]:
-    """Delivers, and ends what was delivered: that raises when the sink has kept a view of the bytes."""
+    """Deliver and complete the batches. Raises if the sink still has a view of the bytes."""
     bell, _ = os.pipe()
     sink.deliver(lent)
     acks = list(sink.poll(0, bell))
@@ -295,7 +295,7 @@ def test_a_gap_and_a_batch_that_is_too_large_have_verdicts_of_their_own(
     sink = opened(tmp_path, host)
     sender.set_producer_id(*sink.new_producer_id())
     append(sender, 0, 1)
-    deliver_all(sink, sender)  # several batches are in flight only behind one that was delivered
+    deliver_all(sink, sender)  # several are in flight only after the first delivery
     sink.close(0)
     sink = opened(tmp_path, host, segment_bytes=2000)
     append(sender, 1, 200)

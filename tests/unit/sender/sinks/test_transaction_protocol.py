@@ -87,12 +87,12 @@ class Driven:
         self.protocol.answered(answer, self.now_s)
 
     def settle(self) -> None:
-        """Answers every request."""
+        """Respond to every request."""
         while (request := self.ask()) is not None:
             self.answer(well(request, self.version))
 
     def up_to(self, kind: type) -> Any:
-        """Answers every request before the first of this kind, which is in flight then."""
+        """Respond to every request before the first of this kind, and leave that one in flight."""
         while (request := self.ask()) is not None:
             if isinstance(request, kind):
                 return request
@@ -677,7 +677,7 @@ def test_a_failure_while_an_abort_is_under_way_does_not_stop_it() -> None:
 
 
 def successor_of(driven: Driven) -> Driven:
-    """A process that has the recovery state alone goes on, at another time."""
+    """Return a successor that has only the recovery state, at a later time."""
     assert RecoveryState(*driven.protocol.recovery_state) == driven.protocol.recovery_state
     after = Driven(TransactionProtocol(ID, 60_000, driven.protocol.recovery_state), driven.version)
     after.now_s = 1e6

@@ -46,11 +46,11 @@ class Work:
 
 
 class Owner:
-    """Runs one transaction after another, and dies now and then.
+    """Runs one transaction after another, and dies at random.
 
     Attributes:
-        kept: the recovery state that a successor gets.
-        outcomes: how each transaction ended, by its number.
+        kept: the latest saved recovery state, for a successor.
+        outcomes: the outcome of each transaction, by its number.
     """
 
     def __init__(self, cluster: SimulatedCluster, random: Random, *, has_rivals: bool) -> None:
@@ -173,7 +173,7 @@ class Owner:
             self._die()
 
     def _die(self) -> None:
-        """A successor has the recovery state that was kept last. It gives the offsets again before the end."""
+        """Replace the owner by a successor with the saved state, which adds the offsets again if needed."""
         self.protocol = self._new(self.kept)
         if self.kept.state is State.COMMITTING and not self.kept.is_end_sent and self.work is not None:
             self._add_offsets(self.work)
