@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger held against the log: every record once, in its author's order, where it was promised to be."""
+"""Compare the ledger with the log: every record once, in its author's order, at its promised offset."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Audit:
     """Counts of a log that has passed the audit."""
 
     author_count: int
-    """Producers, forked children among them, of which something was delivered."""
+    """Producers, including forked children, with a delivered record."""
     acknowledged_count: int
     delivered_count: int
-    """At least as many: a record whose author died before it could note the acknowledgement is delivered, too."""
+    """The records in the log, including those whose author died before it could record the acknowledgement."""
     proof_count: int
-    """Offsets that `future.get` promised and that were looked up."""
+    """Offsets that `future.get` returned and that were checked."""
 
 
 def audit(places: Places, author_count: int) -> Audit:
-    """Reads the whole log.
+    """Read the whole log.
 
     Raises:
         AssertionError: a record is lost, duplicated, out of order, torn or not at its promised offset.
@@ -66,7 +66,7 @@ def audit(places: Places, author_count: int) -> Audit:
 
 
 def _delivered(places: Places, partition: int, rows: Numbers) -> Numbers:
-    """How many records of each author are in a partition: each once, numbered from 0, in order."""
+    """Count each author's records in a partition. Each must be there once, in order from 0."""
     next_sequence = np.zeros(len(rows), dtype=np.int64)
     proofs = Proofs(rows, partition)
     for offsets, authors, sequences in _chunks(places, partition):
@@ -78,7 +78,7 @@ def _delivered(places: Places, partition: int, rows: Numbers) -> Numbers:
 
 
 def _expect_in_order(partition: int, authors: Numbers, sequences: Numbers, next_sequence: Numbers) -> None:
-    """Counts on from `next_sequence`, in place."""
+    """Check the sequences from `next_sequence`, which is updated in place."""
     by_author = np.argsort(authors, kind="stable")
     sorted_authors = authors[by_author]
     is_first = np.r_[True, sorted_authors[1:] != sorted_authors[:-1]]
@@ -118,7 +118,7 @@ class Proofs:
 
 
 def _chunks(places: Places, partition: int) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
-    """Offsets, authors and sequences of all records, some at a time; offsets from 0 without a gap."""
+    """Yield the offsets, authors and sequences of all records in chunks. Offsets have no gap from 0."""
     expected = 0
     for batches in _runs(LogReader(places.log).partition(TOPIC, partition).batches()):
         columns = decode_columns(batches, 0, 2**62)

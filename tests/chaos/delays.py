@@ -53,17 +53,17 @@ class DelayReport:
     machine: Longest
 
     def expect_within(self, limit_ns: int) -> None:
-        """No death held an append up for longer than the limit and the machine's own longest delay together.
+        """Check that no death delayed an append for longer than the limit plus the machine's longest delay.
 
         Raises:
-            AssertionError: one did.
+            AssertionError: a delay is longer.
         """
         limit_ns += self.machine.own_ns
         assert self.beside_deaths.own_ns <= limit_ns, f"an append took {self.beside_deaths.own_ns / 1e6:.1f} ms: {self}"
 
 
 def own_ns(delay: Delay) -> int:
-    """The delay without the machine's part."""
+    """Return the delay without the machine's part."""
     return max(delay.elapsed_ns - delay.queued_ns, 0)
 
 
@@ -84,7 +84,7 @@ class Stops:
 
 
 def judge(delays: Sequence[Delay], hiccups: Sequence[Delay], stops: Stops) -> DelayReport:
-    """Sorts long appends by what may have caused them."""
+    """Group long appends by their possible cause."""
     others = [delay for delay in delays if not delay.was_stopped]
     beside_stops = [each for each in others if stops.overlap(each.begin_ns, each.begin_ns + each.elapsed_ns)]
     beside_deaths = [each for each in others if not stops.overlap(each.begin_ns, each.begin_ns + each.elapsed_ns)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills, stops and continues the processes of a trial at random, replaces the dead, and judges what is left.
+"""Kills, stops and continues the processes of a trial at random, replaces dead ones, and checks the results.
 
-Each process has a *seat* (a role, inside or outside of the PID namespace). A killed one gets a successor there at once.
-The director itself is attached to the arena and appends nothing, so that no attach is the first one.
+Each process has a *seat* (a role, inside or outside of the PID namespace). A killed process is replaced there at once.
+The director is attached to the arena without appending, so that no attach is the first one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.arenas import sender_pid
 from tests.support.processes import wait_until
 
 PAUSE_S = (0.002, 0.06)
-"""Between two injuries, in the mean 32 a second; a director that is late makes no pause."""
+"""The pause between two injuries, on average 32 a second. If the director is late, it does not pause."""
 STOP_SHARE = 0.2
 STOP_S_MAX = 0.08
 YOUNG_SHARE = 0.35
@@ -54,7 +54,7 @@ SENDING = ("producer", "rusher")
 
 @dataclass
 class Seat:
-    """A role and who has it."""
+    """A role and its process."""
 
     role: str
     number: int
@@ -78,7 +78,7 @@ class TakeOver:
     epoch: int
     completion_tail: int
     is_clean: bool
-    """A standby was waiting, and no sender was touched before the next one had the role, and delivered."""
+    """Whether a standby waited and no sender was injured before the next one had the role and delivered."""
     is_taken: bool = False
 
 
@@ -185,7 +185,7 @@ class Director:
             )
 
     def _has_role(self, seat: Seat) -> bool:
-        """By the process id it has in its own namespace; a mistake is counted wrong, no more."""
+        """Compare process ids of the process's own namespace. A mistake affects only the counts."""
         return sender_pid(self._arena) == seat.pid
 
     def _look_for_take_over(self) -> None:
@@ -237,7 +237,7 @@ class Director:
     # --- the trial
 
     def run(self) -> Outcome:
-        """Raises AssertionError when anything is not as it has to be."""
+        """Run the trial. Raises AssertionError if a check fails."""
         begin_s = time.monotonic()
         try:
             self._begin()
@@ -276,7 +276,7 @@ class Director:
                 self._start(seat)
 
     def _leave(self) -> None:
-        """Producers first, then the processes that look on, then the senders, and the server at last."""
+        """End producers first, then observers, then senders, then the server."""
         for seat in self._seats:
             if seat.stopped_ns is not None:
                 self._continue(seat)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer in a process of its own, to be killed: notes what it consumed, then commits that.
+"""A consumer process that is killed: it records what it consumed, then commits it.
 
-Run as ``python -m tests.chaos.group_member CLIENT ADDRESS TOPIC GROUP LEDGER``; SIGTERM ends it in order. CLIENT is
+Run as ``python -m tests.chaos.group_member CLIENT ADDRESS TOPIC GROUP LEDGER``. SIGTERM ends it cleanly. CLIENT is
 kafka-python, confluent, or confluent-848, which is confluent-kafka with ``group.protocol=consumer``.
 
 The ledger gets a line for each record: partition, offset and value.
@@ -23,7 +23,7 @@ RECORDS_MAX = 100
 
 
 class Consumed(NamedTuple):
-    """One record, as the ledger has it."""
+    """A record in the ledger."""
 
     partition: int
     offset: int
@@ -34,16 +34,16 @@ class Consumed(NamedTuple):
 
 
 class Client(Protocol):
-    """A member of a group by one of the clients."""
+    """A group member of one of the client libraries."""
 
     def poll(self) -> Sequence[Consumed]:
-        """The next records, if there are any."""
+        """Return the next records, if any."""
 
     def commit(self) -> None:
-        """Commits what was polled. Another member consumes it again where that fails."""
+        """Commit the polled records. If that fails, another member consumes them again."""
 
     def close(self) -> None:
-        """Leaves the group."""
+        """Leave the group."""
 
 
 class KafkaPython:
@@ -79,7 +79,7 @@ class KafkaPython:
 
 
 class Confluent:
-    """confluent-kafka, with either protocol of groups."""
+    """confluent-kafka, with either group protocol."""
 
     def __init__(self, address: str, topic: str, group: str, settings: dict[str, Any]) -> None:
         import confluent_kafka
@@ -103,7 +103,7 @@ class Confluent:
 
 
 def new_client(kind: str, address: str, topic: str, group: str) -> Client:
-    """A member of the group."""
+    """Return a member of the group."""
     if kind == "kafka-python":
         return KafkaPython(address, topic, group)
     classic = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}

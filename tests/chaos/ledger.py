@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger: records begun, acknowledged and promised an offset, counted outside of the arena.
 
-An *author* is the life of one producer. Every process that appends, also a forked child, has a number of its own and
-never a successor under it. So each of its records differs from all others, and a second copy of one is a duplicate.
+An *author* is one producer in one process. Every process that appends, also a forked child, has a number that is never
+reused. So all records differ, and a second copy of one is a duplicate.
 
     value = author 4 | sequence 8 | filler ...          sequences count from 0 in each partition
 
-One file, mapped by everybody, a row of 64-bit words per author. Each word is stored by its author alone.
+All processes map one file, with a row of 64-bit words per author. Only the author stores its words.
 
-Longest appends and the machine's hiccups are lines of fixed size appended to files of their own.
+Long appends and the machine's delays are lines of fixed size in separate files.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ TOPIC = "ledger"
 PARTITIONS = 3
 AUTHORS_MAX = 1 << 18
 FORKS_MAX = 4
-"""Author numbers that belong to one start: its own, and those of the children it forks."""
+"""The author numbers of one start: its own, and those of its forked children."""
 
 BEGUN, ACKNOWLEDGED, PROOF_SEQUENCE, PROOF_OFFSET = range(0, 4 * PARTITIONS, PARTITIONS)
 LONGEST_NS = 4 * PARTITIONS
 ROW_SIZE = 16
-"""Words of an author."""
+"""The words of an author."""
 
 HEAD_SIZE = 64
 PHASE = 0
 STOPS = 1
-"""Of each seat: how often its process was stopped so far, counted before it is."""
+"""How often the process of each seat was stopped, counted before the stop."""
 PUMPING = HEAD_SIZE - 1
 """Whether the sender is in a call of the pump (native/sender/pump.h)."""
 
@@ -56,15 +56,15 @@ class Delay(NamedTuple):
     begin_ns: int
     elapsed_ns: int
     queued_ns: int
-    """How much of it the process was ready to run and the machine ran others."""
+    """The part in which the process was ready and the machine ran others."""
     author: int
     was_stopped: int
-    """Whether the process itself was stopped meanwhile."""
+    """Whether the process itself was stopped in this time."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where everything of a trial is."""
+    """The paths and names of a trial."""
 
     arena_name: str
     folder: Path
@@ -76,7 +76,7 @@ class Places:
 
     @property
     def address(self) -> Path:
-        """The file with host and port of the server; there is none where senders write the log themselves."""
+        """The file with host and port of the server. If senders write the log themselves, it does not exist."""
         return self.folder / "address"
 
     @property
@@ -85,12 +85,12 @@ class Places:
 
     @property
     def delays(self) -> Path:
-        """Long appends."""
+        """The file of long appends."""
         return self.folder / "delays"
 
     @property
     def hiccups(self) -> Path:
-        """The file with the delays of a process that does nothing but sleep a millisecond."""
+        """The file with the delays of a process that only sleeps for milliseconds."""
         return self.folder / "hiccups"
 
     @property
@@ -112,7 +112,7 @@ class Ledger:
 
     @staticmethod
     def row(author: int) -> int:
-        """Index of the author's first word."""
+        """Return the index of the author's first word."""
         return HEAD_SIZE + ROW_SIZE * author
 
     @property
@@ -125,12 +125,12 @@ class Ledger:
         self.words[PHASE] = phase
 
     def rows(self, author_count: int) -> npt.NDArray[np.uint64]:
-        """A copy, authors x words."""
+        """Return a copy, authors x words."""
         words: npt.NDArray[np.uint64] = np.frombuffer(self._map, dtype="<u8")[HEAD_SIZE:].copy()
         return words[: ROW_SIZE * author_count].reshape(author_count, ROW_SIZE)
 
     def appended_count(self, author_count: int, *, is_forked: bool) -> int:
-        """How many producers, or children that one forked, had something acknowledged."""
+        """Return how many producers, or forked children, had an acknowledged record."""
         acknowledged = self.rows(author_count)[:, ACKNOWLEDGED : ACKNOWLEDGED + PARTITIONS].sum(axis=1)
         are_forked = np.arange(author_count) % FORKS_MAX > 0
         return int((acknowledged[are_forked if is_forked else ~are_forked] > 0).sum())
@@ -147,7 +147,7 @@ class Ledger:
 
 
 class DelayFile:
-    """Appends delays; a line is one write, so lines of many processes do not mix."""
+    """Appends delays. Each line is one write, so lines of different processes do not mix."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -157,18 +157,18 @@ class DelayFile:
 
 
 def read_delays(path: Path) -> list[Delay]:
-    """All of a file; a line that a death cut off is at the end, if anywhere, and is left out."""
+    """Return the delays in a file, without a last line that a death cut off."""
     content = path.read_bytes() if path.exists() else b""
     whole = len(content) // DELAY.size * DELAY.size
     return [Delay(*fields) for fields in DELAY.iter_unpack(content[:whole])]
 
 
 class RunQueue:
-    """How long this thread was ready to run while the machine ran others (/proc/thread-self/schedstat)."""
+    """The time in which this thread was ready and the machine ran others (/proc/thread-self/schedstat)."""
 
     def __init__(self) -> None:
         self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
 
     def queued_ns(self) -> int:
-        """Since the thread began."""
+        """Return the total since the thread began."""
         return int(os.pread(self._descriptor, 64, 0).split()[1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial's settings, its injuries and its results: facts, and how they look on paper."""
+"""A trial's settings, injuries and results, and their text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.chaos.delays import DelayReport, Longest
 
 @dataclass(frozen=True)
 class Plan:
-    """How a trial is made up."""
+    """The settings of a trial."""
 
     seconds: float
     seed: int
     inside: bool
-    """Some of them live in a PID namespace of their own."""
+    """Whether some processes run in a separate PID namespace."""
     path: str | None = None
     """If it is "pump" or "python", senders deliver that way over Kafka's protocol to a server of the log, which is
     injured, too. If it is None, they append to the log."""
@@ -39,16 +39,16 @@ class Tally:
     """Senders that were in a call of the pump."""
     stopped_kill_count: int = 0
     take_over_ns: list[int] = field(default_factory=list)
-    """Until a standby had the role."""
+    """The times until a standby had the role."""
     result_ns: list[int] = field(default_factory=list)
-    """Until it had its first result: the log was recovered, and something delivered."""
+    """The times until its first result, after it had recovered the log and delivered."""
     author_count: int = 0
     fork_count: int = 0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A trial that was passed."""
+    """A trial that passed."""
 
     plan: Plan
     tally: Tally
@@ -77,7 +77,7 @@ class Outcome:
         yield _line("offsets", audit.proof_count, "promised, and found there")
 
     def _times(self) -> Iterator[str]:
-        """Milliseconds."""
+        """Times in milliseconds."""
         delays = self.delays
         yield _longest("an append, when nobody was stopped", delays.beside_deaths)
         yield _longest("an append, when somebody was stopped", delays.beside_stops)

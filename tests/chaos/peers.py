@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harm of a killed producer to those beside it, in shmaccum, in ``multiprocessing.Queue`` and in faster-fifo.
+"""The effect of a killed producer on others, in shmaccum, in ``multiprocessing.Queue`` and in faster-fifo.
 
-A trial: three processes put numbered items, one takes them. One of the three is killed (SIGKILL) at a random moment.
+In a trial, three processes put numbered items and one takes them. One of the three is killed at a random moment.
 
-* *hang*: within two seconds nothing of a survivor comes out any more, or of both;
-* *lost*: items whose ``put`` (``send``) had returned, and that never came out, of whomever.
+* *hang*: for two seconds, the consumer gets no item of one or both survivors;
+* *lost*: items of any producer whose ``put`` (``send``) had returned, and that the consumer never got.
 
-``python -m tests.chaos.peers [TRIALS] [SEED]`` prints a table. A peer that is not installed is named (``pip install
+``python -m tests.chaos.peers [TRIALS] [SEED]`` prints a table. It names a peer that is not installed (``pip install
 faster-fifo``).
 """
 
@@ -39,22 +39,22 @@ PRODUCERS = 3
 HANG_S = 2.0
 KILL_AFTER_S = (0.005, 0.05)
 PROGRESS = 200
-"""Items of each survivor that have to come out after the kill."""
+"""The items of each survivor that the consumer must get after the kill."""
 AHEAD_MAX = 20_000
-"""Items of a producer that may be under way: the log of ours is not bounded, and its reader here is slower."""
+"""The items of a producer that may be in transit. shmaccum's log is unbounded, and its reader here is slower."""
 TOPIC = "trial"
 IS_OVER = 0
 ACKNOWLEDGED = 1
 TAKEN = ACKNOWLEDGED + PRODUCERS
 WORD_COUNT = TAKEN + PRODUCERS
 BOUNDED_TO = 1000
-"""Items in a queue at a time; for shmaccum, an arena of about that size."""
+"""The maximum of items in a queue. For shmaccum, an arena of about that size."""
 
 Put = Callable[[bytes], object]
 
 
 class Contender(Protocol):
-    """One way from producers to a consumer."""
+    """A queue between producers and a consumer."""
 
     name: str
 
@@ -63,10 +63,10 @@ class Contender(Protocol):
         """Yield a function that puts an item. The end of the context delivers all items."""
 
     def consume(self, words: memoryview) -> None:
-        """In the consumer: counts what comes out of whom, until it is killed."""
+        """Count the items of each producer in the consumer, until it is killed."""
 
     def close(self) -> None:
-        """Takes away what it made."""
+        """Remove what it created."""
 
 
 class Queues:
@@ -88,11 +88,11 @@ class Queues:
             _take(words, self._queue.get(timeout=3600))
 
     def close(self) -> None:
-        """Nothing stays: semaphores and memory go with the processes."""
+        """Do nothing: semaphores and memory end with the processes."""
 
 
 class Shmaccum:
-    """An arena, a sender and a log; the consumer reads the log."""
+    """An arena, a sender and a log, which the consumer reads."""
 
     name = "shmaccum"
 
@@ -127,7 +127,7 @@ class Shmaccum:
 
 
 def _take(words: memoryview, item: bytes) -> None:
-    """Items of one producer come in order, so their number is one more than the last."""
+    """Count an item. Items of one producer arrive in order, so the count is the last number plus one."""
     producer, sequence = VALUE.unpack(item)
     words[TAKEN + producer] = max(words[TAKEN + producer], sequence + 1)
 
@@ -172,7 +172,7 @@ class Row:
 
     @property
     def lost_count(self) -> int:
-        """Items, of all trials."""
+        """The lost items of all trials."""
         return sum(trial.lost_count for trial in self.trials)
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _wait_for_ends(pids: Sequence[int]) -> None:
-    """Waits for some time only, since a process that hangs does not end."""
+    """Wait with a time limit, since a process that hangs does not end."""
     deadline_s = time.monotonic() + HANG_S
     while not all(_has_ended(pid) for pid in pids) and time.monotonic() < deadline_s:
         time.sleep(0.001)
@@ -235,7 +235,7 @@ def _come_out(words: memoryview, targets: dict[int, int]) -> bool:
 
 
 def run_trial(contender: Contender, chance: random.Random) -> Trial:
-    """Starts everybody, kills one, looks."""
+    """Start all processes, kill one, and check the others."""
     words = memoryview(mmap.mmap(-1, WORD_COUNT * 8)).cast("Q")
     consumer = _fork(lambda: contender.consume(words))
     producers = [_fork(partial(_produce, contender, words, number)) for number in range(PRODUCERS)]
@@ -259,7 +259,7 @@ def run_trial(contender: Contender, chance: random.Random) -> Trial:
 
 
 def run_trials(name: str, count: int, chance: random.Random) -> Row:
-    """Each with a queue of its own: one that hung stays so.
+    """Run each trial with a new queue, since a queue that hangs stays unusable.
 
     Raises:
         ModuleNotFoundError: this peer is not installed.
@@ -275,7 +275,7 @@ def run_trials(name: str, count: int, chance: random.Random) -> Row:
 
 
 def run_or_tell(name: str, count: int, seed: int) -> Row | str:
-    """A contender's row, or why there is none."""
+    """Return a contender's row, or the reason for its absence."""
     try:
         return run_trials(name, count, random.Random(seed))
     except ModuleNotFoundError as error:

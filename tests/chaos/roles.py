@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roles of a trial's processes, each a function that runs until it is killed or told to leave."""
+"""The roles of a trial's processes. Each is a function that runs until it is killed or its phase ends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.chaos.ledger import (
 
 PATIENCE_S = 60.0
 HURRY = 4
-"""One producer in so many sends as fast as it can when it is young."""
+"""One producer in so many begins by sending as fast as possible."""
 HURRIED_RECORDS = 6000
 BURST_MAX = 40
 PAUSE_S_MAX = 0.008
@@ -58,12 +58,12 @@ HICCUP_NS = 1_000_000
 OVERSIZE = 20_000
 SEGMENT_BYTES = "32MiB"
 RECONNECT_MS = 5
-"""A server that was killed is there again in less than a second."""
+"""A killed server is restarted in less than a second."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """The identity of a process."""
+    """The identity of a process in a trial."""
 
     places: Places
     seat: int
@@ -75,7 +75,7 @@ class Life:
 
 
 class Author:
-    """One producer's view of the ledger: appends, and times every append."""
+    """Appends for one producer, times every append, and records it in the ledger."""
 
     def __init__(self, life: Life, producer: Producer, author: int) -> None:
         self.random = random.Random(f"{life.seed}/{author}")
@@ -98,7 +98,7 @@ class Author:
         return values
 
     def _timed(self, partition: int, count: int, append: Callable[[], object]) -> object:
-        """Notes that the next records begin, appends them, and notes that they are acknowledged."""
+        """Record the start of the next records, append them, and record their acknowledgement."""
         words, row, first = self._words, self._row, self._next[partition]
         words[row + BEGUN + partition] = first + count
         stops = words[self._stops]
@@ -118,7 +118,7 @@ class Author:
             self._delays.note(Delay(begin_ns, elapsed_ns, queued_ns, self._author, int(was_stopped)))
 
     def burst(self, count: int) -> None:
-        """Records one by one, to one partition."""
+        """Send records one by one to one partition."""
         self._queued_ns = self._queue.queued_ns()
         partition = self.random.randrange(PARTITIONS)
         for _ in range(count):
@@ -126,14 +126,14 @@ class Author:
             self._timed(partition, 1, partial(self._producer.send, TOPIC, value, partition=partition))
 
     def burst_of_many(self, count: int) -> None:
-        """Records in one call."""
+        """Send records in one call."""
         self._queued_ns = self._queue.queued_ns()
         partition = self.random.randrange(PARTITIONS)
         values = self._values(partition, count)
         self._timed(partition, count, lambda: self._producer.send_many(TOPIC, values, partition=partition))
 
     def prove(self) -> None:
-        """Waits until a record is delivered, and notes which offset it was promised."""
+        """Wait until a record is delivered, and record its promised offset."""
         self._queued_ns = self._queue.queued_ns()
         partition = self.random.randrange(PARTITIONS)
         sequence = self._next[partition]
@@ -149,7 +149,7 @@ class Author:
         self._producer.flush(timeout=PATIENCE_S)
 
     def hurry(self) -> None:
-        """As fast as it goes, for a while: a death is most likely to find it in an append."""
+        """Send as fast as possible for a while, so that a kill is likely to interrupt an append."""
         for _ in range(HURRIED_RECORDS // BURST_MAX):
             self.burst(BURST_MAX)
 
@@ -210,7 +210,7 @@ def _fork(life: Life, author: Author, number: int) -> None:
 
 
 def deliver(life: Life) -> None:
-    """A sender, or a standby as long as there is one."""
+    """Run a sender, or a standby while another process is the sender."""
     places = life.places
     with (
         Ledger(places.ledger) as ledger,
@@ -222,7 +222,7 @@ def deliver(life: Life) -> None:
 
 
 def supervise(life: Life) -> None:
-    """A producer that sends nothing, and starts a sender whenever there is none."""
+    """Run a producer that sends nothing and restarts the sender."""
     options: dict[str, Any] = {"partitions": PARTITIONS, "segment_bytes": SEGMENT_BYTES}
     with (
         Ledger(life.places.ledger) as ledger,
@@ -242,7 +242,7 @@ def _sink(places: Places) -> Sink:
 
 
 def _note_pumping(ledger: Ledger) -> None:
-    """The director knows from now on whether this process is in the pump."""
+    """Publish to the director whether this process is in the pump."""
     plan, take = PumpRunner._plan, PumpRunner._take
 
     def note_begin(self: PumpRunner, handed_over: Sequence[BorrowedSocket]) -> tuple[Any, ...]:
@@ -258,14 +258,14 @@ def _note_pumping(ledger: Ledger) -> None:
 
 def _leave_when_told(stop: Callable[[], object]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # one that came before waits for this
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # an earlier one is pending until here
 
 
 # --- the server
 
 
 def serve(life: Life) -> None:
-    """The broker of the senders: the log, served to Kafka clients at an address that does not change."""
+    """Serve the log to Kafka clients at a fixed address, as the broker of the senders."""
     address, _ = life.places.address.read_text(encoding="utf-8").split()
     with LogServer(life.places.log, address, is_writable=True, partitions=PARTITIONS) as server:
         _leave_when_told(server.stop)
@@ -277,7 +277,7 @@ def serve(life: Life) -> None:
 
 
 def follow(life: Life) -> None:
-    """Reads the log while it is written: offsets without a gap, and nothing that is not whole."""
+    """Read the log while it is written, and check that offsets have no gap and batches are whole."""
     chance = random.Random(f"{life.seed}/{life.author}/life")
     with Ledger(life.places.ledger) as ledger:
         while ledger.phase < OTHERS_LEAVE:
@@ -301,7 +301,7 @@ def _follow_one(life: Life, ledger: Ledger, chance: random.Random) -> None:
 
 
 def observe(life: Life) -> None:
-    """Looks at the arena as ``shmaccum stat`` and ``inspect`` do, again and again."""
+    """Inspect the arena repeatedly, as ``shmaccum stat`` and ``inspect`` do."""
     with Ledger(life.places.ledger) as ledger, Arena.open_read_only(life.places.arena_name) as arena:
         observer, inspector = Observer(arena), Inspector(arena)
         while ledger.phase < OTHERS_LEAVE:
@@ -312,7 +312,7 @@ def observe(life: Life) -> None:
 
 
 def measure_machine(life: Life) -> None:
-    """Sleeps a millisecond again and again, and notes when it overslept: the machine delays every process so."""
+    """Sleep for a millisecond repeatedly, and record longer sleeps, which show the machine's delay."""
     queue, hiccups = RunQueue(), DelayFile(life.places.hiccups)
     with Ledger(life.places.ledger) as ledger:
         while ledger.phase < OTHERS_LEAVE:
@@ -336,7 +336,7 @@ ROLES: dict[str, Callable[[Life], None]] = {
 
 
 def note_failure(places: Places, who: str, error: BaseException) -> None:
-    """Keeps a traceback for the director."""
+    """Save a traceback for the director."""
     text = "".join(traceback.format_exception(error))
     with places.failures.open("a", encoding="utf-8") as file:
         file.write(f"{who}, process {os.getpid()}:\n{text}\n")

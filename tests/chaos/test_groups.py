@@ -30,7 +30,7 @@ GROUP = "g"
 PARTITION_COUNT = 3
 RECORDS_A_TURN = 200
 SERVER_SHARE = 0.3
-"""The share of kills that hit the server."""
+"""The share of kills that end the server."""
 LONG_KILLS = 300
 DEADLINE_S = 60.0
 CLASSIC = ("kafka-python", "confluent", "kafka-python")
@@ -44,7 +44,7 @@ SETTINGS = (
 
 
 class Ledgers:
-    """The notes of all members: each record of each partition, and how often it was consumed.
+    """The ledgers of all members: each record of each partition, and how often it was consumed.
 
     Attributes:
         counts: partition and offset -> how many members consumed that record.
@@ -58,7 +58,7 @@ class Ledgers:
         self.values: set[int] = set()
 
     def read(self) -> int:
-        """Reads what is new, and says how much there is; a death in a write may leave half a line."""
+        """Read new lines, and return the total. A death in a write may leave half a line."""
         for path in self._folder.glob("ledger-*"):
             with open(path, "rb") as file:
                 file.seek(self._read[path])
@@ -72,7 +72,7 @@ class Ledgers:
 
 
 class Host:
-    """The server and the members, each a process.
+    """The processes of the server and the members.
 
     Args:
         folder: of the log and of the ledgers.
@@ -112,23 +112,23 @@ class Host:
         self._server = self._start_server()
 
     def kill_member(self, dice: random.Random) -> None:
-        """A member of the same client takes the place of the killed one."""
+        """Kill a member, and start another one with the same client."""
         client, victim = self._members.pop(dice.randrange(len(self._members)))
         victim.kill()
         victim.wait()
         self._members.append(self._start_member(client))
 
     def committed(self) -> dict[int, int]:
-        """The committed offset of each partition, as it lies in the group's file."""
+        """Return the committed offset of each partition in the group's file."""
         offsets = OffsetsFile(str(self._folder / "log"), GROUP, is_writer=False).offsets
         return {place.partition: one.offset for place, one in offsets.items() if place.topic == TOPIC}
 
     def wait_for_more_than(self, count: int) -> None:
-        """Waits until a member has consumed one more record."""
+        """Wait until a member has consumed one more record."""
         wait_until(lambda: self.ledgers.read() > count, "a member consumes", DEADLINE_S)
 
     def expect_true_commits(self) -> None:
-        """Every record below a committed offset was noted. The offsets are read first, for the ledgers only grow."""
+        """Check that every record below a committed offset was recorded. Offsets are read first: ledgers only grow."""
         committed = self.committed()
         self.ledgers.read()
         counts = self.ledgers.counts
@@ -157,7 +157,7 @@ def hosted(folder: Path, clients: Sequence[str]) -> Iterator[Host]:
 
 
 def send(host: Host, first: int, count: int) -> None:
-    """Records with these numbers, acknowledged."""
+    """Send records with these numbers, and wait for the acknowledgements."""
     with contextlib.closing(KafkaProducer(bootstrap_servers=host.address, acks="all")) as producer:
         for number in range(first, first + count):
             producer.send(TOPIC, b"%d" % number, key=b"%d" % number)
@@ -165,13 +165,13 @@ def send(host: Host, first: int, count: int) -> None:
 
 
 def run(folder: Path, clients: Sequence[str], kills: Sequence[bool], dice: random.Random) -> None:
-    """Sends and kills in turn. Each kill comes after some new records were consumed.
+    """Send and kill in turn. Each kill follows after some new records were consumed.
 
     Args:
         folder: of the log and of the ledgers.
         clients: the client of each member.
         kills: True for a kill of the server, False for that of a member.
-        dice: whom, and how many records.
+        dice: draws members and numbers of records.
     """
     begun_s = time.monotonic()
     sent = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers, relays and their sender killed at random beside a producer: no record is skipped, none comes twice.
+"""Consumers, relays and their sender killed at random beside a producer: no record is skipped or duplicated.
 
 A consumer records what it read, then what it committed, with monotonic times. So the audit knows whether an earlier
 commit was past a record that was read. A relay makes one output of each record.
@@ -39,7 +39,7 @@ POLL_MS = 20
 SHORT_KILLS = 20
 LONG_KILLS = 2000
 ROUNDS_BEHIND = 25
-"""After so many kills the members may catch up."""
+"""The number of kills after which the members may catch up."""
 
 
 class Read(NamedTuple):
@@ -60,7 +60,7 @@ class Commit(NamedTuple):
 
 
 class Notes:
-    """A file to which one process after the other appends lines, each in one write."""
+    """A file to which successive processes append lines, each in one write."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -111,7 +111,7 @@ def send(log: Path, arena_name: str) -> None:
 
 
 def start(run: Callable[[], object]) -> int:
-    """A process that runs a function until it is killed."""
+    """Start a process that runs a function until it is killed."""
     pid = os.fork()
     if pid:
         return pid
@@ -157,7 +157,7 @@ class Host:
             self.sent += 1
 
     def kill_one(self) -> None:
-        """Kills a process, which may be stopped for a moment before, and starts its successor."""
+        """Kill a process, which may be briefly stopped before, and start its successor."""
         victim = self._chance.choice(list(self._processes))
         assert os.waitpid(victim, os.WNOHANG) == (0, 0), f"a {self._processes[victim]} ended by itself"
         if self._chance.random() < 0.2:
@@ -173,7 +173,7 @@ class Host:
         self._start(role)
 
     def is_caught_up(self) -> bool:
-        """True when both groups have committed the ends of all partitions, and these have all records."""
+        """Return whether both groups have committed the ends of all partitions, and these have all records."""
         places = [TopicPartition(INPUT, number) for number in range(PARTITIONS)]
         for group in (READERS, RELAYS):
             with Consumer(self.log, group_id=group) as looking:
@@ -204,7 +204,7 @@ def hosted(folder: Path, arena_name: str, chance: random.Random) -> Iterator[Hos
 
 
 def repetitions(reads: list[Read], commits: list[Commit]) -> int:
-    """How many records were read again; AssertionError when one had been committed before."""
+    """Return how many records were read again. Raises AssertionError if one had been committed before."""
     ends: dict[int, list[Commit]] = defaultdict(list)
     for commit in sorted(commits):
         ends[commit.partition].append(commit)

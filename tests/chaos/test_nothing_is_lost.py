@@ -27,9 +27,9 @@ SERVED_S = 3
 LONG_S = float(os.environ.get("SHMACCUM_CHAOS_SECONDS", "600"))
 LONG_KILLS = round(LONG_S * 10_000 / 600)
 ROOMY = ("16MiB", "16KiB")
-"""Memory and batches."""
+"""The sizes of memory and batches."""
 TIGHT = ("128KiB", "4KiB")
-"""So small that producers wait for memory, and die waiting."""
+"""Sizes so small that producers die while they wait for memory."""
 
 
 def run(name: str, folder: Path, plan: Plan, sizes: tuple[str, str]) -> Outcome:
@@ -65,7 +65,7 @@ def test_nothing_is_lost_where_memory_is_short_and_process_ids_mean_nothing(
 def test_nothing_is_lost_and_nothing_comes_twice_behind_a_broker(
     path: str, arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:
-    """Senders are killed while their ordinary batches go out, and so is the broker."""
+    """Senders are killed while they send ordinary batches, and so is the broker."""
     outcome = run(arena_name, tmp_path, Plan(SERVED_S, seeded().getrandbits(32), inside=False, path=path), ROOMY)
     assert outcome.tally.kills["server"] > 0
     assert path == "pump" or outcome.tally.pumping_kill_count == 0
@@ -77,7 +77,7 @@ def test_nothing_is_lost_and_nothing_comes_twice_behind_a_broker(
 def test_nothing_is_lost_behind_a_broker_for_long(
     path: str, arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:
-    """The pump carries when most of the senders die that have the role."""
+    """Most of the senders with the role die while the pump is sending."""
     plan = Plan(LONG_S, seeded().getrandbits(32), inside=can_unshare(), path=path, kill_count=LONG_KILLS)
     outcome = run(arena_name, tmp_path, plan, ROOMY)
     assert outcome.tally.kills.total() >= LONG_KILLS
@@ -90,7 +90,7 @@ def test_nothing_is_lost_behind_a_broker_for_long(
 def test_nothing_is_lost_for_long(
     arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random], sizes: tuple[str, str]
 ) -> None:
-    """Ten thousand kills in ten minutes, and in twenty at most on a machine that does other work."""
+    """Ten thousand kills take ten minutes, or up to twenty on a busy machine."""
     plan = Plan(LONG_S, seeded().getrandbits(32), inside=can_unshare(), kill_count=LONG_KILLS)
     outcome = run(arena_name, tmp_path, plan, sizes)
     assert outcome.tally.kills.total() >= LONG_KILLS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of processes that are killed at random are in a log whole, or not at all."""
+"""Transactions of processes that are killed at random are in a log completely or not at all."""
 
 from __future__ import annotations
 

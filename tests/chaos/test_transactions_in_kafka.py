@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of processes that are killed at random are in Apache Kafka whole, or not at all; brokers die, too."""
+"""Transactions of randomly killed processes and brokers are in Apache Kafka completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kafka.distribution import require, run_tool
 from tests.support.processes import WATCHDOG_S, wait_until
 
 TIMEOUT_MS = 6_000
-"""Of a transaction, at the brokers and in the arena. A start of a broker often takes longer."""
+"""The transaction timeout of brokers and arena. A start of a broker often takes longer."""
 SHORT_COUNT = 20
 COORDINATORS_TOPIC = "__transaction_state"
 REPLICATED = {
@@ -52,14 +52,14 @@ def started(
 
 
 def restart(cluster: Cluster) -> None:
-    """The only broker is killed, and starts again."""
+    """Kill the only broker, and start it again."""
     (broker,) = cluster.brokers
     broker.kill()
     cluster.start()
 
 
 def move(cluster: Cluster, trial: Trial, end: Callable[[Broker], None]) -> None:
-    """The broker with the transaction coordinator ends, and another one takes over; then it starts again."""
+    """End the broker with the transaction coordinator, wait until another one takes over, and start it again."""
     former = cluster.leader(COORDINATORS_TOPIC)
     assert former is not None
     end(former)
@@ -75,11 +75,11 @@ def outlast(trial: Trial) -> None:
         wait_until(lambda: time.monotonic() > end_s, "the time of an open transaction is over at the brokers")
 
 
-# --- judges
+# --- checks
 
 
 def committed(cluster: Cluster) -> list[str]:
-    """The values that a consumer of librdkafka gets, up to the last transaction in each partition."""
+    """Return the values that librdkafka's consumer gets, up to the last transaction in each partition."""
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "judge", "isolation.level": "read_committed"}
     consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False, "check.crcs": True, "log_level": 0})
     values: list[str] = []
@@ -102,7 +102,7 @@ def committed(cluster: Cluster) -> list[str]:
 
 
 def committed_for_java(cluster: Cluster, count: int) -> list[str]:
-    """The first values that Kafka's console consumer gets."""
+    """Return the first values that Kafka's console consumer gets."""
     place = ["--bootstrap-server", cluster.bootstrap, "--topic", TOPIC, "--from-beginning"]
     limits = ["--max-messages", str(count), "--timeout-ms", "60000"]
     consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eight processes with the transactions of one arena, killed at random; readers of committed records are the judge.
+"""Eight processes with the transactions of one arena, killed at random. Committed records are compared with a ledger.
 
 Each process appends lines to the ledger, each by one write: ``N VALUE`` after a send, and in a second file
 ``N committed`` or ``N aborted`` after the call. A transaction whose coordinator was killed has no such line, and may
@@ -45,26 +45,26 @@ PAUSE_S_MAX = 0.004
 
 
 def wanted_count() -> int:
-    """The transactions of a long trial."""
+    """Return the number of transactions of a long trial."""
     return int(os.environ.get("SHMACCUM_TRANSACTIONS", "1000"))
 
 
 def make(name: str, **options: Any) -> None:
-    """The arena of a trial."""
+    """Create the arena of a trial."""
     Arena.create(
         name, topics={TOPIC: PARTITIONS}, transactional_id="x", buffer_memory="1MiB", process_count=64, **options
     ).close()
 
 
 class MistakeError(Exception):
-    """The reason of an abort."""
+    """Causes an abort."""
 
 
 Note = Callable[[int, str], None]
 
 
 class Ledger:
-    """The knowledge of the processes, line by line."""
+    """The files to which the processes append lines."""
 
     def __init__(self, folder: Path) -> None:
         self._sent, self._ended = folder / "sent", folder / "ended"
@@ -72,7 +72,7 @@ class Ledger:
             path.touch()
 
     def open(self) -> tuple[Note, Note]:
-        """Functions that note a record and an outcome of a transaction; for one process."""
+        """Return one process's functions that record a sent value and a transaction's outcome."""
         return self._note_in(self._sent), self._note_in(self._ended)
 
     @staticmethod
@@ -81,14 +81,14 @@ class Ledger:
         return lambda number, fact: (os.write(descriptor, f"{number} {fact}\n".encode()), None)[1]
 
     def sent(self) -> dict[str, set[str]]:
-        """The values of each transaction."""
+        """Return the values of each transaction."""
         values: dict[str, set[str]] = defaultdict(set)
         for number, value in self._facts(self._sent):
             values[number].add(value)
         return values
 
     def outcomes(self) -> dict[str, str]:
-        """The recorded outcomes, by transaction."""
+        """Return the recorded outcomes, by transaction."""
         return dict(self._facts(self._ended))
 
     @staticmethod
@@ -113,7 +113,7 @@ REFUSALS = (NoTransactionError, TransactionEndedError, ProducerFencedError, Buff
 
 
 def work(name: str, ledger: Ledger, seed: int) -> None:
-    """Sends in whatever transaction is open, until it is killed."""
+    """Send in any open transaction, until the process is killed."""
     (note_sent, _), dice, place = ledger.open(), random.Random(seed), 0
     with Producer(name, max_block_ms=BUSY_MS) as producer:
         while True:
@@ -129,7 +129,7 @@ def work(name: str, ledger: Ledger, seed: int) -> None:
 
 
 def coordinate(name: str, ledger: Ledger, seed: int) -> None:
-    """Begins one transaction after the other, until it is killed."""
+    """Run one transaction after another, until the process is killed."""
     (note_sent, note_ended), dice = ledger.open(), random.Random(seed)
     with Producer(name) as producer:
         while True:
@@ -138,7 +138,7 @@ def coordinate(name: str, ledger: Ledger, seed: int) -> None:
 
 
 def run_one(producer: Producer, note_sent: Note, note_ended: Note, dice: random.Random) -> None:
-    """One transaction, and a note of its outcome where this process learns it."""
+    """Run one transaction, and record its outcome if it is known."""
     transaction = begun(producer)
     try:
         for place in range(dice.randrange(20)):
@@ -156,16 +156,16 @@ def run_one(producer: Producer, note_sent: Note, note_ended: Note, dice: random.
 
 
 def begun(producer: Producer) -> Transaction:
-    """The next transaction. An arena that was fenced takes its id back."""
+    """Begin the next transaction. If the arena was fenced, take its id back first."""
     try:
         return producer.transaction()
-    except ProducerFencedError:  # the brokers aborted the last one for its time
+    except ProducerFencedError:  # the brokers aborted the last one at its timeout
         producer.init_transactions()
         return producer.transaction()
 
 
 def commit(transaction: Transaction, note_ended: Note) -> None:
-    """Commits, however long it takes."""
+    """Commit, with any number of attempts."""
     while not transaction.is_over:
         with contextlib.suppress(TransactionOutcomeUnknownError):
             transaction.commit()
@@ -183,9 +183,9 @@ class Trial:
     """The processes, each of which is replaced when it is killed.
 
     Args:
-        name: of the arena.
+        name: the name of the arena.
         url: the sink.
-        folder: for the ledger.
+        folder: the folder of the ledger.
         dice: draws every injury.
 
     Attributes:
@@ -206,7 +206,7 @@ class Trial:
         self._children = [self._births[role]() for role in self._roles]
 
     def run(self, wanted: int, injuries: Sequence[Callable[[], object]] = ()) -> None:
-        """Kills until so many transactions have ended. The other injuries are spread over the way."""
+        """Kill until so many transactions have ended. Spread the other injuries over that time."""
         left = list(injuries)
         while not self.ledger.has_ended(wanted):
             self.wait_until_ended(1 + self._dice.randrange(5))
@@ -217,12 +217,12 @@ class Trial:
             self.kill(everybody if is_all else self._dice.sample(everybody, 1 + self._dice.randrange(2)))
 
     def wait_until_ended(self, count: int) -> None:
-        """Waits for so many transactions more."""
+        """Wait for so many more transactions."""
         ended = functools.partial(self.ledger.has_ended, self.ledger.ended_count + count)
         wait_until(lambda: ended() or self._has_failed(), "transactions end", 10 * WATCHDOG_S)
 
     def _has_failed(self) -> bool:
-        """False. A process that ended by itself raises here."""
+        """Return false. Raises if a process ended by itself."""
         for child in self._children:
             if child.has_ended():
                 raise AssertionError(child.join())
@@ -239,7 +239,7 @@ class Trial:
 
     @contextlib.contextmanager
     def no_sender(self) -> Iterator[None]:
-        """The sender is dead until the end of the block."""
+        """Kill the sender, and start another one at the end of the block."""
         self._children[-1].kill()
         self.kills["sender"] += 1
         try:
@@ -261,26 +261,26 @@ class Trial:
             child.kill()
 
 
-# --- the judge
+# --- the check
 
 
 class Tally(NamedTuple):
-    """The transactions of a trial with records."""
+    """The counts of a trial's transactions that have records."""
 
     committed: int
     aborted: int
     unknown_and_there: int
-    """Their coordinators were killed, and their records are visible."""
+    """Transactions of killed coordinators whose records are visible."""
     unknown_and_not_there: int
     records: int
-    """Visible ones."""
+    """Visible records."""
 
 
 def judge(ledger: Ledger, committed: Iterable[str]) -> Tally:
-    """Holds the values that a reader of committed records got against the ledger.
+    """Compare the values that a reader of committed records got with the ledger.
 
     Raises:
-        AssertionError: a transaction is there in part, twice, or although it was aborted.
+        AssertionError: a transaction is incomplete, duplicated, or visible after an abort.
     """
     sent, outcomes = ledger.sent(), ledger.outcomes()
     seen: dict[str, Counter[str]] = defaultdict(Counter)

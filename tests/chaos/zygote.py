@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def can_unshare() -> bool:
-    """Whether this user may make a PID namespace here."""
+    """Return whether this user may create a PID namespace."""
     try:
         return subprocess.run([*NAMESPACE, "true"], capture_output=True, timeout=10).returncode == 0
     except FileNotFoundError:
@@ -47,8 +47,8 @@ class Zygote:
 
     Args:
         name: the suffix to the role in the name of a process.
-        has_namespace: lives in a PID namespace of its own.
-        python: the interpreter, which has the package ``shmaccum`` that is used.
+        has_namespace: whether it runs in its own PID namespace.
+        python: the interpreter, which has the package ``shmaccum`` to test.
         folder: the working folder, from which it imports the tests.
     """
 
@@ -91,14 +91,14 @@ class Zygote:
         self._ask(do="signal", pid=-pid if with_children else pid, number=int(number))
 
     def wait(self, pid: int) -> int:
-        """The exit code; negative is the signal that ended it."""
+        """Return the exit code, or the negative number of the signal that ended it."""
         return self._ask(do="wait", pid=pid)
 
     def has_ended(self, pid: int) -> bool:
         return bool(self._ask(do="poll", pid=pid))
 
     def orphan_count(self) -> int:
-        """Forked children whose parents have ended, and which have not."""
+        """Return the number of living forked children of ended parents."""
         return self._ask(do="orphans")
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Zygote:
 
 
 class Forker:
-    """The zygote's work."""
+    """The zygote's end of the socket."""
 
     def __init__(self, stream_socket: socket.socket, places: Places, seed: int) -> None:
         self._socket = stream_socket
@@ -163,7 +163,7 @@ class Forker:
         if abs(pid) in self._alive:
             try:
                 os.kill(pid, number)
-            except ProcessLookupError:  # it has not made its group yet
+            except ProcessLookupError:  # it has not created its group yet
                 assert is_group
                 os.kill(-pid, number)
         return 0
@@ -198,7 +198,7 @@ class Forker:
 
 
 def _own_outer_pid() -> str:
-    """As /proc knows this process, which may be that of another namespace."""
+    """Return this process's id in the namespace of /proc."""
     return os.readlink("/proc/self")
 
 
@@ -208,8 +208,8 @@ def main() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # a child may be asked to leave at once
-    logging.getLogger("shmaccum").addHandler(logging.NullHandler())  # it says each time that no sender runs
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # a child may get it at once
+    logging.getLogger("shmaccum").addHandler(logging.NullHandler())  # it would warn each time that no sender runs
     gc.freeze()
     Forker(socket.socket(fileno=int(descriptor)), Places(arena_name, Path(folder)), int(seed)).run()
 

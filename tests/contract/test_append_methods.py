@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each public method of each producer that appends hands its records over when the arena cannot be used any more.
+"""Each public method of a producer that appends hands its records over once the arena is unusable.
 
-A public method is in a table here: it appends, or it does not. A new method fails the test until it is in one of them.
+Each public method is in one of two tables: it appends, or it does not. A new method fails the test until it is in one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ OTHERS = {
     " join": "an arena with transactions has no on_unusable",
     "append_columns append_rows": "the core of send_many and append_arrow, which the package itself calls",
 }
-"""Public methods that hand nothing over."""
+"""Public methods that append nothing."""
 
 
 class Fallback:
-    """Takes the records of each kind of producer."""
+    """Accepts the records of each kind of producer."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -150,7 +150,7 @@ APPENDING_IN_LOOP: Mapping[type, Mapping[str, Each]] = {
 
 
 def options_of(kind: type, arena: Arena, make: Callable[[], Any]) -> dict[str, Any]:
-    """The arguments of a producer that takes options in the words of a library."""
+    """Return the arguments of a producer that has the options of another library."""
     own = {"arena": arena.name, "external_sender": True, "on_unusable": make, **SIZES}
     separator = "." if kind is our_confluent.Producer else "_"
     return {f"shmaccum{separator}{name}": value for name, value in own.items()}
@@ -207,7 +207,7 @@ def test_a_method_of_a_loop_hands_its_records_over(
 
 @pytest.mark.parametrize("kind", [*APPENDING, *APPENDING_IN_LOOP])
 def test_each_public_method_is_known(kind: type) -> None:
-    """The standard library's methods of a handler take no records, but for those in the table."""
+    """Of the standard library's handler methods, only those in the table take records."""
     known = {name for names in OTHERS for name in names.split()}
     appending = {**APPENDING, **APPENDING_IN_LOOP}[kind].keys()
     assert not known & appending

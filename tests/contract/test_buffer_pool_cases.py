@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The behaviours of Kafka's BufferPoolTest, on the arena and across processes.
 
-Not here, and why:
+These cases are omitted:
 
-* ``testCleanupMemoryAvailabilityOnMetricsException``, ``outOfMemoryOnAllocation``: nothing is allocated, and nothing
-  of the user's is called, while memory is handed out.
-* ``testLargeAvailableMemory``: sums are 64-bit; a pool of 20 GB of real memory is not a unit test.
-* ``testCloseAllocations``, ``testCloseNotifyWaiters``: the pool belongs to all processes, none of them closes it.
-  An accumulator with a waiting thread refuses to close; that is held in the unit tests.
-* BufferPoolChunkAllocationTest: its all-or-nothing chunks are our chains; FIFO and refunds are held below.
+* ``testCleanupMemoryAvailabilityOnMetricsException``, ``outOfMemoryOnAllocation``: the pool allocates no memory and
+  calls no user code.
+* ``testLargeAvailableMemory``: sums are 64-bit. A pool of 20 GB of real memory is not a unit test.
+* ``testCloseAllocations``, ``testCloseNotifyWaiters``: the pool belongs to all processes, and none of them closes it.
+  The unit tests check that an accumulator with a waiting thread does not close.
+* BufferPoolChunkAllocationTest: a chain of buffers replaces its chunks. FIFO and refunds are tested below.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_simple(new_case: NewCase) -> None:
 
 
 def test_cannot_allocate_more_memory_than_there_is(new_case: NewCase) -> None:
-    """testCantAllocateMoreMemoryThanWeHave: refused at once, nothing is held."""
+    """testCantAllocateMoreMemoryThanWeHave: rejected at once, and no buffer is taken."""
     case = new_case(batch_size=SIZE, buffers=4)
     with pytest.raises(RecordTooLargeError):
         case.append(value=bytes(4 * SIZE))
@@ -81,7 +81,7 @@ def test_cannot_allocate_more_memory_than_there_is(new_case: NewCase) -> None:
 
 
 def test_delayed_allocation(new_case: NewCase, arena_name: str) -> None:
-    """testDelayedAllocation: another process waits for memory and gets it when it is given back."""
+    """testDelayedAllocation: another process waits for memory and gets it when it is freed."""
     case = new_case(batch_size=SIZE, buffers=2)
     case.append(0, value=FULL_VALUE)
     case.append(1, value=FULL_VALUE)
@@ -135,7 +135,7 @@ def test_interrupt_leaves_the_queue(new_case: NewCase) -> None:
 
 
 def test_fifo_across_sizes(new_case: NewCase, arena_name: str) -> None:
-    """testFifoFairnessAcrossMultiChunkAndSingleChunkRequests: the oversized request came first and is served first."""
+    """testFifoFairnessAcrossMultiChunkAndSingleChunkRequests: the oversized request is first and is served first."""
     case = new_case(batch_size=SIZE, buffers=2)
     case.append(0, value=FULL_VALUE)
     case.append(1, value=FULL_VALUE)
@@ -164,7 +164,7 @@ def _append_random_sizes(name: str, seed: int, count: int) -> None:
 
 
 def test_stressful_situation(new_case: NewCase, arena_name: str) -> None:
-    """testStressfulSituation: half of the requests are one buffer, half of random size; all is given back."""
+    """testStressfulSituation: half of the requests are one buffer, half of random size. All are freed."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     case = new_case(batch_size=SIZE, buffers=12)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The behaviours of Kafka's RecordAccumulatorTest, on the arena.
 
-Not here, and why:
+These cases are omitted:
 
 * ``testAppendLargeCompressed`` and the other compressed cases, ``testSplitBatchOffAccumulator`` and
-  ``testSplitFrequency``: the arena holds uncompressed records; compression happens in the sender and is tested there.
+  ``testSplitFrequency``: records in the arena are uncompressed. The sender's tests cover compression.
 * ``testRecordsDrainedWhenTransactionCompleting``, ``testAbortUnsentBatches`` with a transaction: there are none.
 * ``testUniformBuiltInPartitioner`` and its relatives: the partitioner is the producer's.
 * ``testDrainWithANodeThatDoesntHostAnyPartitions``, ``testExponentialRetryBackoffLeaderChange``: nodes and leaders are
-  the sink's; the caller passes the partitions to drain and the time of the next attempt.
-* ``testRetryPolicy``, ``testAppendDeadline``: the bound of an append is a deadline, held in the BufferPool's cases.
+  the sink's. The caller passes the partitions to drain and the time of the next attempt.
+* ``testRetryPolicy``, ``testAppendDeadline``: the cases of the BufferPool test the deadline of an append.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_drain_batches(new_case: NewCase) -> None:
 
 
 def test_full(new_case: NewCase) -> None:
-    """testFull: 68 records fit into 1,024 bytes; the 69th makes the first batch ready."""
+    """testFull: 68 records fit into 1,024 bytes. The 69th makes the first batch ready."""
     case = new_case(batch_size=BATCH_OF_1024)
     case.append(count=RECORDS_OF_1024)
     assert case.ready(linger_ms=LINGER_MS) == []
@@ -73,7 +73,7 @@ def test_full(new_case: NewCase) -> None:
 
 
 def test_append_large(new_case: NewCase) -> None:
-    """testAppendLargeNonCompressed: a record larger than a buffer is a batch of its own, and ready at once."""
+    """testAppendLargeNonCompressed: a record larger than a buffer is a separate batch, which is ready at once."""
     case = new_case(batch_size=512 + HEADER_SIZE)
     case.append(value=bytes(2 * 512))
     assert case.ready(linger_ms=LINGER_MS) == [0]
@@ -85,7 +85,7 @@ def test_append_large(new_case: NewCase) -> None:
 
 
 def test_linger(new_case: NewCase) -> None:
-    """testLinger: nothing is ready before linger is over, counted from the batch's first record."""
+    """testLinger: nothing is ready before linger has passed since the batch's first record."""
     case = new_case(batch_size=1024 + HEADER_SIZE)
     case.append()
     assert case.ready(LINGER_MS) == []
@@ -97,7 +97,7 @@ def test_linger(new_case: NewCase) -> None:
 
 
 def test_partial_drain(new_case: NewCase) -> None:
-    """testPartialDrain: due to the size limit only one partition is drained."""
+    """testPartialDrain: due to the size limit, only one partition is drained."""
     case = new_case(batch_size=1024 + HEADER_SIZE)
     for partition in (0, 1):
         case.append(partition, count=RECORDS_OF_1024 + 1)
@@ -133,7 +133,7 @@ def test_stressful_situation(new_case: NewCase, arena_name: str) -> None:
 
 
 def test_next_ready_check_delay(new_case: NewCase) -> None:
-    """testNextReadyCheckDelay: the sender may sleep until the first batch has lingered, and no longer."""
+    """testNextReadyCheckDelay: the sender may sleep only until the first batch has lingered."""
     case = new_case(batch_size=BATCH_OF_1024)
     case.append(0, count=RECORDS_OF_1024)
     assert case.next_check_ms(LINGER_MS) == LINGER_MS
@@ -147,7 +147,7 @@ def test_next_ready_check_delay(new_case: NewCase) -> None:
 
 
 def test_retry_backoff(new_case: NewCase) -> None:
-    """testRetryBackoff: a requeued batch waits for its time; another partition is not held up by it."""
+    """testRetryBackoff: a requeued batch waits for its backoff, but does not delay other partitions."""
     case = new_case(batch_size=1024 + HEADER_SIZE)
     case.append(0)
     case.sleep(LINGER_MS)
@@ -200,7 +200,7 @@ def test_flush_waits_for_the_parts_of_a_split_batch(new_case: NewCase) -> None:
 
 
 def test_abort_incomplete_batches(new_case: NewCase) -> None:
-    """testAbortIncompleteBatches: every record gets its result, also those in flight, whose memory stays."""
+    """testAbortIncompleteBatches: every record gets its result. Batches in flight keep their memory."""
     case = new_case(batch_size=128 + HEADER_SIZE, buffers=32)
     tokens = case.append(count=100)
     in_flight = case.drain(0)
@@ -217,7 +217,7 @@ def test_abort_incomplete_batches(new_case: NewCase) -> None:
 
 
 def test_abort_unsent_batches(new_case: NewCase) -> None:
-    """testAbortUnsentBatches: batches in flight go on."""
+    """testAbortUnsentBatches: batches in flight continue."""
     case = new_case(batch_size=128 + HEADER_SIZE, buffers=32)
     tokens = case.append(count=100)
     (in_flight,) = case.drain(0)
@@ -232,7 +232,7 @@ def test_abort_unsent_batches(new_case: NewCase) -> None:
 
 @pytest.mark.parametrize("is_muted", [False, True])
 def test_expired_batch_single(new_case: NewCase, is_muted: bool) -> None:
-    """testExpiredBatchSingle: exactly at the delivery timeout, muted or not, and nothing is ready afterwards."""
+    """testExpiredBatchSingle: it expires exactly at the delivery timeout, muted or not. Nothing is ready afterwards."""
     case = new_case(batch_size=BATCH_OF_1024)
     (token,) = case.append()
     case.accumulator.mute(case.accumulator.partition_index(TOPIC, 0), is_muted)
@@ -250,7 +250,7 @@ def test_expired_batch_single(new_case: NewCase, is_muted: bool) -> None:
 
 
 def test_expired_batches(new_case: NewCase) -> None:
-    """testExpiredBatches: all old ones of a partition expire, a younger one does not."""
+    """testExpiredBatches: all old batches of a partition expire, and a younger one does not."""
     case = new_case(batch_size=BATCH_OF_1024)
     case.append(count=RECORDS_OF_1024 + 1)
     case.sleep(3000)
@@ -264,7 +264,7 @@ def test_expired_batches(new_case: NewCase) -> None:
 
 
 def test_expired_in_flight_keeps_its_memory(new_case: NewCase) -> None:
-    """testNoBufferReuseWhenBatchExpires (KAFKA-19012): the result changes at once, the memory at the end of its I/O."""
+    """testNoBufferReuseWhenBatchExpires (KAFKA-19012): it fails at once, and is freed after its I/O."""
     case = new_case(batch_size=BATCH_OF_1024, buffers=1)
     (token,) = case.append()
     (batch,) = case.drain(0)
@@ -284,7 +284,7 @@ def test_expired_in_flight_keeps_its_memory(new_case: NewCase) -> None:
 
 
 def test_expired_batch_does_not_retry(new_case: NewCase) -> None:
-    """testExpiredBatchDoesNotRetry: requeueing what has expired in flight frees it instead of sending it again."""
+    """testExpiredBatchDoesNotRetry: if a batch expired in flight, requeue frees it."""
     case = new_case(batch_size=BATCH_OF_1024)
     case.append()
     (batch,) = case.drain(0)
@@ -309,7 +309,7 @@ def test_muted_partitions(new_case: NewCase) -> None:
 
 
 def test_sequences_are_assigned_once(new_case: NewCase) -> None:
-    """ProducerBatch.setProducerState: a batch that has a sequence keeps it, and its bytes, when it is sent again."""
+    """ProducerBatch.setProducerState: a retried batch has the same sequence and bytes."""
     case = new_case(batch_size=BATCH_OF_1024)
     case.accumulator.set_producer_id(4711, 3)
     case.append(count=RECORDS_OF_1024 + 1)
@@ -327,7 +327,7 @@ def test_sequences_are_assigned_once(new_case: NewCase) -> None:
 
 
 def test_batch_ends_once(new_case: NewCase) -> None:
-    """testBatchCannotCompleteTwice, testBatchCannotAbortTwice: a second end is an error and changes nothing."""
+    """testBatchCannotCompleteTwice, testBatchCannotAbortTwice: a second completion is an error and changes nothing."""
     case = new_case(batch_size=BATCH_OF_1024)
     (token,) = case.append()
     (batch,) = case.drain(0)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kafka's SenderTest (org.apache.kafka.clients.producer.internals), case by case, on our sender and a scripted sink.
+"""The cases of Kafka's SenderTest (org.apache.kafka.clients.producer.internals), with a scripted sink.
 
-Each test names the case it is. Those of Kafka's that are not here, and why:
+Each test names its case. These cases are omitted:
 
-* everything transactional (the transaction is the arena's: tests/unit/producer/test_producer_transactions.py);
+* everything transactional: tests/unit/producer/test_producer_transactions.py tests an arena's transactions;
 * testQuotaMetrics, testNodeLatencyStats, testMetadataTopicExpiry, testNodeNotReady, testClusterAuthorization...,
   testUnsupportedVersion..., testWhenProduceResponseReturnsWithALeaderShipChange...: nodes, connections and
   protocol versions belong to a sink (Kafka's sink has them);
 * testAppendInExpiryCallback: callbacks run in the producing processes, never in the sender;
-* testTransactionalUnknownProducer..., testUnknownProducer...: the broker's answer is one verdict here, OUT_OF_SEQUENCE;
+* testTransactionalUnknownProducer..., testUnknownProducer...: the verdict for this response is OUT_OF_SEQUENCE;
 * testNoDoubleDeallocation and the wrap-around of testSequenceNumberIncrement are in C, tests/native/shm.
 """
 
@@ -64,7 +64,7 @@ def test_simple(new_sending: NewSending) -> None:
 
 
 def test_retries(new_sending: NewSending) -> None:
-    """testRetries: a failed batch is sent again; after `retries` attempts it fails."""
+    """testRetries: a failed batch is sent again, and fails after `retries` attempts."""
     sending = new_sending(retries=1)
     (token,) = sending.append()
     sending.scripted.script = [retry]
@@ -84,7 +84,7 @@ def test_retries(new_sending: NewSending) -> None:
 
 
 def test_send_in_order(new_sending: NewSending) -> None:
-    """testSendInOrder: with one batch in flight nothing is sent of a partition while a batch is out or backs off."""
+    """testSendInOrder: with one batch in flight, a batch in flight or in backoff blocks its partition."""
     sending = new_sending(ScriptedSink(in_flight_max=1))
     sending.append()
     sending.append()
@@ -118,7 +118,7 @@ def test_can_retry_without_idempotence(new_sending: NewSending) -> None:
 
 
 def test_idempotence_with_multiple_inflights(new_sending: NewSending) -> None:
-    """testIdempotenceWithMultipleInflights: sequences follow each other while several batches are out."""
+    """testIdempotenceWithMultipleInflights: sequences are contiguous while several batches are in flight."""
     sending = new_sending()
     for _ in range(4):
         sending.append(count=2)
@@ -132,7 +132,7 @@ def test_idempotence_with_multiple_inflights(new_sending: NewSending) -> None:
 
 
 def test_idempotence_with_multiple_inflights_retried_in_order(new_sending: NewSending) -> None:
-    """testIdempotenceWithMultipleInflightsRetriedInOrder: when the first fails, all come again, oldest first, alone."""
+    """testIdempotenceWithMultipleInflightsRetriedInOrder: if the first fails, all are retried in order, one by one."""
     sending = new_sending()
     sending.append()
     sending.run()
@@ -173,7 +173,7 @@ def test_first_fails_fatally_and_later_ones_start_over(new_sending: NewSending) 
 
 
 def test_other_partitions_go_on_during_an_epoch_bump(new_sending: NewSending) -> None:
-    """testHealthyPartitionRetriesDuringEpochBump (TransactionManagerTest): each partition changes when it is empty."""
+    """testHealthyPartitionRetriesDuringEpochBump (TransactionManagerTest): an empty partition changes its epoch."""
     sending = new_sending()
     for partition in (0, 1):
         sending.append(partition)
@@ -192,7 +192,7 @@ def test_other_partitions_go_on_during_an_epoch_bump(new_sending: NewSending) ->
         sending.sleep(BACKOFF_MS)
     assert sending.arena.native.producer_identity[1] == 1
     sending.append(1)
-    assert sending.run() == [0]  # of partition 1 there is one of the old epoch out
+    assert sending.run() == [0]  # a batch of partition 1 in the old epoch is in flight
     sending.scripted.held = healthy
     sending.run(3)
     assert sending.values(1) == [1, 2, 5]
@@ -216,7 +216,7 @@ def test_epochs_that_are_used_up(new_sending: NewSending) -> None:
 
 
 def test_duplicate_sequence_is_success(new_sending: NewSending) -> None:
-    """testCorrectHandlingOfDuplicateSequenceError: a batch the broker has already succeeded, with its offset."""
+    """testCorrectHandlingOfDuplicateSequenceError: a batch that the broker already has succeeds, with its offset."""
     sending = new_sending()
     sending.append(count=3)
     sending.run()
@@ -237,7 +237,7 @@ def test_duplicate_sequence_is_success(new_sending: NewSending) -> None:
 
 
 def test_idempotent_split_batch_and_send(new_sending: NewSending) -> None:
-    """testIdempotentSplitBatchAndSend: parts have the sequences of their records; each record has its own offset."""
+    """testIdempotentSplitBatchAndSend: parts have their records' sequences, and each record has its own offset."""
     sending = new_sending()
     tokens = sending.append(count=12)
     behind = sending.append()
@@ -299,7 +299,7 @@ def test_a_part_out_of_sequence_starts_over(new_sending: NewSending) -> None:
 
 
 def test_inflight_batches_expire_on_delivery_timeout(new_sending: NewSending) -> None:
-    """testInflightBatchesExpireOnDeliveryTimeout, testNoBufferReuseWhenBatchExpires: the result flips, memory stays."""
+    """testInflightBatchesExpireOnDeliveryTimeout, testNoBufferReuseWhenBatchExpires: it fails but keeps its memory."""
     sending = new_sending()
     sending.scripted.is_held = True
     (token,) = sending.append()
@@ -316,7 +316,7 @@ def test_inflight_batches_expire_on_delivery_timeout(new_sending: NewSending) ->
 
 
 def test_first_batch_expires_and_the_second_is_not_sent_before(new_sending: NewSending) -> None:
-    """testWhenFirstBatchExpireNoSendSecondBatchIfGuaranteeOrder: the expired one still holds its place in flight."""
+    """testWhenFirstBatchExpireNoSendSecondBatchIfGuaranteeOrder: the expired one is still in flight."""
     sending = new_sending(ScriptedSink(in_flight_max=1))
     sending.scripted.is_held = True
     sending.append()
@@ -394,7 +394,7 @@ def test_expiry_without_a_sequence_leaves_no_gap(new_sending: NewSending) -> Non
 
 
 def test_reset_next_batch_expiry(new_sending: NewSending) -> None:
-    """testResetNextBatchExpiry, KAFKA-7311: after everything expired the sender rests again."""
+    """testResetNextBatchExpiry, KAFKA-7311: after everything has expired, the sender waits again."""
     sending = new_sending()
     sending.append()
     sending.sleep(DELIVERY_TIMEOUT_MS)
@@ -417,7 +417,7 @@ def test_expired_batches_in_multiple_partitions(new_sending: NewSending) -> None
 
 
 def test_record_errors_reach_the_records(new_sending: NewSending) -> None:
-    """testRecordErrorPropagatedToApplication, KIP-467: those to blame have the broker's code, the others another."""
+    """testRecordErrorPropagatedToApplication, KIP-467: only the invalid ones have the broker's code."""
     sending = new_sending()
     tokens = sending.append(count=5)
     sending.scripted.script = [
@@ -431,7 +431,7 @@ def test_record_errors_reach_the_records(new_sending: NewSending) -> None:
 
 
 def test_custom_error_message(new_sending: NewSending) -> None:
-    """testCustomErrorMessage, testDefaultErrorMessage: the sink's sentence stands in the arena's error log."""
+    """testCustomErrorMessage, testDefaultErrorMessage: the sink's sentence is in the arena's error log."""
     sending = new_sending()
     sending.append()
     sending.scripted.script = [refuse]
@@ -453,7 +453,7 @@ def test_retry_with_backoff(new_sending: NewSending) -> None:
 
 
 def test_leader_change_is_retried_at_once(new_sending: NewSending) -> None:
-    """testProducerBatchRetriesWhenPartitionLeaderChanges, KIP-951: the sink knows that there is nothing to wait for."""
+    """testProducerBatchRetriesWhenPartitionLeaderChanges, KIP-951: the sink ends the backoff."""
     sending = new_sending()
     sending.append()
     sending.scripted.script = [lambda wire: Ack(wire, Verdict.RETRY, retry_after_ms=0)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of sinks (shmaccum/sender/sinks/sink.py), held against every sink there is by a sender and an arena.
+"""The contract of sinks (shmaccum/sender/sinks/sink.py), tested for every sink with a sender and an arena.
 
-A sink that is not among `KINDS` is tried by adding a line there. The borrower of a socket is Python here. The fate of
-batches is the same when the pump carries them: `tests/kafka/test_paths.py` holds both paths to it.
+To test another sink, add a line to `KINDS`. The borrower of a socket is in Python here. The outcome of batches is the
+same with the pump: `tests/kafka/test_paths.py` tests both paths.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NewSink = Callable[[], Sink]
 
 
 class LateSink(ScriptedSink):
-    """A sink with a network's manners: acks come in later polls, one at a time, youngest first."""
+    """A sink like a network: later polls return the acks, one at a time, youngest first."""
 
     def __init__(self, *, partitions: int) -> None:
         super().__init__(partitions=partitions)
@@ -89,9 +89,9 @@ class PatientKafkaSink(KafkaSink):
 
 
 class BorrowedKafkaSink(PatientKafkaSink):
-    """Has itself for a borrower, which begins a request for a batch, and gives the socket back before its first byte.
+    """Is its own borrower, which begins a request for a batch and returns the socket before the first byte.
 
-    `tests/kafka/test_paths.py` has the borrower that writes requests and reads answers.
+    `tests/kafka/test_paths.py` has the borrower that writes requests and reads responses.
     """
 
     def deliver(self, batches: Sequence[WireBatch]) -> None:
@@ -104,7 +104,7 @@ class BorrowedKafkaSink(PatientKafkaSink):
             super().deliver(others)
 
     def _borrow(self, partition_index: int) -> BorrowedSocket:
-        """Waits until nothing is in flight by the socket, which is handed over then."""
+        """Wait until nothing is in flight on the socket, then borrow it."""
         handed_over: list[BorrowedSocket] = []
 
         def is_free() -> bool:
@@ -142,7 +142,7 @@ def _borrowed(stack: ExitStack, _folder: Path) -> NewSink:
 
 
 def _shout(_stack: ExitStack, _folder: Path) -> NewSink:
-    """The example of CONTRIBUTING.rst, without the lines below it that use it."""
+    """The example of CONTRIBUTING.rst, without the lines that use it."""
     text = (ROOT / "CONTRIBUTING.rst").read_text(encoding="utf-8")
     (block,) = re.findall(r"^   import hashlib\n.*?(?=^   register_sink\()", text, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
@@ -151,7 +151,7 @@ def _shout(_stack: ExitStack, _folder: Path) -> NewSink:
 
 
 def _kept(stack: ExitStack) -> str:
-    """A scripted broker that keeps batches, and their sequences, as the sink ``memory:`` does."""
+    """A scripted broker that stores batches and their sequences like the sink ``memory:``."""
     broker = MemorySink(partitions=PARTITIONS)
 
     def answer(arrived: Arrived) -> Reply:
@@ -173,11 +173,11 @@ KINDS: dict[str, Callable[[ExitStack, Path], NewSink]] = {
     "shout": _shout,
 }
 SAME_PLACE = {"null", "log", "kafka", "borrowed", "shout"}
-"""Sinks that lead to the same place when they are made anew."""
+"""Sinks that deliver to the same place when they are created again."""
 
 
 class Case:
-    """One sink, opened, with the sender's half of an arena before it."""
+    """An open sink with the sender's half of an arena."""
 
     def __init__(self, arena: Arena, accumulator: Accumulator, new_sink: NewSink) -> None:
         self.arena = arena
@@ -195,12 +195,12 @@ class Case:
         return sink
 
     def reopen(self) -> None:
-        """Closes the sink and opens it again, as at the death of a sender, but in order."""
+        """Close the sink cleanly and open it again, as for the next sender."""
         self.sink.close(1)
         self.sink = self.open()
 
     def take(self, count: int = 1, *, partition: int = 0) -> list[WireBatch]:
-        """Batches of two records each, all drained."""
+        """Append and drain batches of two records each."""
         for _ in range(count):
             self.accumulator.append_many(TOPIC, partition, [b"first", b"second"])
             self.accumulator.flush_begin()
@@ -214,7 +214,7 @@ class Case:
         return wires
 
     def acks(self, count: int) -> list[Ack]:
-        """So many acks; they may take several polls."""
+        """Return so many acks, after as many polls as they take."""
         acks: list[Ack] = []
         deadline = time.monotonic() + WATCHDOG_S
         while len(acks) < count:

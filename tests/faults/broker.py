@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker in a process of its own, in which no system call fails."""
+"""A broker in a separate process, in which no system call fails."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _serve(pipe: Connection) -> None:
 
 
 class BrokerProcess:
-    """Makes the process; its address is `bootstrap`."""
+    """The broker's process, with the address `bootstrap`."""
 
     def __init__(self) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
@@ -54,7 +54,7 @@ class BrokerProcess:
         self.bootstrap: str = self._pipe.recv()
 
     def values(self, topic: str) -> list[bytes | None]:
-        """The values of a topic in the order of its log."""
+        """Return the values of a topic in the order of its log."""
         self._pipe.send(topic)
         found: list[bytes | None] = self._pipe.recv()
         return found

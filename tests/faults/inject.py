@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in a process of its own, with failing_calls.c loaded before everything: lets the k-th system call of an
-operation fail, for k = 1, 2, ... until the operation makes fewer calls than that.
+"""Let the k-th system call of an operation fail, for k = 1, 2, ... until the operation makes fewer calls.
+This runs in a separate process with failing_calls.c loaded first.
 
     LD_PRELOAD=failing_calls.so python -m tests.faults.inject OPERATION ERROR[,ERROR...] [--some SEED]
 
-With ``--some`` every twelfth k or so gets one of the errors, instead of every k all of them. Prints a line of JSON.
-A result that is not as it should be ends the process with a traceback that names operation, k, error and call.
+If ``--some`` is given, about every twelfth k gets one of the errors, instead of every k all of them. Prints a line of
+JSON. A wrong result ends the process with a traceback that names operation, k, error and call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _library.faults_hit.restype = ctypes.c_char_p
 
 @dataclass
 class Tally:
-    """The results of the faults of one operation."""
+    """The results of one operation's faults."""
 
     fault_count: int = 0
     call_count: int = 0
@@ -49,13 +49,13 @@ class Tally:
 
 
 def open_files() -> list[str]:
-    """The open files of the process; sockets and pipes by their kind, because their numbers differ."""
+    """Return the open files of the process. Sockets and pipes have only their kind, because their numbers differ."""
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     return sorted(os.readlink(link) for link in links if os.path.lexists(link))
 
 
 def shared_memory() -> list[str]:
-    """Our names in shared memory, which other processes use, too."""
+    """Return this test's names in shared memory."""
     own = f"shmaccum-test-{os.getpid()}-"
     return sorted(name for name in os.listdir("/dev/shm") if own in name)
 
@@ -71,7 +71,7 @@ def named(operation: str, number: int, error: str) -> Iterator[None]:
 
 
 def is_clear(problem: BaseException) -> bool:
-    """Something a user can act on: one of ours or the system's, with a sentence."""
+    """Return whether a user can act on it: an error of shmaccum or the system, with a sentence."""
     return isinstance(problem, (OSError, MemoryError, ShmaccumError)) and len(str(problem)) > 10
 
 
@@ -89,7 +89,7 @@ def run_once(operation: Operation, number: int, error: int) -> tuple[BaseExcepti
 
 
 def inject(name: str, number: int, error_name: str, tally: Tally) -> bool:
-    """One fault. False when the operation made fewer calls."""
+    """Inject one fault. Return false if the operation made fewer calls."""
     with tempfile.TemporaryDirectory() as folder, named(name, number, error_name):
         before = open_files(), shared_memory()
         operation = OPERATIONS[name](Path(folder))
@@ -120,7 +120,7 @@ def inject(name: str, number: int, error_name: str, tally: Tally) -> bool:
 
 def inject_all(name: str, errors: list[str], seed: int | None) -> Tally:
     tally = Tally()
-    inject(name, CALLS_MAX, errors[0], Tally())  # imports and caches are made here, once
+    inject(name, CALLS_MAX, errors[0], Tally())  # imports modules and fills caches
     chance = random.Random(seed)
     number = 1 if seed is None else chance.randint(1, 3)
     while number < CALLS_MAX:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations during which system calls fail: each prepares, runs under faults, and its results are checked.
+"""Operations in which system calls fail. Each one prepares, runs under faults, and checks its results.
 
 An operation may raise or not. It must never leak a resource or report a false result. `settle` repeats it without
 faults and checks everything.
@@ -48,10 +48,10 @@ _numbers = itertools.count()
 
 
 class Operation:
-    """One thing a user does. Instances live for one fault.
+    """An operation of a user. Each instance is used for one fault.
 
     Attributes:
-        keeps: endings of the names of files that may stay open after a failure, because they are used again.
+        keeps: suffixes of files that may stay open after a failure, because they are used again.
     """
 
     keeps: tuple[str, ...] = ()
@@ -62,29 +62,29 @@ class Operation:
 
     @classmethod
     def begin(cls) -> None:
-        """Makes what all instances use, before the first fault of the process."""
+        """Create what all instances use, before the first fault of the process."""
 
     @classmethod
     def end(cls) -> None:
-        """Takes it away."""
+        """Remove what `begin` created."""
 
     def prepare(self) -> None:
-        """Makes what is there before; without faults."""
+        """Create the initial state, without faults."""
 
     def run(self) -> None:
-        """Under faults."""
+        """Run the operation under faults."""
         raise NotImplementedError
 
     def check_failed(self) -> None:
-        """Checks what must hold right after `run` raised."""
+        """Check the state right after `run` raised."""
 
     def settle(self) -> None:
-        """Repeats it without faults if it failed, looks at everything, and takes everything away."""
+        """If it failed, repeat it without faults. Then check and remove everything."""
         raise NotImplementedError
 
 
 def arena_end(arena: Arena, expected: Sequence[bytes]) -> None:
-    """Delivers what is there; it must be exactly this, and the arena sound and empty after it."""
+    """Deliver everything. It must be exactly *expected*, and leave the arena valid and empty."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         delivered = sorted(deliver_all(accumulator), key=repr)
@@ -148,7 +148,7 @@ class Attach(Operation):
 
 
 class Recover(Operation):
-    """The first to attach to what everybody left, with records in it."""
+    """Attach first to an arena that all processes left, with records in it."""
 
     arena: Arena | None = None
 
@@ -169,7 +169,7 @@ class Recover(Operation):
 
 
 class Export(Operation):
-    """``recover --export``: a copy of what waits, as segments."""
+    """``recover --export`` copies waiting records to segments."""
 
     def prepare(self) -> None:
         with Arena.create(self.name, **SMALL) as arena, Accumulator(arena) as accumulator:
@@ -191,7 +191,7 @@ class Export(Operation):
 
 
 class Append(Operation):
-    """First batches of partitions, a record larger than a batch, and a wait that is in vain."""
+    """First batches of partitions, a record larger than a batch, and a wait that fails."""
 
     def prepare(self) -> None:
         self.arena = Arena.create(self.name, **SMALL)
@@ -218,11 +218,11 @@ class Append(Operation):
 
 
 class ChildRefusedError(ShmaccumError):
-    """The child of a fork got an error that says what to do."""
+    """A forked child got an error with a remedy."""
 
 
 class Fork(Operation):
-    """The child of a fork appends with what it inherited: it attaches for itself."""
+    """A forked child appends with an inherited producer, which attaches again."""
 
     REFUSED: ClassVar[int] = 1
     was_appended = False
@@ -334,7 +334,7 @@ class MakeDoorbell(Operation):
 
 
 class Ring(Operation):
-    """A producer that wakes a sleeping sender. Its record is in the arena before, so that nothing may be raised."""
+    """A producer that wakes a sleeping sender. Its record is already in the arena, so it must not raise."""
 
     keeps = (".bell",)
 
@@ -389,7 +389,7 @@ class Sync(Operation):
 
 
 class LogRefusalError(ShmaccumError):
-    """The sink would try it again."""
+    """The sink would retry the batch."""
 
 
 class LogAppend(Operation):
@@ -438,7 +438,7 @@ def expect_whole_log(path: Path, batch_count: int) -> None:
 
 
 class OrdinaryRounds(Operation):
-    """Rounds of a sender that delivers ordinary batches in C. The first batch is there before."""
+    """Rounds of a sender that delivers ordinary batches in C, after a first batch."""
 
     topic = TOPIC
     sink_options: ClassVar[dict[str, Any]] = {}
@@ -451,7 +451,7 @@ class OrdinaryRounds(Operation):
         raise NotImplementedError
 
     def delivered(self) -> list[bytes | None]:
-        """The values that the sink has, in their order."""
+        """Return the sink's values in order."""
         raise NotImplementedError
 
     def prepare(self) -> None:
@@ -468,7 +468,7 @@ class OrdinaryRounds(Operation):
         self.accumulator.append(self.topic, 0, 1000, None, value)
 
     def _deliver(self) -> None:
-        """A round that failed is left alone for a while, so this takes as many as it takes."""
+        """Run rounds until all are delivered, since a failed round is retried after a pause."""
         while self.arena.statistics().slots["FREE"] < self.arena.geometry["slot_count"]:
             self.sender.run_once()
 
@@ -485,7 +485,7 @@ class OrdinaryRounds(Operation):
 
 
 class LogRounds(OrdinaryRounds):
-    """To a log, with index entries and a roll in between."""
+    """Rounds to a log, with index entries and a roll."""
 
     keeps = (".log", ".index", ".timeindex")
     sink_options: ClassVar[dict[str, Any]] = {"segment_bytes": 5000, "index_interval_bytes": 1}
@@ -555,7 +555,7 @@ class LogRead(Operation):
 
 
 class KafkaRounds(OrdinaryRounds):
-    """To Kafka. The broker is a process that meets no fault."""
+    """Rounds to Kafka. The broker is a process without faults."""
 
     keeps = ("]",)
     is_pumped: ClassVar[bool] = True
@@ -563,7 +563,7 @@ class KafkaRounds(OrdinaryRounds):
     sender_options: ClassVar[dict[str, Any]] = {"linger_ms": 0, "retry_backoff_ms": 1}
     broker: ClassVar[BrokerProcess]
     run_count: ClassVar[int] = 0
-    """Of the pump, in all instances."""
+    """The runs of the pump in all instances."""
 
     @classmethod
     def begin(cls) -> None:
@@ -597,7 +597,7 @@ class KafkaRounds(OrdinaryRounds):
 
 
 class KafkaRoundsOfPython(KafkaRounds):
-    """The same without the pump."""
+    """Rounds to Kafka without the pump."""
 
     is_pumped = False
 

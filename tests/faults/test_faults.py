@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The k-th system call fails: nothing crashes, hangs, leaks or claims what is not so (`operations`, `inject`).
+"""If the k-th system call fails, nothing crashes, hangs, leaks or reports a false result (`operations`, `inject`).
 
-Some calls with some of the errors here, by a printed seed; ``-m exhaustive``: every call with every error.
+By default, some calls get some of the errors, by a printed seed. With ``-m exhaustive``, every call gets every error.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.support.seeds import new_seed
 ERRORS = "ENOSPC,EINTR,EIO,EAGAIN,ENOMEM,SHORT"
 SOURCE = ROOT / "tests" / "faults" / "failing_calls.c"
 HANG_SECONDS = 600
-"""For a busy machine; the limit of the test ends a hang sooner on a quiet one."""
+"""The limit for a busy machine. On a quiet one, the test's own limit ends a hang sooner."""
 LONG_SECONDS = 1800
 
 
 def inject(operation: str, seconds: int, *arguments: str) -> dict[str, Any]:
-    """The line of `inject.py`; AssertionError with its traceback where it failed."""
+    """Return the line of `inject.py`. If it failed, raise AssertionError with its traceback."""
     environment = {**os.environ, "LD_PRELOAD": str(c_build.build_preloaded(SOURCE))}
     command = [sys.executable, "-m", "tests.faults.inject", operation, ERRORS, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=seconds)

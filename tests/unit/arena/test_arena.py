@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making, finding, sharing and removing arenas, and every wrong way of doing it."""
+"""Creating, finding, sharing and removing arenas, and every invalid call."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The creation of an arena: processes that begin at once, slow creators, dead ones, and what former versions left."""
+"""The creation of an arena: concurrent, slow and dead creators, and files of earlier versions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def private_of(name: str) -> Path:
 
 
 def signalling_sleep(descriptor: int) -> Callable[[float], None]:
-    """A sleep that tells another process that this one waits."""
+    """Return a sleep that first signals another process by the descriptor."""
     real = time.sleep
 
     def sleep(seconds: float) -> None:
@@ -64,7 +64,7 @@ def signalling_sleep(descriptor: int) -> Callable[[float], None]:
 
 
 def waiting(action: Callable[[], object]) -> Child:
-    """A child that runs the action, and waits in it for another process when this function returns."""
+    """Start a child that runs the action, and return when the action waits for another process."""
     reader, writer = os.pipe()
 
     def run() -> object:
@@ -109,13 +109,13 @@ class Creator:
 
 
 def attached(name: str) -> dict[str, int]:
-    """The topics of the arena that an attach_or_create found or made."""
+    """Attach to or create the arena, and return its topics."""
     with Arena.attach_or_create(name, **SMALL) as arena, Producer(arena) as producer:
         return producer.list_topics()
 
 
 def attached_without(descriptor: int, name: str) -> dict[str, int]:
-    """The same in a child that has a copy of a descriptor with a lock."""
+    """Call `attached` in a child that has a copy of a descriptor with a lock."""
     os.close(descriptor)
     return attached(name)
 
@@ -242,7 +242,7 @@ def test_removing_takes_what_a_dead_creator_left_and_nothing_of_a_living_one(nam
     assert not private_of(name).exists()
 
 
-# --- what former versions left under the arena's own name
+# --- files of earlier versions under the arena's name
 
 
 @pytest.mark.parametrize("size", [0, 1 << 20])
@@ -315,14 +315,14 @@ def test_a_stranger_s_private_file_is_refused_and_not_waited_for(arena_name: str
     private.unlink()
 
 
-# --- recovery takes as long as it takes
+# --- recovery has no time limit
 
 
 def test_an_attacher_waits_for_a_living_process_that_recovers(name: str) -> None:
     Arena.create(name, topics=TOPICS, **SMALL).close()
     descriptor = os.open(ArenaFile.parse(name).path, os.O_RDWR | os.O_CLOEXEC)
     assert set_lock(descriptor, fcntl.F_WRLCK, ATTACH_LOCK_BYTE)
-    # The child has a copy of the lock. The core has waited for a second when it waits.
+    # The child has a copy of the lock. The core waits for a second first.
     child = waiting(lambda: attached_without(descriptor, name))
     os.close(descriptor)
     assert child.join() == str(TOPICS)
@@ -357,7 +357,7 @@ def test_a_forked_child_waits_for_a_living_process_that_recovers(name: str) -> N
 
 
 def test_a_bell_and_a_semaphore_of_a_dead_maker_are_shared_again(arena_name: str) -> None:
-    """The maker died after it had made them by its umask, and before it gave them the mode of the arena."""
+    """The creator died after it had made them by its umask, and before it gave them the arena's mode."""
     with Arena.create(arena_name, mode=0o660, **SMALL) as arena:
         bell = ArenaFile.parse(arena_name).wake_fifo(arena.uuid)
         semaphore = f"{SHARED_MEMORY}/sem.{semaphore_name(arena.uuid, 0)[1:]}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of a transaction that the core gives to Python."""
+"""The core's transaction calls for Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_NS = 60 * 10**9
 
 @pytest.fixture
 def transactional(arena_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arena]:
-    """An arena with transactions, as its geometry says it."""
+    """An arena with transactions."""
     plain = arena_module._geometry
     monkeypatch.setattr(arena_module, "_geometry", lambda options: plain(options) | {"is_transactional": 1})
     with Arena.create(arena_name, buffer_memory=8 * 512, batch_size=512, process_count=4, waiter_count=4) as arena:

@@ -19,7 +19,7 @@ TIMEOUT_MS = 120_000
 
 
 class FailingSink(ScriptedSink):
-    """A sink that says that it does not work."""
+    """A sink that reports an outage."""
 
     reason: str | None = None
 
@@ -66,7 +66,7 @@ def test_an_outage_has_a_length_and_a_reason(sending: Sending, sink: FailingSink
 
 
 def test_the_span_is_counted_as_the_sender_counts_it(sending: Sending, sink: FailingSink) -> None:
-    """In each moment of a life with an outage, the span that is shown ends when the batch expires."""
+    """At any moment, also in an outage, the displayed span ends when the batch expires."""
     (token,) = sending.append()
     observer = Observer(sending.arena)
 

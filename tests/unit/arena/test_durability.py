@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durability levels as users see them. tests/native/arena/durability_test.c has a disk that fails."""
+"""Durability levels through the public API. tests/native/arena/durability_test.c has a failing disk."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_sends_that_are_synced_together_share_one_force(durable: Callable[[Level
             assert syncs(arena) == 0
             other.send("t", b"v")  # not part of the block
             assert syncs(arena) == 1
-            thread = threading.Thread(target=producer.send, args=("t", b"v"))  # nor of other threads
+            thread = threading.Thread(target=producer.send, args=("t", b"v"))  # nor are other threads
             thread.start()
             thread.join()
             assert syncs(arena) == 2
@@ -209,7 +209,7 @@ def test_the_interval_is_kept_by_whoever_is_attached(durable: Callable[[Level], 
     wait_until(lambda: syncs(arena) > seen + 2, "it was forced some times")
 
     def watched() -> bool:
-        assert not arena.native.sender_is_alive  # the process that asks is attached
+        assert not arena.native.sender_is_alive  # this process is attached
         assert arena.native.is_attached
         before = syncs(arena)
         wait_until(lambda: syncs(arena) > before + 2, "it was forced in the child, too")
@@ -231,7 +231,7 @@ def test_who_leaves_forces_once_more_and_its_thread_ends(path: Path) -> None:
     assert not any(thread.name == "shmaccum-flusher" for thread in threading.enumerate())
 
 
-# --- after the host died
+# --- after a crash of the host
 
 
 def test_what_was_not_forced_is_cut_off_and_said(durable: Callable[[Level], Arena], path: Path, shell: Shell) -> None:
@@ -239,7 +239,7 @@ def test_what_was_not_forced_is_cut_off_and_said(durable: Callable[[Level], Aren
     with Accumulator(arena) as accumulator:
         for number in range(5):
             accumulator.append("t", 0, 1, None, b"%d" % number)
-        token = accumulator.append_unforced("t", 0, 1, None, b"never forced")  # past the layer that waits for the disk
+        token = accumulator.append_unforced("t", 0, 1, None, b"never forced")  # bypasses the wait for the disk
     stride, count = arena.geometry["slot_stride"], arena.geometry["slot_count"]
     slot = arena.native.size - count * stride + token.slot_index * stride
     arena.close()

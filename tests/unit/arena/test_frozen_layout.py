@@ -26,7 +26,7 @@ STRUCTS = {
     "slot_headers": "slot_header",
     "completions": "completion_entry",
 }
-"""Regions that numpy sees -> their structs."""
+"""The structs of the regions that have numpy tables."""
 
 
 def fields_of(struct: str) -> list[tuple[str, int, int]]:

@@ -18,7 +18,7 @@ ROOM = 8
 
 
 class KnowingSink(ScriptedSink):
-    """Knows the topics whose names begin with a k."""
+    """A sink that has the topics whose names begin with a k."""
 
     def partition_count(self, topic: str) -> int | None:
         return 1 if topic.startswith("k") else None

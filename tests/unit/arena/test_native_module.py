@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension as a module: heap types, a state for each copy of it, and the memory that an append leaves."""
+"""The extension module: heap types, a state per copy, and the memory that an append uses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def types_of(module: types.ModuleType) -> dict[str, type]:
 
 
 def another_copy() -> types.ModuleType:
-    """As a subinterpreter would get it: initialized once more, in a module of its own."""
+    """Initialize the extension again as a separate module, as a subinterpreter would."""
     spec = importlib.util.spec_from_file_location(_native.__name__, _native.__file__)
     assert spec is not None
     assert spec.loader is not None
@@ -69,7 +69,7 @@ def test_each_copy_of_the_module_has_types_of_its_own_and_leaves_nothing() -> No
 def test_of_an_append_its_token_is_all_that_stays(sender: Accumulator) -> None:
     numbers = list(range(RECORD_COUNT))
     kept: list[object] = [None] * RECORD_COUNT
-    # They find the topic, open the batch, and use the memory of a future that was let go of earlier.
+    # They find the topic, open the batch, and reuse the memory of a freed future.
     first = [sender.append("t", 0, 1, b"key", b"value") for _ in range(2)]
     before = sys.getallocatedblocks()
     for number in numbers:

@@ -40,7 +40,7 @@ def shell() -> Shell:
 
 
 def leave_behind(path: Path) -> None:
-    """Two sealed batches, an open one, one that is damaged later; then everybody is killed."""
+    """Leave two sealed batches, an open one, and one to be damaged. Then kill all processes."""
     with Arena.create(path, **SMALL) as arena, Accumulator(arena) as accumulator:
         for half in (READY[:3], READY[3:]):
             for value in half:
@@ -60,7 +60,7 @@ def scribble(path: Path) -> None:
 
 
 def boot_again(path: Path) -> None:
-    """As after a crash of the host: the arena was last used in another boot."""
+    """Make the arena look last used in another boot, as after a crash of the host."""
     boot_id = bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "").strip())
     at = path.read_bytes().index(boot_id)
     with open(path, "r+b") as stream:
@@ -123,7 +123,7 @@ def test_a_process_that_waits_for_a_recovery_recovers_when_the_other_one_died(le
 
 
 def sleeps_with(child: Child, path: Path) -> bool:
-    """The child has opened the arena, both ways, and sleeps."""
+    """Return whether the child has opened the arena in both ways, and sleeps."""
     names = []
     for entry in os.scandir(f"/proc/{child.pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -132,7 +132,7 @@ def sleeps_with(child: Child, path: Path) -> bool:
     return has_both and "S (sleeping)" in Path(f"/proc/{child.pid}/status").read_text()
 
 
-# --- the host died
+# --- the host crashed
 
 
 def test_only_what_agrees_with_its_checksum_is_believed(left: Path, shell: Shell) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""max_process_share: a process that runs away starves itself alone, in every way of dying and waiting."""
+"""max_process_share: a runaway process starves only itself, however it dies or waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALUE = bytes(3000)
 
 @pytest.fixture
 def shared(arena_name: str) -> Iterator[Arena]:
-    """16 buffers of 4 KiB, of which a process may hold 4."""
+    """An arena of 16 buffers of 4 KiB, of which a process may have 4."""
     with Arena.create(
         arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64, max_process_share="25%"
     ) as arena:
@@ -41,7 +41,7 @@ def shared(arena_name: str) -> Iterator[Arena]:
 
 
 def append_until_refused(name: str) -> int:
-    """How many batches a process could fill."""
+    """Return how many batches a process could fill."""
     with Arena.attach(name) as arena, Accumulator(arena) as accumulator:
         numbers = count()
         with contextlib.suppress(ProcessShareUsedError):
@@ -75,7 +75,7 @@ def test_the_message_says_whose_limit_it_is(shared: Arena) -> None:
 
 def test_a_process_at_its_share_goes_on_as_its_batches_are_delivered(shared: Arena) -> None:
     with Drainer(shared) as drainer, Accumulator(shared, linger_ms=LONG_MS) as accumulator:
-        for number in range(100):  # each in a partition of its own: all linger but for the share
+        for number in range(100):  # each in its own partition, so that only the share limits them
             accumulator.append("t", number, 1, None, b"%d" % number, None, LONG_MS)
         assert accumulator.flush(60)
     assert sorted(drainer.values(), key=lambda value: int(value or 0)) == [b"%d" % number for number in range(100)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fork, spawn, forkserver, unrelated processes and threads, also in the middle of use."""
+"""Fork, spawn, forkserver, unrelated processes and threads, also during use."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_child_takes_the_role_when_its_parent_left_it(arena: Arena, sender: 
 
 
 def test_a_child_that_dies_at_once_takes_nothing_along(arena: Arena, sender: Accumulator) -> None:
-    """It shared our descriptors for a moment: our locks must still be ours, and go when we go."""
+    """It briefly shared this process's descriptors. The locks must stay with this process, and end with it."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -134,7 +134,7 @@ def test_a_child_that_dies_at_once_takes_nothing_along(arena: Arena, sender: Acc
 
 
 def test_a_childs_life_does_not_keep_its_dead_parents_entry(arena: Arena) -> None:
-    """The parent of the parent is us: a middle process attaches, forks, dies; its child lives on without using it."""
+    """A child of this process attaches, forks and dies. The grandchild stays alive without using the arena."""
     reader, writer = os.pipe()
     stop, go = os.pipe()
     middle = os.fork()
@@ -157,7 +157,7 @@ def test_a_childs_life_does_not_keep_its_dead_parents_entry(arena: Arena) -> Non
 
 
 def first_use_behind_a_dead_parent(name: str, use: Callable[[Arena], object]) -> str:
-    """A process attaches, appends, forks and is killed; the report of its child, which then uses the arena."""
+    """Attach, append and fork in a process that is then killed. Return the report of its child's use."""
     reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -175,7 +175,7 @@ def first_use_behind_a_dead_parent(name: str, use: Callable[[Arena], object]) ->
 
 
 def test_a_child_that_is_alone_recovers_the_arena(arena_name: str) -> None:
-    """The process that recovers may die at it: a child that went on without would work on half a recovery."""
+    """The recovering process may die. A child that continued without it would use a half-recovered arena."""
 
     def use(arena: Arena) -> tuple[int, int]:
         epoch = arena.native.arena_epoch
@@ -305,7 +305,7 @@ def test_threads_append_through_one_accumulator(arena: Arena, sender: Accumulato
 
 
 def test_fork_while_a_thread_waits_for_a_buffer(arena_name: str) -> None:
-    """The waiting thread is not in the child: there the accumulator is free, and can be closed."""
+    """The child does not have the waiting thread, so it can close the accumulator."""
     with Arena.create(arena_name, buffer_memory="4KiB", batch_size="4KiB") as arena, Accumulator(arena) as accumulator:
         accumulator.become_sender()
         accumulator.append("t", 0, 1, None, b"first")

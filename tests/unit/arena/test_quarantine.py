@@ -38,7 +38,7 @@ def sending(arena: Arena) -> Iterator[Sending]:
 
 
 def scribble(arena: Arena, token: Token) -> None:
-    """Changes a byte of the batch's first record, as a stray pointer of another process would."""
+    """Change a byte of the batch's first record, as a wild store of another process would."""
     position = arena.native.layout["slot_data"] + token.slot_index * arena.geometry["slot_stride"] + 65
     with open(f"/dev/shm/{arena.name}", "r+b") as file:
         file.seek(position)
@@ -48,7 +48,7 @@ def scribble(arena: Arena, token: Token) -> None:
 
 
 def make_wild(arena: Arena, token: Token, field: str, count: int) -> None:
-    """Changes a time in the header of an open batch of `count` records."""
+    """Change a time in the header of an open batch of `count` records."""
     place_of = {name: place for name, (_, place, *_) in (SLOT.fields or {}).items()}
     place = place_of["base_timestamp_ms"] if field == "base" else place_of["meta"] + 16 * (count & 1)
     layout = arena.native.layout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native layer neither keeps nor loses a reference: counts are the same after many calls, good and bad."""
+"""The native layer leaks and loses no reference: many valid and invalid calls leave the counts unchanged."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_no_reference_is_kept_or_lost(
     parts: dict[str, Any] = {"key": b"a key", "value": bytearray(b"a value"), "headers": [("name", b"content")]}
     watched: list[Any] = [*parts.values(), *parts["headers"], *parts["headers"][0], arena.native, sender.half, None]
     watched += [_native.Token, _native.Batch, _native.FlushTicket, _native.BufferWait]
-    for _ in range(3):  # topic, partition and cache are made now, once
+    for _ in range(3):  # these create topic, partition and cache
         call(sender, parts)
         deliver_all(sender)
     before = reference_counts(watched)

@@ -56,7 +56,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def arena(path: Path) -> Iterator[Arena]:
-    """An arena in a file, whose topic has one partition whether or not a sender runs."""
+    """An arena in a file, with a topic of one partition."""
     with Arena.create(path, **SMALL) as arena:
         arena.native.set_topic_partition_count(TOPIC, 1)
         yield arena
@@ -116,7 +116,7 @@ def lose_name(arena: Arena) -> None:
 
 
 def send_until_refused(producer: Producer) -> list[DeliveryFuture]:
-    """Futures of the records that were accepted before the arena was closed."""
+    """Send until the arena is closed, and return the futures of the accepted records."""
     accepted: list[DeliveryFuture] = []
     with contextlib.suppress(ArenaRemovedError):
         while True:
@@ -403,7 +403,7 @@ def test_a_sender_that_is_killed_in_a_step_is_replaced_by_its_standby(
 
 
 def exported_values(folder: Path) -> list[bytes | None]:
-    """The values in the folders that a sender exported to; half a folder counts for nothing."""
+    """Return the values in the folders of exports, except incomplete ones."""
     assert list(folder.glob("*.unfinished")) == []
     return [
         record.value for found in folder.glob("*.left") for record in LogReader(found).partition(TOPIC, 0).records()
@@ -418,7 +418,7 @@ EVERY_ONE = pytest.param(1, marks=pytest.mark.exhaustive)
 def test_a_sender_that_is_killed_while_it_exports_loses_and_doubles_nothing(
     tmp_path: Path, seeded: Callable[[], random.Random], stride: int
 ) -> None:
-    """At one in so many system calls, from a random one on. The successor delivers or finds the export, never both."""
+    """Kill at every n-th system call from a random one. The successor delivers or finds the export, never both."""
     number = 1 + seeded().randrange(stride)
     ways: set[tuple[bool, bool]] = set()
     is_cut_off = True
@@ -455,7 +455,7 @@ def export_and_die(folder: Path, number: int) -> tuple[bool, bool, bool]:
 
 
 def _about_to_export(name: str) -> Callable[[], None]:
-    """A sender whose sink takes nothing and whose arena is removed, so that it has to export the records."""
+    """Run a sender with a sink that takes nothing and a removed arena, so that it has to export the records."""
     sink = ScriptedSink(partitions=1)
     sink.plan_filter = lambda _: False
     sender = Sender(name, sink)
@@ -516,7 +516,7 @@ def test_the_command_ends_with_a_code_of_its_own(arena_name: str, tmp_path: Path
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             wait_until(lambda: arena.native.sender_is_alive, "the sender has its role")
             with Producer(arena_name) as producer:
-                producer.send("flights", b"1").get(WATCHDOG_S)  # so it has opened everything
+                producer.send("flights", b"1").get(WATCHDOG_S)  # so the sender has opened everything
             Arena.remove(arena_name)
             _, said = process.communicate(timeout=60)
         assert process.returncode == EXIT_CODE == 3

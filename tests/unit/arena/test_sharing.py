@@ -108,12 +108,12 @@ def create_as_sender_user(other_users: OtherUsers, name: str) -> None:
 
 
 def start_as_sender_user(other_users: OtherUsers, umask: int, *arguments: str) -> subprocess.Popen[bytes]:
-    """Starts ``shmaccum`` as systemd does with User= and Group=."""
+    """Start ``shmaccum`` as systemd does with User= and Group=."""
     command = other_users.command(SENDER_USER, (GROUP,), "-m", "shmaccum", *arguments)
     return subprocess.Popen(command, env=other_users.environment, cwd=other_users.folder, umask=umask)
 
 
-# --- it works
+# --- correct settings
 
 
 @needs_root
@@ -141,7 +141,7 @@ def test_workers_of_two_users_and_a_sender_of_a_third_share_an_arena(
 
 @needs_root
 def test_workers_of_two_users_wake_each_other_when_the_arena_is_full(other_users: OtherUsers, shared_name: str) -> None:
-    """A semaphore that one of them made is used by the other, whatever the umask of its maker was."""
+    """A semaphore that one user created works for the other, for any umask of its creator."""
     create_as_sender_user(other_users, shared_name)
     one, another = (OWN_GROUP + 1, GROUP), (OWN_GROUP + 2, GROUP)
     assert other_users.output(WORKER_USER, one, WAIT_IN_VAIN, shared_name, "16").splitlines() == ["exhausted", "[]"]
@@ -152,7 +152,7 @@ def test_workers_of_two_users_wake_each_other_when_the_arena_is_full(other_users
     assert semaphore.lstat().st_uid == WORKER_USER
 
 
-# --- a wrong combination says what to do
+# --- wrong settings raise an error with a remedy
 
 
 @needs_root
@@ -220,7 +220,7 @@ def test_a_producer_takes_the_mode_only_with_a_name(arena: Arena) -> None:
 
 @needs_root
 def test_the_commands_of_the_page_do_what_it_says(other_users: OtherUsers, shared_name: str, folder: Path) -> None:
-    """With numbers in the place of names, and without the two lines that make users and start systemd."""
+    """Numbers replace the names. The two lines that create users and start systemd are left out."""
     text = PAGE.read_text(encoding="utf-8")
     (create,) = re.findall(r"ExecStartPre=/opt/app/bin/shmaccum (.*)", text)
     (sender,) = re.findall(r"ExecStart=/opt/app/bin/shmaccum (.*)", text)

@@ -42,7 +42,7 @@ SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "proces
 
 
 def become(user: int, *groups: int) -> None:
-    """This process runs as the user, in these groups, the first of them its own; and hides what it makes."""
+    """Run this process as the user in these groups, the first as its own, with a private umask."""
     os.umask(0o077)
     os.setgroups(list(groups))
     os.setgid(groups[0])
@@ -50,7 +50,7 @@ def become(user: int, *groups: int) -> None:
 
 
 def as_user(user: int, groups: tuple[int, ...], function: Callable[[], Any]) -> str:
-    """The repr of what a function returns in a process of the user."""
+    """Return the repr of a function's result in a process of the user."""
 
     def run() -> Any:
         become(user, *groups)
@@ -62,7 +62,7 @@ def as_user(user: int, groups: tuple[int, ...], function: Callable[[], Any]) -> 
 
 @functools.cache
 def import_at_once() -> None:
-    """Imports the modules that the package leaves to their first use, which another user may be unable to read."""
+    """Import modules that the package imports at first use, because another user may be unable to read them."""
     for found in pkgutil.walk_packages(shmaccum.__path__, "shmaccum."):
         if found.name.split(".")[1] in {"arena", "cli", "config", "keeper", "observe", "producer", "sender", "sinks"}:
             with contextlib.suppress(ImportError):  # an optional package is missing
@@ -147,7 +147,7 @@ USES: dict[str, Callable[[str], str]] = {
     "shmaccum produce": command_line("produce", "NAME", "-t", "flights", "--mode", "0660"),
     "shmaccum recover": command_line("recover", "NAME", "--mode", "0660"),
 }
-"""Each way to use an arena that others share."""
+"""The ways to use a shared arena."""
 
 
 @needs_root
@@ -163,7 +163,7 @@ def test_an_arena_of_a_stranger_is_used_by_nobody(shared_name: str, use: str, us
 @needs_root
 @pytest.mark.parametrize("use", USES)
 def test_an_arena_of_a_stranger_without_a_list_is_used_by_nobody(shared_name: str, use: str) -> None:
-    """The kernel lets root in everywhere."""
+    """The test uses root, because the kernel grants it access."""
     take_name(shared_name, victims=())
     found = as_user(0, (0, GROUP), lambda: USES[use](shared_name))
     assert f"belongs to user {STRANGER} and group {OWN_GROUP + 3}" in found
@@ -172,7 +172,7 @@ def test_an_arena_of_a_stranger_without_a_list_is_used_by_nobody(shared_name: st
 
 @needs_root
 def test_the_group_that_a_process_names_is_the_one_that_counts(shared_name: str) -> None:
-    """A stranger of a group that both are in, such as `users`, is refused by a process that names its group."""
+    """A process that names its group rejects a stranger's arena, even if both are in a group such as `users`."""
     as_user(STRANGER, (OWN_GROUP,), lambda: Arena.create(shared_name, mode=0o660, **SMALL).close())
 
     def attach(group: int | None) -> str:
@@ -222,7 +222,7 @@ def test_a_list_of_the_folder_does_not_reach_an_arena_and_the_files_beside_it(tm
 
 @needs_root
 def test_a_doorbell_of_a_stranger_is_not_used(shared_name: str) -> None:
-    """It would keep the sender awake, or asleep."""
+    """Its owner could keep the sender awake or asleep."""
     create_as_sender_user(shared_name)
     with Arena.attach(shared_name, mode=0o660, group=GROUP) as arena:
         paths = [

@@ -23,7 +23,7 @@ from tests.support.processes import Child, wait_until
 
 SLOTS = 16
 WAITER_PARKED = 3
-"""As the word of a waiter has it (native/arena/slot_word.h)."""
+"""The value in a waiter's word (native/arena/slot_word.h)."""
 LONG_MS = 60_000
 VALUE = bytes(3000)
 """One record fills a batch."""
@@ -31,19 +31,19 @@ VALUE = bytes(3000)
 
 @pytest.fixture
 def small(arena_name: str) -> Iterator[Arena]:
-    """16 buffers of 4 KiB."""
+    """An arena of 16 buffers of 4 KiB."""
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64) as arena:
         yield arena
 
 
 def begin(accumulator: Accumulator, topic: str, partition: int = 0) -> int:
-    """Opens a batch; the index of its partition."""
+    """Open a batch, and return the index of its partition."""
     accumulator.append(topic, partition, 1, None, b"first", None, 0)
     return accumulator.partition_index(topic, partition)
 
 
 def fill(accumulator: Accumulator, topic: str, partition: int = 0) -> int:
-    """How many batches of a partition find a buffer."""
+    """Return how many batches of a partition get a buffer."""
     numbers = count()
     with contextlib.suppress(BufferExhaustedError):
         for _ in numbers:
@@ -110,11 +110,11 @@ def test_a_parked_thread_goes_on_as_its_topic_is_delivered(small: Arena) -> None
 
 
 LARGE = bytes(5_000)
-"""A record of two buffers. Such records may hold 8 buffers together."""
+"""A record of two buffers. Such records may have 8 buffers together."""
 
 
 def fill_with_large(accumulator: Accumulator, topic: str) -> int:
-    """How many large records of a topic find buffers."""
+    """Return how many large records of a topic get buffers."""
     numbers = count()
     with contextlib.suppress(BufferExhaustedError):
         for _ in numbers:

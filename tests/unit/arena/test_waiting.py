@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a buffer: in order, across processes, with an end, and losing nothing when it is cut short."""
+"""Waiting for a buffer: in order, across processes, up to a deadline, and interrupted without a loss."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def has_more_than(items: list[int], count: int) -> bool:
 
 @pytest.fixture
 def small(arena_name: str) -> Iterator[Arena]:
-    """4 buffers of 4 KiB, 3 waiters."""
+    """An arena of 4 buffers of 4 KiB and 3 waiter entries."""
     with Arena.create(
         arena_name,
         buffer_memory="16KiB",
@@ -179,7 +179,7 @@ class UnservedError(Exception):
 
 
 def appender_of(arena: Arena, wait: Callable[..., Any], ring: Callable[[], object]) -> tuple[Any, Any]:
-    """A native appender with its producer, whose rare waits are the test's."""
+    """Return a native appender and its producer, with the test's functions for waits."""
     appender = _native.Appender(arena.native, wait, ring, LONG_MS, None)
     tracker: Any = None
     return appender, _native.NativeProducer(appender, tracker, lambda *_: 8)
@@ -244,7 +244,7 @@ def test_a_ring_that_fails_leaves_the_queue(small: Arena, full: Accumulator) -> 
     check_idle(small)
 
 
-# --- cut short
+# --- interrupted waits
 
 
 def test_ctrl_c_ends_a_wait_and_loses_nothing(small: Arena, full: Accumulator) -> None:
@@ -398,7 +398,7 @@ def lose_memory(arena: Arena) -> None:
 def test_no_semaphore_outlives_an_arena_that_is_lost_when_the_semaphore_is_made(
     arena_name: str, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Arena], None]
 ) -> None:
-    """The send that has made it never sleeps on it."""
+    """The send that created the semaphore never sleeps on it."""
     arena = Arena.create(arena_name, buffer_memory="4KiB", batch_size="4KiB")
     make = posix_ipc.Semaphore
 
@@ -471,7 +471,7 @@ def produce(name: str, number: int, count: int) -> int:
 
 
 def test_many_processes_through_few_buffers(small: Arena) -> None:
-    """Every record comes out once, in the order of its process, though three at a time wait for four buffers."""
+    """Every record is delivered once, in its process's order, though three threads at a time wait for four buffers."""
     process_count, record_count = 3, 200
     values: list[bytes] = []
     with Accumulator(small) as sender:

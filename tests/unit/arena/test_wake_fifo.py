@@ -36,7 +36,7 @@ def has_rung(wake_fifo: WakeFifo) -> bool:
 
 
 def open_count(wake_fifo: WakeFifo) -> int:
-    """How often this process has the wake_fifo open."""
+    """Return how often this process has the wake FIFO open."""
     found = 0
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the folder's own descriptor
@@ -149,7 +149,7 @@ def test_a_closed_doorbell_rings_at_no_file_that_has_its_number_now(arena: Arena
     wake_fifo = WakeFifo(arena)
     number = wake_fifo.fileno()
     wake_fifo.close()
-    with (tmp_path / "other").open("wb") as other:  # gets the lowest number that is free
+    with (tmp_path / "other").open("wb") as other:  # gets the lowest free number
         assert other.fileno() <= number
         wake_fifo.wake()
     assert (tmp_path / "other").read_bytes() == b""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of send_many and append_arrow: where records must go, and where they went."""
+"""Shared by the tests of send_many and append_arrow: the expected and actual places of records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTITION_COUNTS = {"flights": 7, "weather": 3, "planes": 1}
 
 
 class Sent(NamedTuple):
-    """A record as it comes out of a batch."""
+    """A record that was read from a batch."""
 
     timestamp_ms: int
     key: bytes | None
@@ -33,7 +33,7 @@ def encoded(part: Any) -> bytes | None:
 
 
 def sent(row: Mapping[str, Any], now_ms: int) -> Sent:
-    """The record that must come out for a row (a dict of the columns' names)."""
+    """Return the expected record of a row, which is a dict by column names."""
     timestamp_ms = row.get("timestamp")
     headers = tuple((header["key"], encoded(header["value"])) for header in row.get("headers") or ())
     return Sent(
@@ -50,7 +50,7 @@ def wanted_partition(row: Mapping[str, Any], partition_count: int) -> int | None
 
 
 def deliver(sender: Accumulator) -> Places:
-    """Drains and completes until nothing is left; the records of each topic-partition, with offsets from 0."""
+    """Drain and complete everything. Return the records of each topic-partition, with offsets from 0."""
     places: dict[tuple[str, int], list[Sent]] = {}
     while batches := drain(sender):
         for batch in batches:
@@ -62,7 +62,7 @@ def deliver(sender: Accumulator) -> Places:
 
 
 def check_places(places: Places, rows: Iterable[Mapping[str, Any]], now_ms: int) -> None:
-    """Every row is there once, where it belongs, and those with a place of their own are in the order given."""
+    """Check that every row is once in its partition, and that rows of a known partition are in order."""
     ordered: dict[tuple[str, int], list[Sent]] = {}
     free: dict[str, Counter[Sent]] = {}
     for row in rows:

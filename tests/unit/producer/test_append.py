@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Appending record by record: which records an arena takes, which it refuses, and the tokens of records."""
+"""Appending record by record: accepted and rejected records, and the tokens of records."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_more_topics_than_the_cache_has_cells(arena: Arena, sender: Accumulator)
     assert arena.native.partitions() == [(topic, 0) for topic in topics]
 
 
-# --- refused records, which change nothing
+# --- rejected records, which change nothing
 
 
 def refuse(accumulator: Accumulator, arguments: dict[str, Any], kind: type[Exception], sentence: str) -> None:
@@ -221,7 +221,7 @@ def test_a_buffer_is_let_go_of_after_the_append(sender: Accumulator) -> None:
     sender.append("t", 0, 1, value, value, [("h", value)])
     with pytest.raises(TypeError):
         sender.append("t", 0, 1, value, value, [("h", "x")])
-    value.append(0)  # a BufferError while anybody still holds it
+    value.append(0)  # raises BufferError while a view is exported
     sender.abort()
 
 
@@ -410,7 +410,7 @@ def test_close_inside_a_call_is_refused(arena: Arena) -> None:
 
 @pytest.fixture
 def uninterrupted() -> Iterator[None]:
-    """No thread is made to give up the GIL: another one runs only where it is let go of."""
+    """Switch threads only where code releases the GIL."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     yield
@@ -418,7 +418,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 LARGE = 4 * 1024 * 1024
-TRIES_MAX = 200  # the other thread must also be given a core while the copy lasts
+TRIES_MAX = 200  # the other thread must also get a processor during the copy
 
 
 @pytest.mark.skipif(HAS_NO_GIL, reason="without a GIL the other thread may close before the copy begins")
@@ -441,7 +441,7 @@ def test_other_threads_run_while_a_large_record_is_copied(arena_name: str, unint
         accumulator.become_sender()
         thread = threading.Thread(target=close)
         thread.start()
-        may_close.release()  # from here on it needs nothing but the GIL
+        may_close.release()  # from here on it needs only the GIL
         value = bytearray(b"v" * LARGE)
         tries = 0
         while not refused and tries < TRIES_MAX:

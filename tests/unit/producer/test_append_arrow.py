@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow batches and tables, as pyarrow makes them: every type a column may have, sliced, nullable, chunked."""
+"""Arrow batches and tables of pyarrow: every column type, sliced, nullable and chunked."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ ROW = st.fixed_dictionaries(
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[dict[str, Any]], pa.RecordBatch]:
-    """Rows, and a batch of them that is cut out of a larger one."""
+    """Draw rows, and a batch of them that is a slice of a larger one."""
     rows = draw(st.lists(ROW, max_size=150))
     optional = draw(st.sets(st.sampled_from(["key", "partition", "timestamp", "headers"])))
     names = draw(st.permutations(["value", "topic", *sorted(optional)]))
@@ -136,7 +136,7 @@ def test_the_order_of_each_key_is_kept(sender: Accumulator, producer: Producer) 
     check_places(deliver(sender), rows, 0)
 
 
-# --- where it comes from
+# --- kinds of sources
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_seconds(sender: Accumulator, producer: Producer) -> None:
     deliver(sender)
 
 
-# --- refused batches
+# --- rejected batches
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_an_array_that_is_no_batch(producer: Producer) -> None:
 
 
 class Pretender:
-    """Something whose methods answer what they should not."""
+    """An object whose methods return wrong values."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -353,7 +353,7 @@ def test_exhaustion_in_the_middle_tells_what_was_appended(sender: Accumulator, p
 
 
 def test_other_threads_run_during_a_long_call(arena: Arena) -> None:
-    """The drainer's thread gets its turns only because the call lets go of the GIL."""
+    """The drainer's thread runs only because the call releases the GIL."""
     arena.native.set_topic_partition_count("flights", 7)
     batch = pa.record_batch({"value": [b"x" * 100] * 20_000})
     with Drainer(arena) as drainer, Producer(arena) as producer:

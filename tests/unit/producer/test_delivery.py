@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fate of a record, asked and told: in the process that sent, in its children, and in strangers."""
+"""Delivery results, by futures and callbacks, in the sending process, its children and other processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TOPIC = "flights"
 
 @pytest.fixture
 def producer(arena: Arena) -> Iterator[Producer]:
-    """Of a topic with two partitions. It does not wait at its end."""
+    """A producer for a topic with two partitions. Its close does not wait."""
     arena.native.set_topic_partition_count(TOPIC, 2)
     producer = Producer(arena)
     yield producer
@@ -53,7 +53,7 @@ def complete_all(sender: Accumulator, result: BatchResult, base_offset: int = -1
         sender.complete(batch, result, base_offset, None, error_code)
 
 
-# --- asked
+# --- futures
 
 
 def test_a_pending_record_is_neither_succeeded_nor_failed(producer: Producer, sender: Accumulator) -> None:
@@ -200,7 +200,7 @@ def test_a_result_that_was_overwritten_is_not_guessed(arena_name: str) -> None:
         with pytest.raises(ResultExpiredError, match="overwritten"):
             lost.get(60)
         assert lost.failed()
-        assert kept.get().offset == 1  # read in time, known for ever
+        assert kept.get().offset == 1  # once read, the result stays
         producer.close()
 
 
@@ -224,7 +224,7 @@ def test_ctrl_c_ends_a_wait(producer: Producer, sender: Accumulator) -> None:
     deliver_all(sender)
 
 
-# --- told
+# --- callbacks
 
 
 def test_callbacks_are_called_in_the_order_of_the_records(producer: Producer, sender: Accumulator) -> None:
@@ -292,7 +292,7 @@ class OneBatch:
 
 
 def steps_to_tell(record_count: int) -> int:
-    """The lines of Python that run when a batch of so many futures has its result."""
+    """Return how many lines of Python run when a batch of so many futures is complete."""
     tracker: Any = OneBatch(record_count)
     told: list[int] = []
 

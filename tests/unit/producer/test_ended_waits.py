@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A parked send ends at once when its producer is closed, its thread is interrupted, or its task is cancelled.
 
-The sleeps of these tests are so long that a test which waits for the end of one fails.
+The sleeps are so long that a test fails if it waits for the end of one.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ VALUE = bytes(3000)
 LONG_MS = 600_000
 LONG_SLEEP_S = 60.0
 AT_ONCE_S = 30.0
-"""On a busy machine."""
+"""The limit for a busy machine."""
 WAITER_PARKED = 3
-"""As the word of a waiter has it (native/arena/slot_word.h)."""
+"""The value in a waiter's word (native/arena/slot_word.h)."""
 
 
 @pytest.fixture
 def stuck(arena_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arena]:
-    """The only topic is stuck and holds half of the buffers. A parked thread sleeps for a minute."""
+    """An arena whose only topic is stuck and has half of the buffers. A parked thread sleeps for a minute."""
     monkeypatch.setattr(_native, "PARKED_SLEEP_NS", int(LONG_SLEEP_S * 1e9))
     monkeypatch.setattr(loop_producer, "SLICE_S", LONG_SLEEP_S)
     with (
@@ -168,7 +168,7 @@ def test_a_signal_handler_that_closes_ends_the_parked_send_that_it_interrupts(st
 
 
 def set_poisoned(arena: Arena, status: int) -> None:
-    """As the core does, into the file."""
+    """Write the status to the file, as the core does."""
     (place,) = (row[2] for row in _native.layout_fields() if row[:2] == ("globals", "poisoned_status"))
     with open(SHARED_MEMORY / arena.name, "r+b") as file:
         file.seek(arena.native.layout["globals"] + place)

@@ -37,7 +37,7 @@ TOPIC = "flights"
 
 
 class Other:
-    """Stands for the producer of another library."""
+    """A substitute for another library's producer."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -56,7 +56,7 @@ class Other:
 
 @pytest.fixture
 def lost(arena_name: str) -> Iterator[Arena]:
-    """An arena that a test makes unusable; nothing of it is looked at afterwards."""
+    """An arena that a test makes unusable, and that is not checked afterwards."""
     arena = Arena.create(
         arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64, topics={TOPIC: 3}
     )
@@ -68,7 +68,7 @@ def lost(arena_name: str) -> Iterator[Arena]:
 
 
 def poison(arena: Arena) -> None:
-    """As the core does, into the file."""
+    """Write the status to the file, as the core does."""
     (place,) = (row[2] for row in _native.layout_fields() if row[:2] == ("globals", "poisoned_status"))
     with open(SHARED_MEMORY / arena.name, "r+b") as file:
         file.seek(arena.native.layout["globals"] + place)
@@ -176,7 +176,7 @@ def test_rows_of_arrow_go_to_the_object(lost: Arena, way: Way) -> None:
 
 
 def test_a_stream_of_arrow_that_was_read_in_part_goes_on_in_the_object(lost: Arena, way: Way) -> None:
-    """A stream can be read once. Records that were appended before are in the arena, and are not sent again."""
+    """A stream can be read only once. Records that are already in the arena are not sent again."""
     other = Other()
     producer = Producer(lost, on_unusable=lambda: other)
 
@@ -232,7 +232,7 @@ def test_a_function_that_fails_is_named_with_its_cause(lost: Arena, way: Way) ->
 
     failing, wrong = Producer(lost, on_unusable=fail), Producer(lost, on_unusable=lambda: 3)
     way[0](lost)
-    for _ in range(2):  # the record is not lost silently, and the reason stays
+    for _ in range(2):  # each loss raises, with the same reason
         with pytest.raises(way[1], match=r"on_unusable .* raised LookupError: no broker"):
             failing.send(TOPIC, b"")
         with pytest.raises(way[1], match=r"on_unusable .* returned 3, which has no send\(\)"):

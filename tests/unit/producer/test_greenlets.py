@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """In a process that gevent or eventlet has patched, no wait of a producer stops the other greenlets.
 
-Each program makes a greenlet end the wait of another one. Where that wait is in C, it never ends.
+In each program, one greenlet ends the wait of another. A wait in C would never end.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def leave(arena_name: str) -> None:
 
 
 def skip_without(library: str) -> None:
-    """Skips the test, and imports nothing here: eventlet warns of each fork of a process that has imported it."""
+    """Skip without an import here, since eventlet warns of each later fork of the process."""
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 

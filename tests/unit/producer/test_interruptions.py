@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signal handlers, finalizers and callbacks may call a producer at any moment, and no exception ends its threads.
 
-A test whose failure is a deadlock runs in a process of its own, which a watchdog kills.
+A test that may deadlock runs in a separate process, which a watchdog kills.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def small(arena_name: str) -> Iterator[Arena]:
 
 
 def run_watched(code: str, *arguments: object) -> str:
-    """Runs a program that must not stand still; its output."""
+    """Run a program that must not block, and return its output."""
     program = f"{PRELUDE}\n{code}"
     command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S, check=False)
@@ -152,7 +152,7 @@ def test_callbacks_go_on_where_a_look_fails_once(arena: Arena, monkeypatch: pyte
 
 @pytest.fixture
 def no_thread(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of our threads whose next start fails."""
+    """The names of threads whose next start fails."""
     begin, refused = threading.Thread.start, ["shmaccum-delivery", "shmaccum-supervisor", "shmaccum-flusher"]
 
     def begin_second(self: threading.Thread) -> None:
@@ -236,7 +236,7 @@ def test_a_flusher_goes_on_after_an_exception(tmp_path: Path, monkeypatch: pytes
     assert len(looks) == 4
 
 
-# --- handlers and finalizers that come between
+# --- handlers and finalizers that interrupt
 
 BETWEEN = """
 told = []
@@ -265,7 +265,7 @@ print(sorted(told))
 )
 @pytest.mark.parametrize("kind", ["handler", "finalizer"])
 def test_a_callback_may_be_added_while_another_one_is_added(arena: Arena, between: str, kind: str) -> None:
-    """Both happen where a tracker had its lock once: while its thread starts."""
+    """The interruption is where the tracker once held its lock, while its thread starts."""
     if kind == "handler":
         prepared = f"signal.signal(signal.SIGUSR1, lambda *_: ({between})())"
         between = "lambda: signal.raise_signal(signal.SIGUSR1)"
@@ -470,7 +470,7 @@ def test_a_finalizer_may_close_a_producer_in_a_call_of_another_one(arena: Arena)
     assert closed == [True]
 
 
-# --- the time of close
+# --- the deadline of close
 
 
 def test_close_leaves_a_callback_that_runs_longer_than_its_timeout(
@@ -524,7 +524,7 @@ def test_a_handler_is_closed_though_its_callback_waits_for_the_lock_of_logging(a
 
 
 def test_the_end_of_a_process_has_one_deadline_for_all_producers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of three producers would wait for all of its time."""
+    """Each of three producers would use its whole time-out."""
     now_s = [100.0]
     given: list[float] = []
 
@@ -570,7 +570,7 @@ def test_ctrl_c_at_the_end_of_a_process_ends_the_waits_and_closes_all(monkeypatc
 
 
 def test_a_producer_leaves_the_arena_after_the_call_that_kept_it(arena: Arena) -> None:
-    """A native call that another thread has begun, as it looks to close."""
+    """The exported view acts like a native call in another thread."""
     producer = Producer(arena.name)
     view = producer.arena.native.region("globals")
     producer.close(0)
@@ -738,7 +738,7 @@ def test_a_computation_without_a_thread_is_done_by_the_loop(monkeypatch: pytest.
     assert concluded == [7]
 
 
-# --- confluent-kafka's words
+# --- confluent-kafka's options
 
 
 @pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, ValueError])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A producer that closes leaves the arena that it attached. Its futures can be asked afterwards."""
+"""A closed producer detaches from the arena that it attached. Its futures still work."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_view_that_the_user_holds_keeps_the_process_attached(ready: Arena) -> 
     producer.arena.close()
 
 
-# --- asking later
+# --- futures after close
 
 
 def test_futures_answer_after_close(ready: Arena) -> None:
@@ -142,7 +142,7 @@ def test_a_future_of_an_arena_that_is_gone_says_so(arena_name: str) -> None:
         unknown.get(timeout=0)
 
 
-# --- one exception, however it is asked for
+# --- one exception for all calls
 
 
 @pytest.mark.parametrize("result", [BatchResult.FAILED, BatchResult.EXPIRED])
@@ -161,7 +161,7 @@ def test_an_errback_and_get_say_the_same_though_the_error_log_goes_on(ready: Are
 
 
 class Watched:
-    """A sender half whose expire() is another one."""
+    """A sender half with another expire()."""
 
     def __init__(self, half: SenderHalf, expire: Callable[..., tuple[int, int | None]]) -> None:
         self._half = half

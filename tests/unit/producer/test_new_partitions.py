@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic gets more partitions: a producer asks for the one that it wants, and waits for it up to max_block_ms."""
+"""A topic gets more partitions. A producer requests a missing one and waits for it up to max_block_ms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_BLOCK_MS = 60_000
 
 
 class GrowingSink(ScriptedSink):
-    """A topic has one partition until the sink is asked again `growth_at` times, and then three."""
+    """A sink whose topic has one partition, and three after `growth_at` more requests."""
 
     growth_at = 1
 
@@ -63,7 +63,7 @@ def running(sender: Sender) -> Iterator[None]:
 
 @pytest.fixture
 def sink(arena: Arena) -> Iterator[GrowingSink]:
-    """A running sender has told that the topic has one partition."""
+    """The sink of a running sender, which has published that the topic has one partition."""
     sink = GrowingSink()
     arena.declare_topic(TOPIC, 1)
     with Sender(arena, sink) as sender:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partition a record goes to, seen from Python; partitioner_test.c has the weights and the races."""
+"""The partition of a record, through Python. partitioner_test.c tests the weights and the races."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def topic(arena: Arena) -> str:
 
 
 def partitions_of(drainer: Drainer) -> dict[int, int]:
-    """Partition -> how many records it got."""
+    """Return the number of records of each partition."""
     return {partition: len(records) for (_, partition), records in drainer.records.items() if records}
 
 
 def murmur2_partition(key: bytes, partition_count: int) -> int:
-    """The partition Kafka gives a key: ``toPositive(murmur2(key)) % partition_count`` (BuiltInPartitioner)."""
+    """Return Kafka's partition of a key: ``toPositive(murmur2(key)) % partition_count`` (BuiltInPartitioner)."""
     return (_native.murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -84,7 +84,7 @@ def test_an_explicit_partition_comes_before_the_key(arena: Arena, topic: str) ->
 def test_without_a_key_full_batches_go_to_all_partitions(arena: Arena, topic: str) -> None:
     """BuiltInPartitionerTest: it stays until a batch is full, so it leaves no partial batch.
 
-    Of 160 batches none goes to one of five partitions once in 10^15 runs; of 54, once in 35,000.
+    One of five partitions gets none of 160 batches once in 10^15 runs, and none of 54 once in 35,000.
     """
     with Drainer(arena) as drainer, Producer(arena, linger_ms=60_000) as producer:
         futures = [producer.send(topic, b"%0100d" % number) for number in range(6000)]
@@ -124,7 +124,7 @@ def test_an_unavailable_partition_is_not_chosen(arena: Arena, topic: str) -> Non
         sender.abort()
 
 
-# --- partitioners of one's own
+# --- custom partitioners
 
 
 def test_round_robin_takes_available_partitions_in_turn(arena: Arena, topic: str) -> None:
@@ -148,7 +148,7 @@ def test_a_function_gets_key_partitions_and_available(arena: Arena, topic: str) 
 
     with Drainer(arena) as drainer, Producer(arena, partitioner=last, key_serializer="str") as producer:
         producer.send(topic, b"v", "k")
-        producer.send(topic, b"v", partition=1)  # is not asked
+        producer.send(topic, b"v", partition=1)  # the partitioner is not called
     assert seen == [(b"k", [0, 1, 2, 3, 4], [0, 1, 2, 3, 4])]
     assert partitions_of(drainer) == {4: 1, 1: 1}
 

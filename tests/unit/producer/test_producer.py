@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer: values that send takes and refuses, flush and close, all kinds of processes, and full memory."""
+"""The producer: accepted and rejected values, flush and close, all kinds of processes, and full memory."""
 
 from __future__ import annotations
 
@@ -469,7 +469,7 @@ def test_a_producer_that_waits_or_opens_a_batch_finds_that_its_sender_died(
     with Accumulator(arena) as sender:
         sender.become_sender()
         sender.maintain()
-        producer = Producer(arena, max_block_ms=200)  # time for one look at least
+        producer = Producer(arena, max_block_ms=200)  # long enough for one look
     assert caplog.text == ""
     if wait == "silence":
         arena.native.set_manual_clock(5 * 10**9)
@@ -543,7 +543,7 @@ def run_script(arena: Arena, close_timeout_ms: int) -> str:
 def test_at_exit_it_says_what_is_left_and_that_nothing_is_lost(arena: Arena, topic: str) -> None:
     assert "not delivered yet: at most 1 record, not lost" in run_script(arena, 60_000)  # no sender
     with Accumulator(arena) as sender:
-        sender.become_sender()  # one that does nothing
+        sender.become_sender()  # which does nothing
         assert "The sender is running" in run_script(arena, 10)
         assert deliver_all(sender) == [b"at exit"] * 2
 
@@ -635,12 +635,12 @@ def test_threads_share_a_producer(arena: Arena, topic: str) -> None:
     )
 
 
-# --- memory that runs out
+# --- exhausted memory
 
 
 @pytest.fixture
 def tiny(arena_name: str) -> Iterator[Arena]:
-    """4 buffers of 4 KiB, of which oversized records may hold 3; a topic of three partitions."""
+    """An arena of 4 buffers of 4 KiB, 3 of them for oversized records, with a topic of three partitions."""
     with Arena.create(
         arena_name, buffer_memory="16KiB", batch_size="4KiB", oversized_max_bytes="12KiB", process_count=16
     ) as arena:
@@ -649,7 +649,7 @@ def tiny(arena_name: str) -> Iterator[Arena]:
 
 
 def deliver_slowly(sender: Accumulator, is_over: Callable[[], bool]) -> list[bytes | None]:
-    """Delivers one batch at a time, each only when a process waits for memory, and the rest at the end."""
+    """Deliver one batch each time that a process waits for memory, and the rest at the end."""
     values: list[bytes | None] = []
 
     def somebody_waits() -> bool:
@@ -733,7 +733,7 @@ def test_oversized_records_among_small_ones_keep_their_place(tiny: Arena) -> Non
 
 
 def test_the_declaration_of_send_says_what_the_native_method_says() -> None:
-    """`Producer.send` is C; editors and readers find the declaration beside the other methods."""
+    """`Producer.send` is written in C. The declaration is for editors and readers."""
     tree = ast.parse(inspect.getsource(sys.modules[PlainProducer.__module__]))
     (declared,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "send")
     names = [argument.arg for argument in declared.args.args]

@@ -87,7 +87,7 @@ def state_of(arena: Arena) -> str:
     return arena.native.transaction[1]
 
 
-# --- what a user writes
+# --- the calls of a user
 
 
 def test_records_are_visible_at_once_and_only_when_their_block_ends(transactional: Arena) -> None:
@@ -246,7 +246,7 @@ def test_a_producer_that_is_closed_aborts_what_it_began(transactional: Arena) ->
 
 
 class Refusing(MemorySink):
-    """Refuses batches with a certain word in them."""
+    """Rejects batches that have a certain word."""
 
     def write(self, batches: Any) -> list[Ack]:
         return [ack for wire in batches for ack in self._judged(wire)]
@@ -467,13 +467,13 @@ def test_a_commit_sleeps_until_the_transaction_changes(transactional: Arena, mon
     rests: list[tuple[int, int]] = []
 
     class Clock:
-        """Time passes by rests alone, and by nothing of this machine."""
+        """A clock that advances only in waits, independent of this machine."""
 
         def monotonic(self) -> float:
             return sum(rest_ns for _, rest_ns in rests) / 1e9
 
     class Native:
-        """The core, in which a wait is over at once."""
+        """The core, with waits that return at once."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(transactional.native, name)
@@ -699,7 +699,7 @@ def test_a_plain_arena_tells_no_transaction(arena: Arena) -> None:
     assert PageObserver(arena).picture()["transaction"] is None
 
 
-# --- refusals of the sender
+# --- rejections by the sender
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def topics(arena: Arena) -> None:
 
 @pytest.fixture
 def make(arena: Arena, sender: Accumulator, topics: None) -> Iterator[Callable[..., Producer]]:
-    """Makes producers, and ends them when nothing is left to deliver."""
+    """Create producers, and close them after everything is delivered."""
     made: list[Producer] = []
 
     def make(**options: Any) -> Producer:
@@ -83,7 +83,7 @@ def appended(error: BaseException) -> Deliveries:
     return deliveries
 
 
-# --- where records go
+# --- partitions of records
 
 
 def test_records_with_a_key_go_where_kafka_puts_them(sender: Accumulator, producer: Producer) -> None:
@@ -288,7 +288,7 @@ def test_waiting_ends_when_the_sender_is_done(arena: Arena, sender: Accumulator,
     assert done == [True]
 
 
-# --- refusals, and the records appended before them
+# --- rejections, and the records appended before them
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_a_serializer_that_fails_leaves_the_arena_alone(sender: Accumulator, mak
 
 
 class Interceptor:
-    """Notes what it sees, and marks what it sends."""
+    """Records its calls, and marks the records."""
 
     def __init__(self) -> None:
         self.acknowledged: list[Any] = []
@@ -473,7 +473,7 @@ def test_what_arguments_hold_is_let_go_of(producer: Producer) -> None:
     send(producer, "flights", [value] * 100, [value] * 100)
     with pytest.raises(TypeError):
         send(producer, "flights", [value, "x"])
-    value.append(0)  # a BufferError while anybody still holds it
+    value.append(0)  # raises BufferError while a view is exported
 
 
 def test_use_after_close(make: Callable[..., Producer]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what users have to bytes, in every way a user may say how."""
+"""Every option for turning users' values into bytes."""
 
 from __future__ import annotations
 

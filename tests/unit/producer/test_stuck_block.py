@@ -35,7 +35,7 @@ LONG_MS = 600_000
 
 @pytest.fixture
 def stuck(arena_name: str) -> Iterator[Arena]:
-    """The dead topic is stuck, and the busy one holds its share. The sender delivers at the end alone."""
+    """An arena with a stuck topic and one that has used its share. The sender delivers only at the end."""
     topics = dict.fromkeys((DEAD, BUSY, LIVE), 1)
     with (
         Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", waiter_count=64, topics=topics) as arena,
@@ -48,7 +48,7 @@ def stuck(arena_name: str) -> Iterator[Arena]:
 
 @pytest.fixture
 def blocks_ns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each look of a waiting send, how long it may wait altogether."""
+    """The total time that a send may wait, for each of its looks."""
     found: list[int] = []
     deadline_of = BufferWaiter._deadline_of
 
@@ -148,7 +148,7 @@ def test_a_topic_with_room_does_not_wait(stuck: Arena) -> None:
 def test_a_send_that_waits_when_its_partition_becomes_stuck_learns_it_within_a_slice(
     stuck: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With stuck_block_ms the sleep of a parked thread ends with each slice. Without it, nothing can end early."""
+    """If stuck_block_ms is set, a parked thread's sleep ends with each slice. Otherwise, nothing can end early."""
     given: list[int] = []
     sleep_once = BufferWaiter._sleep_once
 
@@ -178,7 +178,7 @@ def test_a_send_that_waits_when_its_partition_becomes_stuck_learns_it_within_a_s
 def test_no_sleep_goes_past_the_deadline_and_none_begins_behind_it(
     stuck: Arena, topic: str, max_block_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last sleep ends at the deadline itself. A send takes only the wake-up longer than that."""
+    """The last sleep ends at the deadline. A send exceeds it only by the wake-up."""
     given: list[int] = []
     sleep_once = BufferWaiter._sleep_once
 

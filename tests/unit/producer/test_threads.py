@@ -39,11 +39,11 @@ ALONE_BY_THEMSELVES = {
     "producer_send",
     "wait_join",
 }
-"""Methods that take the critical section themselves, because not all of them belongs into it."""
+"""Methods that enter the critical section themselves, for a part of their code."""
 
 
 def at_once(work: Callable[[int], object], count: int = THREAD_COUNT) -> list[object]:
-    """Runs the work in threads that begin together, and returns their answers. Raises what one of them raised."""
+    """Run the work in threads that begin together. Return their results, or raise the exception of one of them."""
     gate = threading.Barrier(count)
 
     def run(number: int) -> object:
@@ -59,7 +59,7 @@ def numbered(thread: int, number: int) -> bytes:
 
 
 def of_each_thread(values: list[bytes | None]) -> list[list[bytes]]:
-    """The values by their thread, in the order in which they stand."""
+    """Return the values of each thread, in their order."""
     found: list[list[bytes]] = [[] for _ in range(THREAD_COUNT)]
     for value in values:
         assert value is not None
@@ -240,7 +240,7 @@ def test_buffers_of_a_batch_are_let_go_by_threads(sender: Accumulator) -> None:
 
 
 def drained_elsewhere(sender: Accumulator) -> list[Batch]:
-    """Batches of a thread that has ended: without a GIL, an object otherwise goes in the thread that made it."""
+    """Drain in a thread that ends. Without a GIL, objects of a living thread are freed in that thread."""
     found: list[Batch] = []
     thread = threading.Thread(target=lambda: found.extend(drain(sender)))
     thread.start()
@@ -272,7 +272,7 @@ def test_batches_that_nobody_refers_to_any_more_go_back(arena_name: str) -> None
 
 
 def refused(call: Callable[[], object]) -> bool:
-    """True when another thread was in a call of the sender."""
+    """Return whether the call was rejected because another thread was in a call of the sender."""
     try:
         call()
     except ArenaInUseError:

@@ -20,7 +20,7 @@ def open_sending(arena: Arena, tmp_path: Path) -> Iterator[Open]:
     sink = AwaySink()
 
     def open_one(*, is_away: bool = False, **options: Any) -> Sending:
-        """The next sender, with a sink that remembers what the former one had."""
+        """Open the next sender, with a sink that has the records of the previous one."""
         next_sink = AwaySink()
         next_sink.broker = sink.broker
         next_sink.is_away = is_away

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drained batches: their facts, their buffers, how they end, and every wrong way of ending them."""
+"""Drained batches: their facts, buffers and completion, and every invalid completion."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_use_after_completion(batch: Batch, sender: Accumulator) -> None:
 
 
 def test_a_batch_of_an_earlier_stint(batch: Batch, sender: Accumulator) -> None:
-    """The role was left and taken again: the same batch is drained anew, and the old object may not end it."""
+    """After the sender gave up and retook the role, the batch is drained again. The old object may not complete it."""
     sender.resign()
     assert not sender.is_sender
     with pytest.raises(NotSenderError, match="become_sender"):

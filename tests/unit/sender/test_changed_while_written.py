@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wild word strikes between the checksum of a batch and the end of its write: the batch is never acknowledged."""
+"""If a wild store changes a batch between its checksum and the end of its write, it is never acknowledged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START_MS = 1_700_000_000_000
 
 
 class Striker:
-    """Changes one byte of the arena at the moment of the first write of a batch that has the value."""
+    """Changes one byte of the arena at the first write of a batch with the value."""
 
     def __init__(self, arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
         self.strikes = 0
@@ -48,7 +48,7 @@ class Striker:
 
 
 def struck(arena: Arena, path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, **options: Any) -> list[Any]:
-    """The results of a record before the one that is struck, of it, and of one after it."""
+    """Return the results of the changed record, of the one before and of the one after it."""
     with Accumulator(arena) as accumulator, Sender(arena, sink, linger_ms=0, **options) as sender:
         sender.open()
         striker = Striker(arena, monkeypatch)

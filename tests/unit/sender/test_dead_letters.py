@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that failed, in a log of their own: its content, its times, a death and a full disk."""
+"""Failed batches in the dead letter log: its content and times, a death, and a full disk."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_batch_that_is_scribbled_on_while_its_letter_is_made_becomes_none(
 
 
 def scribble(token: Token, arena: Arena) -> None:
-    """Changes a byte of the token's batch where it lies in the arena."""
+    """Change a byte of the token's batch in the arena."""
     position = arena.native.layout["slot_data"] + token.slot_index * arena.geometry["slot_stride"] + 65
     with open(f"/dev/shm/{arena.name}", "r+b") as file:
         file.seek(position)
@@ -228,11 +228,11 @@ def scribble(token: Token, arena: Arena) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-# --- a disk that is full
+# --- a full disk
 
 
 class FullDisk:
-    """Refuses what is appended to any partition's log while it is full."""
+    """Rejects appends to any partition's log while it is full."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_full = True

@@ -41,7 +41,7 @@ def open_sending(arena: Arena) -> Iterator[Open]:
 
 
 class FailingSink(ScriptedSink):
-    """A sink that says itself whether it works."""
+    """A sink that reports its own outages."""
 
     reason: str | None = None
     answers: int | None = None
@@ -56,7 +56,7 @@ class FailingSink(ScriptedSink):
 
 
 def blocked(sending: Sending) -> list[Token]:
-    """A record of a partition that nothing goes to."""
+    """Append a record of a partition to which nothing is delivered."""
     sending.scripted.plan_filter = lambda _: False
     tokens = sending.append()
     sending.run()
@@ -84,7 +84,7 @@ def test_a_partition_that_cannot_be_delivered_to_expires_while_the_sender_lives(
 
 
 def test_what_waited_for_a_sender_is_delivered(open_sending: Open) -> None:
-    """A night without a sender, then one with all defaults."""
+    """Start a sender with all defaults after a night without one."""
     sending = open_sending()
     sending.sender.close()
     tokens = sending.append(count=100)
@@ -202,7 +202,7 @@ def test_time_that_no_answer_has_proved_does_not_count(open_sending: Open) -> No
     sending.sleep(TIMEOUT_MS)
     sending.run()
     assert sending.result(token) is None
-    sink.answers = 2  # it worked all the time
+    sink.answers = 2  # it worked the whole time
     sending.run()
     assert sending.result(token) is BatchResult.EXPIRED
 

@@ -24,7 +24,7 @@ DAY = 24 * HOUR
 
 
 def leave(path: Path, count: int, uptime_ns: int) -> None:
-    """So many numbered records, appended at that time of the boot clock; then everybody is gone."""
+    """Append so many numbered records at that boot time, and leave them without any process."""
     with Arena.create(path, buffer_memory=max(count * 128, 1 << 20), batch_size="16KiB") as arena:
         arena.native.set_manual_clock(uptime_ns)
         with Accumulator(arena) as producer:
@@ -59,14 +59,14 @@ def test_records_left_for_a_night_are_delivered_once(tmp_path: Path, count: int)
 
 @pytest.mark.parametrize("uptime_ns", [S, 600 * S, 30 * DAY, 3650 * DAY], ids=["1s", "10min", "30d", "10y"])
 def test_records_left_before_a_reboot_are_delivered_once(tmp_path: Path, uptime_ns: int) -> None:
-    """Whether the host was up for longer before it than now, or not."""
+    """The host's uptime before the reboot is shorter or longer than now."""
     leave(tmp_path / "arena", 100, uptime_ns)
     boot_again(tmp_path / "arena")
     assert delivered(tmp_path / "arena", uptime_ns=None) == expected(100)
 
 
 def deliver(path: Path, sink: MemorySink, *values: bytes) -> None:
-    """These values are appended, and a sender delivers what is there."""
+    """Append these values, and run a sender that delivers all records."""
     with Arena.attach(path) as arena:
         with Accumulator(arena) as producer:
             for value in values:
@@ -78,7 +78,7 @@ def deliver(path: Path, sink: MemorySink, *values: bytes) -> None:
 
 
 def opened_again(former: MemorySink) -> MemorySink:
-    """A sink of the same place."""
+    """Return a sink of the same place."""
     sink = MemorySink()
     sink._partitions, sink._identity = former._partitions, former._identity
     sink._next_producer_id = former._next_producer_id
@@ -130,7 +130,7 @@ def test_a_log_takes_a_batch_whose_sequence_a_crash_of_the_host_took(tmp_path: P
     deliver_to_log(b"2")
     deliver_to_log(b"3")
     assert values_of(log, TOPIC) == [b"0", b"1", b"2", b"3"]
-    path.write_bytes(forced)  # the same, and the epoch that the log has by now is forgotten, too
+    path.write_bytes(forced)  # this also loses the epoch that the log has by now
     boot_again(path)
     deliver_to_log(b"4")
     assert values_of(log, TOPIC)[4:] == [b"4"]

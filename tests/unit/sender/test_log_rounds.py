@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordinary batches of a log sink are appended in C: the same bytes as the writer in Python, and as safe."""
+"""C code appends the ordinary batches of a log sink, with the same bytes and safety as the writer in Python."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Record = tuple[int, int, bytes]
 
 
 class CountingSink(LogSink):
-    """A log that knows how many batches came by `deliver`."""
+    """A log that counts the batches passed to `deliver`."""
 
     delivered_count = 0
 
@@ -45,17 +45,17 @@ class CountingSink(LogSink):
 
 
 class PythonSink(LogSink):
-    """A log whose batches all come by `deliver`."""
+    """A log whose batches are all passed to `deliver`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, {} if name == "log_ends" else value)
 
     def _open_end(self, partition_index: int, log: Any) -> None:
-        """The sender gets none."""
+        """Do nothing, so that the sender gets no log end."""
 
 
 def some_records(chance: random.Random, count: int) -> list[Record]:
-    """Partitions, timestamps and values: most alike, some large, some late, some far in the future."""
+    """Return mostly similar records, with some large, some late and some far in the future."""
     now_ms, records = START_MS, []
     for number in range(count):
         now_ms += chance.choice([0, 1, 1, 5, chance.choice([0, 0, 100_000])])
@@ -66,7 +66,7 @@ def some_records(chance: random.Random, count: int) -> list[Record]:
 
 
 def deliver_all(sender: Sender, arena: Arena) -> None:
-    """Runs rounds until no buffer is taken."""
+    """Run rounds until all buffers are free."""
     for _ in range(1000):
         sender.run_once()
         if arena.statistics().slots["FREE"] == arena.geometry["slot_count"]:
@@ -88,7 +88,7 @@ def append_in_any_case(accumulator: Accumulator, sender: Sender, record: Record)
 
 
 def appended_in_turns(arena: Arena, sink: LogSink, records: Sequence[Record], steps: Sequence[int]) -> None:
-    """A few records, rounds of the sender, a few more."""
+    """Append a few records and run rounds of the sender, in turns."""
     left = iter(records)
     with Accumulator(arena) as accumulator, Sender(arena, sink, linger_ms=0) as sender:
         sender.open()
@@ -102,7 +102,7 @@ def appended_in_turns(arena: Arena, sink: LogSink, records: Sequence[Record], st
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Everything in the folders of the topic, but for the random id of the topic."""
+    """Return the files of the topic's folders, without the topic's random id."""
     found = (path for path in folder.glob(f"{TOPIC}-*/*") if path.is_file() and path.name != "partition.metadata")
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
@@ -168,9 +168,9 @@ def test_all_batches_but_the_first_of_a_partition_are_appended_in_c(tmp_path: Pa
 
 
 def full_of_one_partition(arena: Arena, tmp_path: Path, sink: LogSink) -> list[int]:
-    """Fills an arena once the partition has a log end; answers how many batches each later round delivered.
+    """Fill an arena once the partition has a log end. Return the number of batches of each later round.
 
-    The clock stands still, so a slow machine ends no call between two passes.
+    The clock is stopped, so no call ends early on a slow machine.
     """
     counts = []
     with Accumulator(arena) as accumulator, Sender(arena, sink, linger_ms=0) as sender:
@@ -242,7 +242,7 @@ def test_a_damaged_batch_is_quarantined_and_those_around_it_are_delivered(
 
 
 def scribble(arena: Arena, value: bytes) -> None:
-    """Changes a byte of a record in the arena's memory."""
+    """Change a byte of a record in the arena."""
     with open(f"/dev/shm/{arena.name}", "r+b") as file:
         content = file.read()
         file.seek(content.index(value) + 5)
@@ -306,7 +306,7 @@ def test_an_index_that_cannot_grow_costs_no_batch(
     assert values_in(tmp_path / "log") == [b"first", b"second", b"third"]
 
 
-# --- an end that is not open any more
+# --- a log end that was closed
 
 
 def test_a_log_that_rolled_goes_on_in_the_next_segment(tmp_path: Path, arena: Arena) -> None:
@@ -356,7 +356,7 @@ def test_every_sync_of_a_batch_is_done_by_the_writer_in_python(tmp_path: Path, a
 def test_a_sender_that_dies_at_any_system_call_loses_and_repeats_nothing(
     tmp_path: Path, arena_name: str, seeded: Callable[[], random.Random]
 ) -> None:
-    """A child has appended once in Python. It dies in the rounds that append in C, before each second call or so."""
+    """After an append in Python, a child dies in the rounds in C, before about every second call."""
     steps = seeded()
     death_count = number = 0
     while True:

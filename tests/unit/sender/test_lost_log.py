@@ -50,7 +50,7 @@ def open_sending(arena: Arena, log: Path) -> Iterator[Open]:
 
 
 def active(log: Path, partition: int = 0) -> Path:
-    """The segment that is written."""
+    """The active segment."""
     return max((log / f"{TOPIC}-{partition}").glob("*.log"))
 
 
@@ -107,7 +107,7 @@ LOSSES = [
 
 
 def read(path: Path, partition: int = 0) -> list[int]:
-    """The values that a reader finds."""
+    """Return the values that a reader finds."""
     try:
         partition_reader = LogReader(path).partition(TOPIC, partition)
         return [int(record.value or b"-1") for record in partition_reader.records()]
@@ -136,7 +136,7 @@ def is_delivered(sending: Sending, token: Token) -> bool:
 def test_nothing_is_acknowledged_that_no_reader_sees(
     open_sending: Open, log: Path, lose: Callable[[Path], None], way: str, sync: str
 ) -> None:
-    """Python appends the first batch of a partition, and with sync=batch all of them."""
+    """Python code appends the first batch of a partition, or all of them if sync=batch."""
     sending = open_sending(sync=sync)
     before = [sending.append()[0] for _ in range(3)]
     sending.run(5)
@@ -301,7 +301,7 @@ def test_a_batch_that_came_before_is_not_acknowledged_when_its_file_is_gone(log:
 
 @pytest.mark.parametrize("is_there_again", [False, True])
 def test_nothing_is_written_by_names_into_a_folder_that_was_replaced(log: Path, is_there_again: bool) -> None:
-    """A roll, a snapshot, retention and a deletion of records work by names."""
+    """Rolls, snapshots, retention and deletions of records use file names."""
     with open_log(log, segment_bytes=1000) as directory:
         partition = directory.partition(LOG_TOPIC, 0)
         partition.append(make_batches(2))

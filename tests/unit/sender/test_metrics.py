@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender's counts of topics, with any sink."""
+"""The sender's counts per topic, with any sink."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_expires_is_an_error_of_its_topic(sending: Sending) -> None:
     append(sending, OTHER, 0, b"c")
     sending.run()
     sending.scripted.plan_filter = lambda _: False
-    append(sending, OTHER, 1, b"d", b"e", b"f")  # expires in its queue, the others in flight
+    append(sending, OTHER, 1, b"d", b"e", b"f")  # expires in its queue, unlike the others
     sending.sleep(TIMEOUT_MS)
     sending.run(2)
     metrics = sending.sender.metrics()

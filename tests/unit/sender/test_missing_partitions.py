@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arena has a partition that the cluster lacks: it is named, and its records expire as those of an unknown topic."""
+"""If the cluster lacks a partition of an arena, it is named, and its records expire like an unknown topic's."""
 
 from __future__ import annotations
 

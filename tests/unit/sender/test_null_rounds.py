@@ -19,7 +19,7 @@ TOPIC = "flights"
 
 
 class DeliveredSink(NullSink):
-    """Knows how many batches came by `deliver`."""
+    """Counts the batches passed to `deliver`."""
 
     delivered_count = 0
 
@@ -29,7 +29,7 @@ class DeliveredSink(NullSink):
 
 
 class WritingSink(NullSink):
-    """Has a `write` of its own."""
+    """Overrides `write`."""
 
     written_count = 0
 
@@ -46,7 +46,7 @@ class Nulling:
         self._sender = sender
 
     def send(self, partition: int) -> int:
-        """Sends a record in a batch of its own; answers its offset."""
+        """Send a record in its own batch, and return its offset."""
         token: Token = self._accumulator.append(TOPIC, partition, 1000, None, b"value")
         for _ in range(1000):
             self._sender.run_once()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The overflow: order, once each, bounds, deaths, a full disk, and futures that stay pending."""
+"""The overflow: order, no duplicates, limits, deaths, a full disk, and pending futures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from tests.support.segment_log import make_batch
 from tests.support.sender import TOPIC, ScriptedSink, Sending, refuse, retry
 from tests.support.system_calls import dies_at_system_call
 
-# --- order, and once each
+# --- order, and no duplicates
 
 
 def test_an_arena_that_fills_in_an_outage_is_emptied_into_the_overflow(open_sending: Open) -> None:
@@ -305,7 +305,7 @@ def test_a_death_at_each_system_call_of_a_new_file_leaves_one_that_can_be_opened
 
 
 def impairments(arena: Arena) -> list[Trouble]:
-    """The sentences of ``shmaccum health`` on what the sender needs beside its sink."""
+    """Return the troubles of ``shmaccum health`` with resources other than the sink."""
     return [trouble for trouble in troubles(Observer(arena).observe()) if trouble.kind == "impaired"]
 
 
@@ -417,7 +417,7 @@ def test_a_log_that_lost_its_end_is_gone_on_with(open_sending: Open, tmp_path: P
 
 
 def damage(sending: Sending, tmp_path: Path, number: int) -> None:
-    """Damages a record of a batch of the overflow, counted from its first or last, before any batch was read ahead."""
+    """Damage a record of the overflow's batch *number* before any batch is read ahead. -1 is the last one."""
     for backlog in overflow_of(sending)._backlogs.values():
         backlog.window.shipments.clear()
         backlog.rest()
@@ -520,7 +520,7 @@ def test_what_makes_no_sense_is_refused_with_advice(options: dict[str, Any], sen
         SenderOptions(**options)
 
 
-# --- a folder that is lost
+# --- a lost folder
 
 
 def filled(open_sending: Open) -> tuple[Sending, list[Token]]:

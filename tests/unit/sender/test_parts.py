@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small parts of the sender: backoff, the tree of parts, runs of errors, windows of numbers."""
+"""Small parts of the sender: backoff, split parts, runs of errors, windows of numbers."""
 
 from __future__ import annotations
 

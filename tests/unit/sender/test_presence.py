@@ -46,7 +46,7 @@ def watch(arena: Arena) -> Iterator[SenderWatch]:
 
 
 class Waiting:
-    """A watch that is waited for in a thread, and was connected."""
+    """A thread that waits on a connected watch."""
 
     def __init__(self, watch: SenderWatch) -> None:
         self._thread = threading.Thread(target=watch.wait, daemon=True)
@@ -126,7 +126,7 @@ def socket_of(arena: Arena) -> Path:
 def test_a_listener_is_believed_only_when_it_shares_the_arena(
     arena_name: str, groups: tuple[int, ...], is_believed: bool
 ) -> None:
-    """Root lets the stranger have the name here; the kernel tells who listens there."""
+    """Root lets the stranger have the name here. The kernel reports the listener's user."""
     with Arena.create(arena_name, mode=0o660, group=GROUP) as arena, contextlib.closing(SenderWatch(arena)) as watch:
         arena.native.set_presence(1)
 
@@ -248,7 +248,7 @@ def sockets_of(arena: Arena) -> list[str]:
 
 
 def leave_socket(arena: Arena, number: int) -> None:
-    """As a killed sender does. The next one may write another number into the arena, and be killed, too."""
+    """Leave a socket as a killed sender does. The next one may write another number, and also be killed."""
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(ArenaFile.parse(arena.name).presence(arena.uuid, number))
 
@@ -300,7 +300,7 @@ def test_a_socket_that_somebody_takes_away_is_made_anew_and_reported(
     check_names(sender)
     assert socket_of(arena) == now
     sender.close()
-    assert waiting.ends()  # the watch of the former socket hears of the end, too
+    assert waiting.ends()  # the watch of the old socket also ends
     former.unlink(missing_ok=True)
     assert sockets_of(arena) == []
 
@@ -315,7 +315,7 @@ def test_a_socket_whose_queue_is_full_of_watchers_that_have_ended_is_made_anew(
     sender.open()
     with opened, contextlib.closing(SenderWatch(opened)) as watch, contextlib.closing(SenderWatch(arena)) as first:
         assert connect_until(first)
-        for _ in range(3):  # times that it is full
+        for _ in range(3):  # the queue is full each time
             wait_until(lambda: not can_connect(socket_of(arena)), "the queue is full")
             assert not connect_until(watch)
             assert arena.native.presence == 0
@@ -348,7 +348,7 @@ def test_who_is_told_to_stop_after_the_watch_ended_writes_nowhere(arena: Arena) 
 
 
 def test_a_successor_is_watched_in_its_turn(arena: Arena) -> None:
-    """The third one stands by for the first, then for the second."""
+    """The third process stands by for the first, then for the second."""
     first = Sender(arena.name, MemorySink())
     first.open()
     second, third = (Sender(arena.name, MemorySink(), standby=True) for _ in range(2))

@@ -109,7 +109,7 @@ def test_a_batch_that_left_the_window_leaves_the_memory(window: SendWindow[WeakS
 def test_a_read_that_failed_is_not_the_end_of_the_log(
     window: SendWindow[WeakShipment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of an overflow that is not there counts as lost."""
+    """Batches past the end of an overflow count as lost."""
     window.shipments.clear()
     window.rest()
     with monkeypatch.context() as patched:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender: its role and its life, what it publishes, what it does when a sink misbehaves."""
+"""The sender: its role, its start and stop, its published facts, and faulty sinks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sending(arena: Arena) -> Iterator[Sending]:
 
 @pytest.fixture
 def running(arena: Arena) -> Iterator[Start]:
-    """Senders in threads of their own, with handles of their own; stopped at the end."""
+    """Start senders in their own threads, with their own handles, and stop them at the end."""
     running: list[tuple[Sender, threading.Thread]] = []
 
     def start(sink: MemorySink, **options: Any) -> tuple[Sender, threading.Thread]:
@@ -76,7 +76,7 @@ def test_a_second_sender_is_refused(sending: Sending) -> None:
 
 @pytest.mark.parametrize("leave", [Sender.close, Sender.stop, Sender.abort])
 def test_a_sender_that_leaves_in_order_says_so_in_the_arena(arena: Arena, leave: Callable[[Sender], None]) -> None:
-    assert not arena.native.sender_died  # none has ever been
+    assert not arena.native.sender_died  # there was none
     with Sender(arena.name, MemorySink()) as sender:
         sender.open()
         leave(sender)
@@ -127,7 +127,7 @@ def send_for_ever(name: str) -> None:
 
 
 def stopped_while_writing(child: Child, arena: Arena) -> bool:
-    """Lets it send some more, and stops it: in half of the cases with a batch as its hazard."""
+    """Let it send, and stop it. Half of the time, it has a batch as its hazard."""
     sent_count = arena._table("processes")["record_count"].sum()
     os.kill(child.pid, signal.SIGCONT)
     wait_until(lambda: arena._table("processes")["record_count"].sum() > sent_count, "it sends")
@@ -512,7 +512,7 @@ def test_a_nap_that_reaches_beyond_the_next_tick_is_no_sleep(arena: Arena) -> No
 
 
 def test_a_sender_without_a_producer_id_rests_until_the_next_tick(sending: Sending) -> None:
-    """A cluster that is away gives none for hours, in which records wait."""
+    """An unreachable cluster assigns none for hours, while records wait."""
     sending.scripted.next_producer_ids = [None, None]
     rests = rests_of(sending)
     sending.append()
@@ -555,7 +555,7 @@ def test_batches_that_were_all_delivered_are_acked_in_one(arena: Arena) -> None:
 
 
 def test_of_acks_in_one_each_is_what_it_is_alone(arena: Arena) -> None:
-    """One expired meanwhile, of one the sink keeps a view, one the sink does not have."""
+    """One batch has expired, the sink has a view of another, and one ack is a duplicate."""
     sink = AcksTogether()
     sending = Sending(arena, sink, delivery_timeout_ms=1000, request_timeout_ms=500)
     sink.is_held = True
@@ -568,7 +568,7 @@ def test_of_acks_in_one_each_is_what_it_is_alone(arena: Arena) -> None:
     sending.run()
     assert len(sink.held) == 3
     view = next(wire for wire in sink.held if wire.partition == 1).buffers[0][61:]
-    sink.held.append(sink.held[2])  # twice: the second ack is one too many
+    sink.held.append(sink.held[2])  # the second ack is surplus
     sink.is_held = False
     sending.run(2)
     assert sending.result(expired) is BatchResult.EXPIRED
@@ -582,7 +582,7 @@ def test_of_acks_in_one_each_is_what_it_is_alone(arena: Arena) -> None:
     sending.close()
 
 
-# --- a sink that misbehaves
+# --- faulty sinks
 
 
 @pytest.mark.parametrize("method", ["plan", "poll", "deliver", "new_producer_id", "partition_count"])
@@ -617,7 +617,7 @@ def test_a_sink_that_keeps_raising_is_asked_less_and_less(arena: Arena) -> None:
 
 
 def test_a_full_disk_loses_nothing(sending: Sending) -> None:
-    """A sink that answers RETRY for a while, as the log does with ENOSPC."""
+    """The sink returns RETRY for a while, as a log does at ENOSPC."""
     sending.scripted.script = [lambda wire: Ack(wire, Verdict.RETRY, message="No space left on device")] * 9
     tokens = [sending.append(partition)[0] for partition in (0, 1, 2)]
     for _ in range(10):
@@ -672,7 +672,7 @@ def test_an_ack_for_nothing_is_ignored(sending: Sending) -> None:
         return acks[0]
 
     def first_again(wire: WireBatch) -> Ack:
-        sending.scripted.held.append(wire)  # its own answer comes with the next poll
+        sending.scripted.held.append(wire)  # its own ack follows at the next poll
         return acks[0]
 
     sending.scripted.script = [twice, first_again]
@@ -717,7 +717,7 @@ def test_a_batch_that_somebody_scribbled_on_is_not_sent(sending: Sending) -> Non
 
 
 def test_a_slow_sink_holds_producers_up(arena: Arena) -> None:
-    """16 buffers, and a sink that takes nothing: producers wait, then go on in order when it does."""
+    """While the sink takes nothing, producers wait for the 16 buffers. Afterwards they continue in order."""
     sending = Sending(arena, linger_ms=0)
     sending.scripted.plan_filter = lambda _: False
     arena.native.set_manual_clock(None)
@@ -734,7 +734,7 @@ def test_a_slow_sink_holds_producers_up(arena: Arena) -> None:
     sending.close()
 
 
-# --- rest
+# --- idle waits
 
 
 def test_a_lost_ring_costs_a_tick(arena: Arena, running: Start) -> None:
@@ -764,7 +764,7 @@ def test_ticks_are_rarer_when_nothing_came_for_a_second(sending: Sending) -> Non
 
 
 def asleep(sending: Sending) -> list[float]:
-    """Runs it until it has slept through a second; answers its rests from now on."""
+    """Run it until it has slept for a second, and return the list of its later waits."""
     rests = rests_of(sending)
     while 1.0 not in rests:
         sending.sender.run_once()

@@ -122,12 +122,12 @@ def test_who_keeps_silent_about_its_sink_contradicts_nobody(arena: Arena) -> Non
         assert Observer(arena).observe().sender.sink is None
 
 
-# --- questions for the sink's place
+# --- requests for the sink's name
 
 
 @pytest.fixture
 def delivering(arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where a living sender delivers; the folder above is this process's."""
+    """The log of a living sender. Its parent folder is the working folder of this process."""
     monkeypatch.chdir(tmp_path)
     with Sender(arena.name, f"log:{tmp_path}/log") as sender:
         sender.open()
@@ -162,7 +162,7 @@ def test_a_standby_of_another_place_is_refused(arena: Arena, delivering: Path, s
 
 def test_a_place_that_is_not_said_in_time_is_an_error(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent:
-        """A sender that stopped between getting the role and saying its place."""
+        """A sender that was stopped after it took the role and before it published its sink."""
 
         sender_is_alive = True
         has_lost_its_name = False
@@ -181,7 +181,7 @@ def test_a_place_that_is_not_said_in_time_is_an_error(arena: Arena, monkeypatch:
 
 
 def overwrite(arena: Arena, old: bytes, new: bytes) -> None:
-    """Changes the one place of the arena's file that holds the old bytes."""
+    """Overwrite the only occurrence of the old bytes in the arena's file."""
     with Path(f"/dev/shm/{arena.name}").open("r+b") as file, mmap.mmap(file.fileno(), 8192) as memory:
         at = memory.find(old)
         assert at >= 4096

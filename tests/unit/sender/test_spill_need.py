@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When batches spill: a second after the last acknowledgement, and those of a stuck partition at once."""
+"""Batches spill a second after the last acknowledgement, and batches of a stuck partition spill at once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def spilled_count(sending: Sending) -> int:
 
 
 def stick(sending: Sending, partition: int = 0) -> None:
-    """A partition has no leader."""
+    """Take the leader from a partition."""
     index = sending.sender._half.partition_index(TOPIC, partition)
     sending.sender._half.set_available(index, False)
     sending.scripted.plan_filter = lambda one: one != index
@@ -234,7 +234,7 @@ def test_the_batches_of_a_stuck_partition_spill_before_they_expire(open_sending:
 
 
 def in_flight_and_spilled(sending: Sending) -> None:
-    """The sink has batches of partition 0 and does not answer, and the younger ones spill."""
+    """Leave batches of partition 0 in flight without an ack, and let the younger ones spill."""
     sending.append()
     settle(sending, 3)
     sending.scripted.is_held = True
@@ -265,7 +265,7 @@ def test_nothing_of_a_partition_is_shipped_while_the_sink_has_its_batches(open_s
 def test_a_death_with_spilled_batches_in_flight_repeats_nothing(open_sending: Open) -> None:
     sending = open_sending()
     in_flight_and_spilled(sending)
-    for _ in range(KEPT_COUNT):  # so the log does not recognise the first ones by their sequences
+    for _ in range(KEPT_COUNT):  # so the log no longer has the sequences of the first ones
         sending.append()
         settle(sending, 2)
     count = spilled_count(sending)
@@ -281,14 +281,14 @@ def test_a_death_with_spilled_batches_in_flight_repeats_nothing(open_sending: Op
 
 
 class NoEnds(dict[int, LogEnd]):
-    """The core appends nothing by itself."""
+    """Keeps the core from appending by itself."""
 
     def __setitem__(self, partition_index: int, log_end: LogEnd) -> None:
         pass
 
 
 class StuckLog(AwayLog):
-    """A log that keeps what it gets of partition 0 while that is stuck, and answers nothing for it."""
+    """A log that returns no ack for batches of partition 0 while that is stuck."""
 
     is_away = False
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of a sender to a supervisor that speaks sd_notify."""
+"""The messages of a sender to a supervisor that uses sd_notify."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.processes import WATCHDOG_S
 
 
 class FakeSystemd:
-    """A notification socket, and the messages that came."""
+    """A notification socket and its messages."""
 
     def __init__(self, address: str, variable: str) -> None:
         self.variable = variable

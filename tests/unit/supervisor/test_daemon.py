@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender's daemon has nothing of its starter that would harm it, and imports the package of its starter alone."""
+"""A sender's daemon inherits nothing harmful, and imports only its starter's package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.arenas import end_senders, sender_pid
 from tests.support.processes import WATCHDOG_S, wait_until
 
 PLANTED = ("posix_ipc", "msgpack", "json", "shmaccum", "kafka", "sitecustomize", "usercustomize")
-"""Modules that a sender imports or may import, as another user would plant them."""
+"""Modules that a sender may import and another user could plant."""
 
 BURDENED = """
 import os, resource, signal, sys
@@ -80,7 +80,7 @@ def signals(mask: str) -> set[int]:
     return {number + 1 for number in range(64) if int(mask, 16) >> number & 1}
 
 
-# --- what is reset
+# --- reset state
 
 
 def test_a_daemon_has_no_attribute_that_its_starter_changed(arena: Arena, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_files_of_a_daemon_are_read_by_those_who_read_the_arena_and_written_by_n
     assert inheritance.daemon_umask(mode) == umask
 
 
-# --- what it imports
+# --- imported modules
 
 STARTER = """
 import sys
@@ -144,7 +144,7 @@ with shmaccum.Producer({name!r}, sink="log:{log}") as producer:
 
 
 LOADED = "import json, msgpack, posix_ipc, shmaccum.supervisor"
-"""Before the folder with planted modules is on the path of the starter itself."""
+"""Imports for the starter, before the folder of planted modules is on its path."""
 
 
 def plant(folder: Path, mark: Path) -> None:
@@ -175,7 +175,7 @@ def test_no_module_of_a_folder_that_others_may_write_runs_in_a_daemon(arena: Are
 
 
 def base_python() -> str:
-    """The interpreter below the virtual environment, which has no package of it."""
+    """The base interpreter of the virtual environment, which has none of its packages."""
     path = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     if not os.path.exists(path) or run("import shmaccum", cwd=Path("/"), python=path).returncode == 0:
         pytest.skip("no interpreter here is without shmaccum")
@@ -294,7 +294,7 @@ def test_paths_of_the_caller_are_absolute_for_a_daemon(tmp_path: Path, monkeypat
 
 
 def test_every_option_with_a_path_is_known_by_its_name() -> None:
-    """A new option whose sentence speaks of a file has a name that `Recipe` knows."""
+    """If the help of an option mentions a file, `Recipe` must have its name."""
     for table in (KafkaSinkOptions, ServerOptions, SenderOptions):
         for name, option in table.table().items():
             if option.kind == "text" and "PEM file" in option.sentence:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender without a sign of life is killed, and never anything else than that sender."""
+"""A sender without heartbeats is killed, and no other process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user
 
 
 class Watched:
-    """A watch of an arena's sender on a clock of ours."""
+    """A watch of an arena's sender with a manual clock."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -72,7 +72,7 @@ def deliver_for_ever(name: str) -> None:
 
 
 def be_present(name: str) -> None:
-    """Has the role and listens, and shows no life."""
+    """Take the role and listen, without heartbeats."""
     with Arena.attach(name, mode=0o660) as arena, Accumulator(arena) as accumulator:
         accumulator.become_sender()
         present = Presence(arena)
@@ -97,7 +97,7 @@ def test_a_stopped_sender_is_killed_after_the_time_and_not_before(arena: Arena, 
         watched.connect()
         os.kill(child.pid, signal.SIGSTOP)
         wait_until(lambda: stopped(child.pid), "it is stopped")
-        watched.look(10)  # the first look only learns what there is
+        watched.look(10)  # the first look only reads the state
         assert arena.native.sender_is_alive
         watched.look(1)
         assert arena.native.sender_died
@@ -153,7 +153,7 @@ def forge(arena: Arena, position: int, content: bytes) -> None:
 
 
 def test_a_watcher_that_did_not_run_does_not_count_that_time(arena: Arena, watched: Watched) -> None:
-    """Stopped with its container, or in a virtual machine that slept: everybody was."""
+    """If a container or a virtual machine was stopped, the sender was stopped, too."""
     with running(be_present, arena.name):
         watched.connect()
         watched.look(1)
@@ -196,7 +196,7 @@ def test_a_sender_of_this_process_is_only_reported(arena: Arena, watched: Watche
 
 def test_a_sender_that_cannot_be_reached_is_only_reported_and_once(arena: Arena, watched: Watched) -> None:
     with Accumulator(arena) as accumulator:
-        accumulator.become_sender()  # and it listens nowhere
+        accumulator.become_sender()  # and does not listen
         watched.watch.wait()
         watched.look(30)
     (row,) = arena.native.errors()
@@ -256,7 +256,7 @@ def test_a_sender_in_another_pid_namespace_is_only_reported(arena: Arena, watche
 def test_a_sender_that_the_kernel_holds_keeps_the_role_and_that_is_told(
     arena: Arena, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """State D cannot be made at will: here the kill does nothing, and the state is said."""
+    """A test cannot cause state D. Instead, the kill does nothing and the state is reported."""
     monkeypatch.setattr(stalled, "END_TIMEOUT_S", 0.0)
     monkeypatch.setattr(ProcessHandle, "kill", lambda _: None)
     monkeypatch.setattr(ProcessHandle, "state", "D")

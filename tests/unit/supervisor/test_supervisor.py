@@ -41,7 +41,7 @@ KILLS = 3
 
 
 looks: list[str] = []
-"""The arena of each look of a supervisor."""
+"""The arenas of a supervisor's looks."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def supervisor_looks(times: int) -> None:
-    """Waits until the supervisor has looked again; its thread alone may use its watch."""
+    """Wait for more looks of the supervisor, because only its thread may use its watch."""
     end = len(looks) + times
     wait_until(lambda: len(looks) > end, "the supervisor has looked")
 
@@ -69,7 +69,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kept(arena_name: str) -> Iterator[Arena]:
-    """An arena whose senders are gone at the end, and with them what was sent."""
+    """An arena whose senders and records are removed at the end."""
     with Arena.create(arena_name, buffer_memory="256KiB", batch_size="4KiB", process_count=64) as arena:
         arena.native.set_topic_partition_count(TOPIC, 1)
         yield arena
@@ -109,7 +109,7 @@ def fill(producer: Producer) -> None:
 
 @contextlib.contextmanager
 def sender_process(arena: Arena, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A sender of its own, as a supervisor starts one."""
+    """Start a separate sender, as a supervisor does."""
     command = [sys.executable, "-m", "shmaccum.sender", arena.name, *arguments]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         yield process
@@ -141,7 +141,7 @@ def test_a_child_of_a_fork_keeps_for_itself(kept: Arena, log: Path) -> None:
         return producer.send(TOPIC, b"after").get(WATCHDOG_S).offset
 
     child = Child(send_in_child)
-    producer.close()  # the parent keeps nothing any more
+    producer.close()  # the parent supervises no sender any more
     wait_until(lambda: not keeps(kept), "the parent's supervisor has ended")
     wait_until(lambda: kept.native.completion_tail == 1, "the child has sent")
     kill_sender(kept)
@@ -179,7 +179,7 @@ def test_a_pickled_producer_keeps_the_same_sender(kept: Arena, log: Path) -> Non
             assert copy._recipe.options["retries"] == 7
 
 
-# --- where none is started
+# --- no sender is started
 
 
 def test_after_an_orderly_stop_none_is_started(kept: Arena, log: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -363,7 +363,7 @@ def be_elected_and_fork(name: str, tell: int) -> None:
 
 
 def test_the_election_does_not_live_on_in_children(kept: Arena) -> None:
-    """Of a process that was killed while it started a sender."""
+    """Its process was killed while it started a sender."""
     ready, tell = os.pipe()
     elected = Child(be_elected_and_fork, kept.name, tell)
     orphan = int(os.read(ready, 16))
@@ -417,7 +417,7 @@ def test_the_log_is_of_the_level_that_its_news_deserve(
 def test_a_server_that_embeds_python_starts_the_sender_with_python(
     kept: Arena, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In uWSGI ``sys.executable`` is uWSGI."""
+    """In uWSGI, ``sys.executable`` is uWSGI."""
     monkeypatch.setattr(sys, "executable", "/usr/sbin/uwsgi")
     with Producer(kept, sink=f"log:{log}", linger_ms=0) as producer:
         assert producer.send(TOPIC, b"record").get(WATCHDOG_S).offset == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native rounds of a shipper, to a peer at the other end of a socket pair: requests, answers, hostile bytes."""
+"""The native rounds of a shipper against a peer on a socket pair: requests, responses, hostile bytes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ PRODUCER_ID, EPOCH, ORIGIN = 4711, 3, 0
 BATCH_COUNT, RECORD_COUNT = 40, 3
 OFFSET_MAX = 2**63 - 1
 VERSION = 7
-"""The last one without varints: its requests and answers are read and written here by hand."""
+"""The last version without varints. This module encodes its responses and decodes its requests."""
 HEAD = struct.Struct(">hhi")
 UNKNOWN_TOPIC, NOT_LEADER = 3, 6
 CORRUPT_MESSAGE = 2
 
 
 class Arrived(NamedTuple):
-    """A batch as the peer got it."""
+    """A batch that the peer received."""
 
     partition: int
     header: BatchHeader
@@ -53,7 +53,7 @@ class Arrived(NamedTuple):
 
 
 class Peer(threading.Thread):
-    """A broker of one connection, which answers each Produce request by a function."""
+    """A broker with one connection, which responds to each Produce request by a function."""
 
     def __init__(self, connection: socket.socket, answer: Callable[[int, list[Arrived]], bytes | None]) -> None:
         super().__init__(daemon=True)
@@ -86,7 +86,7 @@ class Peer(threading.Thread):
 
 
 def _batches(frame: bytes) -> Iterator[Arrived]:
-    """The batches of a request of one topic."""
+    """The batches of a request for one topic."""
     (client_size,) = struct.unpack_from(">h", frame, HEAD.size)
     place = HEAD.size + 2 + client_size + 2 + 2 + 4 + 4
     (name_size,) = struct.unpack_from(">h", frame, place)
@@ -104,7 +104,7 @@ def _batches(frame: bytes) -> Iterator[Arrived]:
 
 
 def answer_of(correlation: int, partitions: list[tuple[int, int]], throttle_ms: int = 0) -> bytes:
-    """The frame of an answer: (partition, error code) of each batch."""
+    """Return the frame of a response with the (partition, error code) of each batch."""
     rows = b"".join(struct.pack(">ihqqq", partition, code, 5, -1, 0) for partition, code in partitions)
     name = struct.pack(">h", len(TOPIC)) + TOPIC.encode()
     body = struct.pack(">ii", correlation, 1) + name + struct.pack(">i", len(partitions)) + rows
@@ -264,7 +264,7 @@ def test_a_connection_that_ends_breaks_the_link(track: Track) -> None:
     outcome, _ = track.ship(lambda correlation, batches: all_well(correlation, batches) if correlation < 3 else None)
     assert outcome.is_broken
     assert outcome.streams[0].state == StreamState.BROKEN
-    assert outcome.streams[0].offset in range(0, 3 * RECORD_COUNT + 1, RECORD_COUNT)  # a reset may outrun answers
+    assert outcome.streams[0].offset in range(0, 3 * RECORD_COUNT + 1, RECORD_COUNT)  # a reset may overtake responses
 
 
 def test_a_broker_that_wants_a_pause_gets_no_further_request(track: Track) -> None:
@@ -307,7 +307,7 @@ def test_a_signal_handler_that_raises_loses_no_position(track: Track) -> None:
     former = signal.signal(signal.SIGUSR2, raises)
     try:
         with pytest.raises(OutOfTheHandlerError):
-            track.ship(answer, found=found)  # the exception comes when the native call is over
+            track.ship(answer, found=found)  # raises after the native call
     finally:
         signal.signal(signal.SIGUSR2, former)
     assert len(found) == 3
@@ -366,7 +366,7 @@ def test_no_hostile_answer_crashes_a_batch_loop_or_acks_what_was_not_sent(track:
 
 
 def test_no_hostile_segment_crashes_a_batch_loop_or_passes_for_sound(track: Track, tmp_path: Path) -> None:
-    """The peer verifies each batch, as a broker does; a batch that it takes is one that was appended."""
+    """The peer verifies each batch as a broker does. Every accepted batch is one that was appended."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     luck = random.Random(seed)

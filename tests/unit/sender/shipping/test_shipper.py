@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shipping a log: bytes, order, positions, deaths, damage, refusals."""
+"""Shipping a log: bytes, order, positions, deaths, damage, rejections."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ PLACE = TopicPartition(TOPIC, 0)
 
 
 class ScriptedSink(MemorySink):
-    """A sink whose answers a test decides; without a word of the test it takes every batch.
+    """A sink whose verdicts a test decides. By default, it accepts every batch.
 
     Attributes:
-        script: called with a batch; answers a verdict, or None to take the batch.
-        attempts: base sequences of all batches that came.
+        script: called with a batch; returns a verdict, or None to accept the batch.
+        attempts: base sequences of all batches that arrived.
     """
 
     def __init__(self, script: Callable[[WireBatch], Verdict | None] = lambda wire: None) -> None:  # noqa: ARG005
@@ -178,7 +178,7 @@ def test_start_latest_ships_what_comes_later(log: Path) -> None:
 def test_a_log_is_shipped_from_an_offset_or_a_time(
     tmp_path: Path, start: str | int | dict[str, str | int], first_of_0: int, first_of_1: int
 ) -> None:
-    """The batch that has the record goes whole, and its first sequence is 0."""
+    """The batch with the record is sent whole, and its first sequence is 0."""
     with open_log(tmp_path / "log") as directory:
         directory.create_topic(TOPIC, 2)
         for partition in range(2):
@@ -311,8 +311,8 @@ def test_acks_that_nobody_wrote_down_are_asked_for_again_and_dropped(log: Path) 
     assert shipper.open()
     shipper._read()
     shipper._send()
-    assert len(sink.wire_batches(TOPIC)) == 1  # the first of an epoch goes alone
-    shipper.close()  # without having looked for the acks
+    assert len(sink.wire_batches(TOPIC)) == 1  # the first of an epoch is sent alone
+    shipper.close()  # without reading the acks
     sink.poll(0, -1)  # these acks are never read
     assert read_shipped(str(log)).positions[PLACE].offset == 0
     ship(log, sink)
@@ -360,7 +360,7 @@ def test_a_shipper_rests_while_it_cannot_start_over(log: Path, monkeypatch: pyte
     assert sink.values(TOPIC) == values(20, first=1)
 
 
-# --- answers
+# --- responses
 
 
 def test_no_batch_overtakes_the_first_one_of_an_epoch(log: Path) -> None:
@@ -433,7 +433,7 @@ def test_a_partition_that_the_place_does_not_have_is_refused(tmp_path: Path) -> 
     assert sink.topic_partitions() == [(TOPIC, 0), (TOPIC, 1)]
 
 
-# --- what happens to the log
+# --- changes of the log
 
 
 def test_the_readable_part_of_a_damaged_log_is_shipped_and_the_damage_told(
@@ -598,7 +598,7 @@ def test_a_torn_line_is_cut_and_every_prefix_of_the_file_is_read(log: Path) -> N
         shipped = read_shipped(str(log))
         assert shipped.size <= size
         found.add(shipped.positions[PLACE].offset if shipped.positions else None)
-    assert found == {None, 0, 3, 18, 33, 48, 60}  # the first batch of an epoch goes alone, then five at a time
+    assert found == {None, 0, 3, 18, 33, 48, 60}  # the first batch of an epoch alone, then five at a time
 
 
 def test_a_file_that_has_grown_is_written_anew(log: Path) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster as a value: the rules of Kafka's transaction coordinator, of its groups and its partitions.
+"""A cluster without I/O: the rules of Kafka's transaction coordinator, groups and partitions.
 
-It knows transaction.version 1 and 2, bumps epochs as KIP-360 and KIP-890 say, drops duplicates by sequences, and shows
-what a consumer with ``read_committed`` would see (TransactionCoordinator, TransactionMetadata, ProducerStateManager).
+It supports transaction.version 1 and 2, raises epochs as in KIP-360 and KIP-890, drops duplicates by sequences, and
+shows what a ``read_committed`` consumer sees (TransactionCoordinator, TransactionMetadata, ProducerStateManager).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_EPOCH = -1
 
 @dataclass
 class PartitionLog:
-    """The records of a partition, with the end of the transaction of each."""
+    """The records of a partition, each with its transaction's end."""
 
     records: list[tuple[tuple[int, int], str]] = field(default_factory=list)
     """(producer id, number of the transaction at the coordinator) and the value."""
@@ -50,7 +50,7 @@ class SimulatedCluster:
         self.logs = {place: PartitionLog() for place in places}
         self.producer_id, self.epoch, self.last_epoch = 1000, NO_EPOCH, NO_EPOCH
         self.ended: bool | None = None
-        """How the last transaction ended: committed or not; None while one is open, and at the beginning."""
+        """Whether the last transaction was committed. It is None at first and while one is open."""
         self.number = 0
         self.is_ongoing = False
         self.added: set[TopicPartition] = set()
@@ -59,16 +59,16 @@ class SimulatedCluster:
         self._pending: dict[TopicPartition, int] = {}
         self._outcomes: dict[tuple[int, int], bool] = {}
 
-    # --- what a reader sees
+    # --- reads
 
     def committed(self) -> list[str]:
-        """The values of all partitions that read_committed shows."""
+        """The values of all partitions that a read_committed consumer sees."""
         return [value for log in self.logs.values() for mark, value in log.records if self._outcomes.get(mark) is True]
 
-    # --- what happens by itself
+    # --- time-outs
 
     def time_out(self) -> None:
-        """The transaction took too long."""
+        """Abort the transaction at its time-out."""
         if self.is_ongoing:
             self._end(is_commit=False)
             self._raise_epoch()
@@ -77,7 +77,7 @@ class SimulatedCluster:
     # --- requests
 
     def handle(self, request: Request) -> TransactionResponse:
-        """Does what a request asks for."""
+        """Carry out a request."""
         if isinstance(request, FindCoordinator):
             return TransactionResponse(node_id=1)
         if isinstance(request, AskVersion):
@@ -99,11 +99,11 @@ class SimulatedCluster:
         return self._commit_offsets(request, code)
 
     def produce(self, producer: TransactionalProducer, place: TopicPartition, sequence: int, value: str) -> int:
-        """Appends a record; the error code."""
+        """Append a record, and return the error code."""
         log = self.logs[place]
         epoch, expected = log.sequences.get(producer.producer_id, (NO_EPOCH, 0))
         if producer.producer_epoch == epoch and sequence < expected:
-            return 0  # a duplicate of what is there
+            return 0  # a duplicate
         if code := self._check(producer):
             return 47 if code == PRODUCER_FENCED else code
         if self.version == 1 and place not in self.added:
@@ -126,7 +126,7 @@ class SimulatedCluster:
         self.added |= set(places)
 
     def _initialize(self, producer: TransactionalProducer) -> TransactionResponse:
-        """A producer that names its epoch gets the next one, and the same again when it asks twice (KIP-360)."""
+        """A producer that sends its epoch gets the next one, and the same one for a repeated request (KIP-360)."""
         if producer.producer_epoch != NO_EPOCH and producer.producer_id == self.producer_id:
             if producer.producer_epoch == self.last_epoch:
                 return TransactionResponse(producer_id=self.producer_id, producer_epoch=self.epoch)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed batches mean what the uncompressed ones did, to another reader; and errors say what to install."""
+"""Another reader decodes compressed batches to the same records. Errors name the package to install."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = [b"value %d " % number * 20 for number in range(12)]
 
 
 def wire_bytes(sender: Accumulator, values: list[bytes]) -> tuple[bytes, ...]:
-    """A drained batch, in the pieces it has in the arena."""
+    """Return the pieces of a drained batch, as in the arena."""
     with Accumulator(sender.arena) as producer:
         for value in values:
             producer.append("flights", 0, 1_700_000_000_000, b"key", value, [("h", b"x")])
@@ -33,7 +33,7 @@ def wire_bytes(sender: Accumulator, values: list[bytes]) -> tuple[bytes, ...]:
 
 
 def compress(name: str, pieces: tuple[bytes, ...], level: int | None = None) -> bytes | None:
-    """The whole compressed batch."""
+    """Return the whole compressed batch."""
     form = Compressor(CODECS[name], level).compress(pieces)
     return None if form is None else b"".join(form)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our Produce request, byte for byte what kafka-python's own encoder writes; and every row of the table of errors."""
+"""The Produce request has the bytes of kafka-python's encoder. Every row of the error table is tested."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request_of(
 
 
 def written(request: NativeRequest) -> bytes:
-    """All of it, a record of TLS at a time."""
+    """Return all bytes, read in TLS records."""
     data = b""
     while not request.is_written:
         peeked = request.peek()
@@ -265,13 +265,13 @@ def test_an_unknown_error_is_refused_by_its_number() -> None:
     assert sentence(17, "no!").endswith("(broker: no!)")
 
 
-# --- answers
+# --- responses
 
 PARTITION = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
 
 
 def encoded_answer(version: int, topics: Sequence[Any]) -> bytes:
-    """The library's bytes, from the correlation id on."""
+    """The library's bytes, from the correlation id."""
     response: Any = ProduceResponse(responses=topics, throttle_time_ms=7)
     response.API_VERSION = version
     response.with_header(correlation_id=CORRELATION_ID)
@@ -283,7 +283,7 @@ def partition_answer(index: int) -> Any:
 
 
 def answer_to(version: int, **changed: Any) -> bytes:
-    """An answer to TOPICS."""
+    """A response for TOPICS."""
     kind = ProduceResponse.TopicProduceResponse
     partitions = [partition_answer(index) for index in (0, 300, 1)]
     for name, value in changed.items():
@@ -306,7 +306,7 @@ def test_an_answer_in_which_all_is_well_is_read_in_the_request_s_order(version: 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_whatever_order_an_answer_has_it_is_read_in_the_request_s(version: int, seeded: Callable[[], Random]) -> None:
-    """Apache Kafka answers in the order of its hash maps."""
+    """Apache Kafka's responses have the order of its hash maps."""
     random = seeded()
     indices = {f"topic-{number}": range(0, 7 * (1 + number * number), 7) for number in range(20)}
     ids = {name: uuid.UUID(int=number + 1) for number, name in enumerate(indices)}
@@ -359,7 +359,7 @@ def test_half_an_answer_or_more_than_one_is_left_to_the_library(version: int) ->
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_hostile_answer_is_never_read_beyond_its_end(version: int, seeded: Callable[[], Random]) -> None:
-    """That nothing outside was read is for tests/fuzz; here that what is answered is what was asked for."""
+    """The result covers the requested partitions. ``tests/fuzz`` checks reads out of bounds."""
     random, request, whole = seeded(), request_of(version), answer_to(version)
     for _ in range(2_000):
         changed = bytearray(whole)

@@ -20,7 +20,7 @@ from shmaccum.sender.sinks.kafka.topics import RequestedTopics
 
 PASSWORD = "correct horse battery staple"
 
-# --- where
+# --- addresses
 
 
 def test_servers_are_read() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transactional producer that an arena is, between a host and a cluster that are values."""
+"""The transactional producer of an arena, with a fake host and a simulated cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROUNDS_MAX = 20
 
 @dataclass
 class Asked:
-    """A request that has its answer at once."""
+    """A request with an immediate response."""
 
     answer: TransactionResponse | None
     error_code: int = 0
@@ -46,7 +46,7 @@ class Asked:
 
 
 class Cluster(SimulatedCluster):
-    """A cluster as a client; it may refuse the offsets of groups."""
+    """A cluster with the client's interface. It may reject the offsets of groups."""
 
     is_bootstrapped = True
 
@@ -65,7 +65,7 @@ class Cluster(SimulatedCluster):
         return Asked(self.handle(request))
 
     def count(self, kind: type) -> int:
-        """How many requests of this kind came."""
+        """The number of requests of this kind."""
         return sum(isinstance(request, kind) for request in self.asked)
 
 
@@ -105,7 +105,7 @@ def step_until(transactions: KafkaTransactions, is_done: Callable[[], object]) -
 
 
 def begun(host: Host, cluster: Cluster) -> KafkaTransactions:
-    """The arena has names, and its transaction takes offsets."""
+    """Return transactions with topic names and an open transaction that accepts offsets."""
     transactions = transactions_of(host, cluster)
     step_until(transactions, transactions.names)
     host.producer_identity = (*(transactions.names() or ()), b"")

@@ -109,7 +109,7 @@ def deliver(sink: LogSink, sender: Accumulator, lent: list[WireBatch]) -> list[A
 
 
 def deliver_all(sink: LogSink, sender: Accumulator) -> list[list[Ack]]:
-    """Delivers until the arena is empty; the acks of each delivery."""
+    """Deliver until the arena is empty, and return the acks of each delivery."""
     deliveries = []
     while lent := wires(sender):
         deliveries.append(deliver(sink, sender, lent))
@@ -225,7 +225,7 @@ def test_a_topic_has_the_partitions_the_arena_was_told_of_and_at_least_those_of_
     host.partition_counts = {"told": 6, "few": 2}
     sink = opened(tmp_path, host, partitions=3)
     assert [sink.partition_count(topic) for topic in ("told", "few", "untold")] == [6, 3, 3]
-    host.partition_counts["untold"] = 4  # a former sink had more: batches may wait for all of them
+    host.partition_counts["untold"] = 4  # an earlier sink had more, and batches may wait for any of them
     assert sink.partition_count("untold") == 4
     sink.close(0)
     sink = opened(tmp_path, host, partitions=9)  # the option is for new topics: keys stay where they were
@@ -279,7 +279,7 @@ def test_what_a_dead_sender_delivered_is_recognised_by_the_next(
     lent = wires(sender)
     first = [ack.base_offset for ack in sink.write(lent)]
     identity = sink.identity
-    sink.directory.abandon()  # it died before it completed anything
+    sink.directory.abandon()  # it died before any completion
     sink = opened(tmp_path, host)
     assert sink.identity == identity
     assert [ack.base_offset for ack in deliver(sink, sender, lent)] == first

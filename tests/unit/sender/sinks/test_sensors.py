@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Averages, maxima and rates are of the last one to two windows; totals are for ever."""
+"""Averages, maxima and rates cover the last one to two windows. Totals cover the whole time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_many_sensors_are_read_as_one() -> None:
 
 def test_rates_are_of_what_was_counted_in_one_to_two_windows() -> None:
     rates = TotalRates(START_NS)
-    assert rates.read({"request": 10}, START_NS) == {"request": 10}  # of less than a second: as if it had been one
+    assert rates.read({"request": 10}, START_NS) == {"request": 10}  # less than a second counts as one
     assert rates.read({"request": 10}, START_NS + 5 * NS_PER_S) == {"request": 2}
     rates.look({"request": 30}, START_NS + WINDOW_NS)
     assert rates.read({"request": 60, "response": 40}, START_NS + 40 * NS_PER_S) == {"request": 1.5, "response": 1}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a sink from a text, and the view of the memory sink on its records."""
+"""Making a sink from a URL, and the memory sink's view of its records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.arenas import drain
 
 
 def wire_of(accumulator: Accumulator) -> Iterator[WireBatch]:
-    """Everything drained, as a sender would hand it on; completed when the next one is asked for."""
+    """Yield every drained batch as a sender would deliver it, and complete it at the next step."""
     for batch in drain(accumulator):
         wire = WireBatch.of(batch, (batch.topic, batch.partition), batch.buffers)
         yield wire
@@ -58,7 +58,7 @@ def test_options_of_a_sink_are_its_own() -> None:
 
 def test_a_kind_of_ones_own_is_registered_once() -> None:
     class OwnSink(NullSink):
-        """A kind that only this test knows."""
+        """A kind of sink that only this test uses."""
 
     register_sink("own-kind", OwnSink)
     assert isinstance(open_sink("own-kind:"), OwnSink)

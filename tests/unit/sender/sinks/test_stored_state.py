@@ -124,7 +124,7 @@ def test_wrong_offsets_are_refused(value: bytes | None) -> None:
         unpack_offsets(value)
 
 
-# --- what programs hand over
+# --- input from programs
 
 OffsetAndMetadata = namedtuple("OffsetAndMetadata", "offset metadata leader_epoch")  # noqa: PYI024 - as kafka-python
 

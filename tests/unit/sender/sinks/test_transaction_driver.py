@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests over the connections of a client: each one goes as soon as it may."""
+"""Requests over the connections of a client: each one is sent as soon as possible."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Asked:
     is_unsent: bool = False
 
     def take(self, answer: TransactionResponse) -> None:
-        """The broker answers."""
+        """Respond as the broker."""
         self.answer, self.is_answered = answer, True
 
 
 class Client:
-    """Remembers what it is asked."""
+    """Records its requests."""
 
     is_bootstrapped = True
 
@@ -44,7 +44,7 @@ class Client:
         self.asked: list[Asked] = []
 
     def ask(self, node_id: int | None, request: Request | FetchOffsets) -> Asked:
-        """A request that has no answer yet."""
+        """Return a request without a response."""
         self.requests.append((node_id, request))
         self.asked.append(Asked())
         return self.asked[-1]
@@ -65,7 +65,7 @@ def asking() -> tuple[GroupOffsets, Client, Clock]:
 
 
 def test_offsets_are_asked_for_in_the_look_that_finds_the_coordinator() -> None:
-    """A caller waits for sockets between two looks, so a look that asks nothing would wait for nothing."""
+    """A caller waits for sockets between two calls. After a call without a request, no socket would be ready."""
     offsets, client, _ = asking()
     assert offsets.look() is None
     assert offsets.look() is None

@@ -48,7 +48,7 @@ RETRIABLE = {
 
 
 def well(request: Request, version: int = 1) -> TransactionResponse:
-    """The answer to a request of a broker that is well."""
+    """Return a working broker's response to a request."""
     if isinstance(request, FindCoordinator):
         return TransactionResponse(node_id=NODES[request.coordinator])
     if isinstance(request, AskVersion):
@@ -66,7 +66,7 @@ def well(request: Request, version: int = 1) -> TransactionResponse:
 
 
 class Driven:
-    """A protocol with a clock of its own, whose requests a broker answers that is well."""
+    """A protocol with its own clock and a working broker."""
 
     def __init__(self, protocol: TransactionProtocol | None = None, version: int = 1) -> None:
         self.protocol = protocol or TransactionProtocol(ID, 60_000)
@@ -75,7 +75,7 @@ class Driven:
         self.sent: list[Request] = []
 
     def ask(self) -> Request | None:
-        """The next request, at the time at which there is one."""
+        """Advance the clock to the next request, and return it."""
         self.now_s = max(self.now_s, self.protocol.resumes_at_s)
         found = self.protocol.next_request(self.now_s)
         if found is None:
@@ -110,7 +110,7 @@ def ready(version: int = 1) -> Driven:
 
 
 def opened(version: int = 1) -> Driven:
-    """With a partition that the coordinator has."""
+    """Return a protocol with a partition that the coordinator has added."""
     driven = ready(version)
     driven.protocol.begin()
     driven.protocol.add_partitions([PLACE])
@@ -124,7 +124,7 @@ def kinds(driven: Driven) -> list[str]:
     return [type(request).__name__ for request in driven.sent]
 
 
-# --- the way of a transaction
+# --- the course of a transaction
 
 
 def test_a_transaction_of_version_1_adds_partitions_and_groups_and_ends() -> None:
@@ -285,7 +285,7 @@ def test_an_end_that_finds_nothing_to_end_is_done(is_commit: bool) -> None:
 
 
 def calls(*names: str) -> Callable[[TransactionProtocol], object]:
-    """Calls these methods one after the other."""
+    """Return a function that calls these methods in order."""
 
     def call(protocol: TransactionProtocol) -> None:
         for name in names:
@@ -342,7 +342,7 @@ EXPECTED: dict[type, dict[int, str]] = {
 
 
 def expected_of(kind: type, code: int) -> str:
-    """The deed of Java's handler of this request at an error."""
+    """Return the reaction of Java's handler of this request to an error."""
     if code in EXPECTED[kind]:
         return EXPECTED[kind][code]
     if code in RETRIABLE:
@@ -402,7 +402,7 @@ def check_abort_only(driven: Driven, code: int, expected: str) -> None:
     protocol = driven.protocol
     assert protocol.failure is not None
     assert protocol.failure.error_code == code
-    if protocol.recovery_state.state in {State.NEW, State.READY}:  # a producer id was asked for
+    if protocol.recovery_state.state in {State.NEW, State.READY}:  # a producer id was requested
         assert driven.ask() is None
         protocol.initialize()
         driven.settle()
@@ -471,7 +471,7 @@ def test_a_batch_that_failed_leaves_an_abort_or_ends_the_producer(version: int) 
         check_failed_batch(version, code)
 
 
-# --- parts of an answer
+# --- parts of a response
 
 
 def test_the_worst_error_of_the_partitions_counts() -> None:
@@ -484,7 +484,7 @@ def test_the_worst_error_of_the_partitions_counts() -> None:
 
 
 def test_partitions_that_were_not_attempted_wait_for_one_that_may_come_soon() -> None:
-    """A topic that was just made is unknown to the coordinator for a moment."""
+    """A topic that was just created is briefly unknown to the coordinator."""
     driven = ready()
     driven.protocol.begin()
     driven.protocol.add_partitions([PLACE, OTHER])
@@ -612,7 +612,7 @@ def was_not_sent(driven: Driven) -> None:
 
 
 def came_too_early(driven: Driven) -> None:
-    """A former transition of the transactional id is under way at the coordinator."""
+    """An earlier transition of the transactional id is in progress at the coordinator."""
     driven.answer(TransactionResponse(51))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random transactions against a simulated cluster: errors, lost answers, deaths and takeovers, time-outs, rivals.
+"""Random transactions against a simulated cluster: errors, lost responses, deaths and takeovers, time-outs, rivals.
 
-The judge: a transaction is in the cluster whole or not at all, and nothing is there twice. Its outcome says which of
-the two, unless it is UNKNOWN.
+A transaction is in the cluster whole or not at all, and no record is there twice. Unless it is UNKNOWN, the outcome
+states which.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PASSING = (7, 13, 14, 15, 16, 51)
 
 @dataclass
 class Work:
-    """The memory that outlives an owner, like an arena: batches with their sequences, offsets, the recovery state."""
+    """The memory that outlives an owner, like an arena: batches with sequences, offsets, the recovery state."""
 
     number: int
     batches: list[tuple[TopicPartition, str]]
@@ -70,7 +70,7 @@ class Owner:
         return protocol
 
     def run(self, work: Work) -> None:
-        """One transaction, to its outcome."""
+        """Run one transaction to its outcome."""
         self._get_ready()
         self.work = work
         self.protocol.begin()
@@ -90,13 +90,13 @@ class Owner:
         for _ in range(ROUNDS_MAX):
             if self.protocol.is_ready:
                 return
-            if self.protocol.recovery_state.state is State.FAILED:  # an operator starts it anew
+            if self.protocol.recovery_state.state is State.FAILED:  # an operator restarts it
                 self.protocol = self._new(RecoveryState())
             self._request()
         raise AssertionError(f"{self.protocol} does not become ready")
 
     def _go_on(self, work: Work) -> None:
-        """As a sender does: adds, sends what is not acked, then ends."""
+        """Act as a sender does: add partitions, send batches without an ack, then end."""
         protocol = self.protocol
         if protocol.recovery_state.state is State.ABORT_ONLY:
             protocol.abort()
@@ -122,7 +122,7 @@ class Owner:
         self._keep()
 
     def _produce(self, work: Work) -> None:
-        """Sends the first batch of each partition that is not acked; an answer may be lost."""
+        """Send the first batch without an ack of each partition. A response may be lost."""
         for place in PLACES:
             waiting = [n for n, (of, _) in enumerate(work.batches) if of == place and n not in work.acked]
             if not waiting or not self.protocol.may_produce(place):
@@ -136,7 +136,7 @@ class Owner:
                 continue  # the request was lost
             code = self.cluster.produce(producer, place, work.sequences[number], work.batches[number][1])
             if self.random.random() < 0.1:
-                continue  # the answer was lost
+                continue  # the response was lost
             if code == 0:
                 work.acked.add(number)
             else:
