@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that has imported everything and forks the others, so that a start costs milliseconds.
 
-It has no arena. The director sends it orders over a socket, as lines of JSON: to start, signal and wait for processes,
-by the process ids that the zygote uses. So the zygote may live in a PID namespace of its own, where a process has
-another id than outside.
+The zygote attaches to no arena. The director sends it orders over a socket, as lines of JSON: to start, signal and wait
+for processes, by the process ids that the zygote uses. So the zygote may live in a PID namespace of its own, where a
+process has another id than outside.
 """
 
 from __future__ import annotations

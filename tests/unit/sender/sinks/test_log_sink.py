@@ -28,7 +28,7 @@ PADDING = b"." * 80
 
 
 class Host:
-    """A fake sender, as a sink sees it. It records the reports."""
+    """A fake sender as a sink sees it, which records the reports."""
 
     arena_name = "none"
     permissions = os.geteuid(), os.getegid(), 0o600
