@@ -109,7 +109,7 @@ def why_hard(sentence: str, *, is_docstring: bool = False) -> str | None:
 
 
 def turns(path: PurePosixPath, text: str) -> Iterator[Hard]:
-    """The turns of a file for which a plainer one exists. A sentence may have several."""
+    """Yield the turns of a file that have a plainer form. A sentence may have several."""
     for passage in passages(path, text):
         for sentence in sentences(passage.text):
             yield from (Hard(passage.line, why, sentence) for why, turn in TURNS.items() if turn.search(sentence))

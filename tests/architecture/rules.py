@@ -261,7 +261,7 @@ def pyspark_outside_spark(path: PurePosixPath, text: str) -> Iterator[str]:
             yield f"imports {name} outside shmaccum/spark"
 
 
-# The package that implements the wire protocol to brokers.
+# The package for the wire protocol to brokers.
 KAFKA_LIBRARY = PurePosixPath("shmaccum/sender/sinks/kafka/library")
 KAFKA_PACKAGE = PurePosixPath("shmaccum/common/kafka_package.py")
 KAFKA_MESSAGES = PurePosixPath("shmaccum/log/server/messages.py")

@@ -14,11 +14,11 @@ from tests.architecture.prose import Hard, hard_sentences, sentence_count, sente
 CEILING = 5
 """The maximum number of hard sentences per thousand in a folder."""
 TURN_CEILING = 15
-"""The number of turns for a thousand sentences of a folder. Some are terms of Kafka: dead letters."""
+"""The maximum number of turns per thousand sentences of a folder. Some are terms of Kafka: dead letters."""
 TURNS_MIN = 5
-"""The turns that any folder may have, however few its sentences are."""
+"""The turns that any folder may have, however few its sentences."""
 NOT_YET = "tests"
-"""The top whose folders are not held against it."""
+"""The top whose folders are exempt."""
 TOPS = ("bench", "docs", "examples", "native", "shmaccum", "tests")
 PAGES = ("README.rst", "SECURITY.rst", "CHANGELOG.rst", "CONTRIBUTING.rst")
 SUFFIXES = {".py", ".pyi", ".c", ".h", ".rst"}

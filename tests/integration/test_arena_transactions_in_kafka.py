@@ -220,7 +220,7 @@ def test_a_request_of_a_transaction_whose_answer_is_late_is_the_sinks(
     with sending(transactional, cluster.url), producing(transactional) as producer, producer.transaction():
         send_one_each(producer, b"1")
         producer.flush()
-        between.delay_s = 0.4  # each way; a call of the pump ends after half a second, when a look at the commit is due
+        between.delay_s = 0.4  # each way; a pump call ends after half a second to check the commit
         send_one_each(producer, b"2")
     assert cluster.committed() == [b"1"] * PARTITION_COUNT + [b"2"] * PARTITION_COUNT
     assert carried

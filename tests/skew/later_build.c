@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The later build of the tests of skew (SHMACCUM_LATER_BUILD in setup.py): a shmaccum that has one feature of each kind
- * that builds of today do not know.
+ * that current builds do not know.
  *
- *   compatible     in every arena that it makes: a region that is parallel to the processes. An element says which
- *                  generation of its process entry a later build has attached with
- *   read-only      in an arena that is made while SHMACCUM_LATER_FEATURES has "read-only" in it
- *   incompatible   in an arena that is made while SHMACCUM_LATER_FEATURES has "incompatible" in it
+ *   compatible     in every arena that it makes: a region that is parallel to the processes. An element is the
+ *                  generation of the process entry with which a later build has attached
+ *   read-only      in an arena that is made while SHMACCUM_LATER_FEATURES contains "read-only"
+ *   incompatible   in an arena that is made while SHMACCUM_LATER_FEATURES contains "incompatible"
  */
 #include "arena/extension.h"
 

@@ -20,7 +20,7 @@ STRANGER_COUNT = 4096
 DESCRIPTORS = STRANGER_COUNT + 1024
 """Open files that this process needs."""
 CONNECT_S = 4.0
-"""Time for all connects. A connect that is still pending then is a stranger that the listener leaves outside."""
+"""Time for all connects. The listener has not accepted a connect that is still pending then."""
 BATCH = 256
 RARE = 8
 """Strangers of each kind that costs this process memory or time."""

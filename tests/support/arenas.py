@@ -163,7 +163,7 @@ def each_semaphore(uuid: bytes) -> Iterator[str]:
 
 
 def boot_again(path: Path) -> None:
-    """Make the arena in the file one of another boot of this host."""
+    """Make the arena file appear to be from another boot of this host."""
     with Arena.open_read_only(path) as arena:
         start = arena.native.layout["globals"]
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "").strip()

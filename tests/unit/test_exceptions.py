@@ -53,7 +53,7 @@ ARGUMENTS = {
 
 
 def made(name: str) -> ShmaccumError:
-    """An exception of each class."""
+    """Create an exception of the class."""
     return CLASSES[name](*ARGUMENTS.get(name, ("a sentence",)))
 
 

@@ -22,7 +22,7 @@ from tests.support.arenas import drain
 
 RECORD_COUNT = 40
 MOMENT_S = 0.01
-"""Seconds between the two samples of a command that prints one view. The pages of the docs wait as long as users do."""
+"""Seconds between the two samples of a command that prints one view."""
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def planned(path: Path | str, **given: str) -> tuple[ArenaReader, list[InputPart
 
 
 def sound_batches(path: Path | str, **given: str) -> list[Any]:
-    """The resulting rows as Arrow, with every value validated."""
+    """The resulting rows as Arrow, fully validated."""
     reader, parts = planned(path, **given)
     found = [batch for part in parts for batch in reader.read(part)]
     for batch in found:
