@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers, relays and their sender killed at random beside a producer: no record is skipped or duplicated.
+"""Consumers, relays and their sender, killed at random while a producer sends: no record is skipped or duplicated.
 
 A consumer records what it read, then what it committed, with monotonic times. So the audit knows whether an earlier
 commit was past a record that was read. A relay makes one output of each record.

@@ -4,7 +4,7 @@
 An acknowledged record is delivered once, in its producer's order, at the offset that `future.get` returned. The arena
 is empty at the end. No death delays a process for longer than 50 ms. `director` has the injuries.
 
-By hand: ``make test MARKERS=chaos ARGS="tests/chaos -s -n 0"``, for SHMACCUM_CHAOS_SECONDS (600) each.
+``make test MARKERS=chaos ARGS="tests/chaos -s -n 0"`` runs them for SHMACCUM_CHAOS_SECONDS (600) each.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.contract.kafka_cases import Case, case_on
 
 @pytest.fixture
 def new_case(arena_name: str) -> Iterator[Callable[..., Case]]:
-    """A function new_case(batch_size=..., buffers=..., sender=...) that makes a case, which is checked in tear-down."""
+    """Return new_case(batch_size=..., buffers=..., sender=...), whose cases are checked in tear-down."""
     with ExitStack() as stack:
         make: Callable[..., AbstractContextManager[Case]] = partial(case_on, arena_name)
         yield lambda **options: stack.enter_context(make(**options))

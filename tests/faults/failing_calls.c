@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A library to be loaded before all others (LD_PRELOAD) that lets the k-th system call of a process fail:
+ * A library, loaded before all others (LD_PRELOAD), that lets the k-th system call of a process fail:
  *
- *   faults_arm(k, error)    from now on calls are counted, and number k fails with errno = error.
- *                           With FAULT_SHORT it is a write, and writes only half.
+ *   faults_arm(k, error)    counts calls from now on, and lets number k fail with errno = error.
+ *                           If error is FAULT_SHORT, a write writes only half.
  *   faults_disarm()         returns the number of counted calls.
  *   faults_hit()            returns the name of the call that failed, or NULL.
  *
- * Counted are the calls named below, of all threads and of the children of a fork, wherever they come from: the C core,
- * its extension modules or the interpreter. A call that fails is not made.
+ * It counts the calls named below in all threads and forked children, from the C core, its extension modules and the
+ * interpreter. A call that fails is not made.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,12 +37,12 @@ static struct state {
     atomic_int wanted; /* 0 if not armed */
     atomic_int wanted_error;
     atomic_int counted;
-    _Atomic(const char *) hit; /* a literal: at the same place in each child */
+    _Atomic(const char *) hit; /* a literal, at the same address in each child */
 } *state;
 
 static struct state *shared(void)
 {
-    if (state == NULL) { /* the first call of this library by the test itself, which has one thread then */
+    if (state == NULL) { /* in the test's first call of this library, with one thread */
         state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (state == MAP_FAILED) {
             abort();
@@ -71,7 +71,7 @@ const char *faults_hit(void)
     return shared()->hit;
 }
 
-/* A regular file never says to read it again, and the interpreter does not expect it. ppoll knows two of the errors. */
+/* A read of a regular file never fails with EAGAIN, and the interpreter does not expect it. ppoll has two errors. */
 static bool is_possible(const char *name, int error, int is_write)
 {
     if (strcmp(name, "ppoll") == 0) {
@@ -117,7 +117,7 @@ static int fault_of(const char *name, int is_write)
         return real arguments;                              \
     }
 
-/* ---- opening; the mode is only there when a file is made, and reading it in vain does no harm ---- */
+/* ---- opening; only a call that creates a file has a mode, but reading it is always harmless ---- */
 
 #define OPEN(name)                                          \
     int name(const char *path, int flags, ...)              \
@@ -213,7 +213,7 @@ CALL(ssize_t, -1, pread64, (int file, void *target, size_t size, off64_t start),
 
 #define HALF(size) ((size) / 2 + (size) % 2)
 
-/* Of several pieces the first half of them; of one, half of it. */
+/* Write the first half of several pieces, or half of a single piece. */
 static struct iovec one_half;
 
 static const struct iovec *pieces_half(const struct iovec *pieces, int *count)
@@ -345,7 +345,7 @@ CALL(int, -1, eventfd, (unsigned int value, int flags), (value, flags))
 CALL(int, -1, pipe2, (int ends[2], int flags), (ends, flags))
 CALL(ssize_t, -1, getrandom, (void *target, size_t size, unsigned int flags), (target, size, flags))
 
-/* futex and the other calls for which the C library has no name. */
+/* futex and the other calls without a function in the C library. */
 long syscall(long number, ...)
 {
     REAL(long, syscall, (long, ...))

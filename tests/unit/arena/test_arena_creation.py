@@ -357,7 +357,7 @@ def test_a_forked_child_waits_for_a_living_process_that_recovers(name: str) -> N
 
 
 def test_a_bell_and_a_semaphore_of_a_dead_maker_are_shared_again(arena_name: str) -> None:
-    """The creator died after it had made them by its umask, and before it gave them the arena's mode."""
+    """The creator died after it had created them by its umask, and before it set the arena's mode."""
     with Arena.create(arena_name, mode=0o660, **SMALL) as arena:
         bell = ArenaFile.parse(arena_name).wake_fifo(arena.uuid)
         semaphore = f"{SHARED_MEMORY}/sem.{semaphore_name(arena.uuid, 0)[1:]}"

@@ -31,7 +31,7 @@ def low() -> Iterator[Pair]:
 
 @pytest.fixture
 def _many_descriptors() -> Iterator[None]:
-    """Files opened from now on have numbers that select() does not take."""
+    """Give files that are opened later numbers that are too high for select()."""
     with descriptor_limit(2 * SELECT_END):
         opened = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
         while opened[-1] < SELECT_END:

@@ -100,7 +100,7 @@ def folder(other_users: OtherUsers) -> Path:
 def shared_name(arena_name: str) -> Iterator[str]:
     """The name of an arena that belongs to the sender's user and the group."""
     yield arena_name
-    Arena.remove(arena_name, missing_ok=True)  # root takes away the semaphores of all users, too
+    Arena.remove(arena_name, missing_ok=True)  # root also removes the semaphores of all users
 
 
 def create_as_sender_user(other_users: OtherUsers, name: str) -> None:

@@ -71,9 +71,9 @@ def import_at_once() -> None:
 
 @pytest.fixture
 def shared_name(arena_name: str) -> Iterator[str]:
-    """The name of an arena that several users may have made."""
+    """The name of an arena that several users may create."""
     yield arena_name
-    Arena.remove(arena_name, missing_ok=True)  # root takes away the semaphores of all users, too
+    Arena.remove(arena_name, missing_ok=True)  # root also removes the semaphores of all users
 
 
 def create_as_sender_user(name: str) -> None:
@@ -84,7 +84,7 @@ def create_as_sender_user(name: str) -> None:
 
 
 def take_name(name: str, victims: tuple[int, ...] = (SENDER_USER, WORKER_USER), mode: int = 0o660) -> None:
-    """Create the arena as a user outside of the group, and grant *victims* access by a file ACL."""
+    """Create the arena as a user outside of the group, and grant these users access by a file ACL."""
 
     def create() -> None:
         Arena.create(name, mode=mode, topics={"flights": 2}, **SMALL).close()

@@ -54,7 +54,7 @@ def fill(accumulator: Accumulator, topic: str, partition: int = 0) -> int:
 def test_a_topic_leaves_a_fifth_to_the_others_and_each_gets_its_first_batch(small: Arena) -> None:
     with Accumulator(small) as accumulator:
         begin(accumulator, "other")
-        assert fill(accumulator, "busy") == 12  # at most 4 times what is free, beside the batch of the other topic
+        assert fill(accumulator, "busy") == 12  # at most 4 times the free buffers, without the other topic's batch
         assert fill(accumulator, "third") >= 1
         accumulator.become_sender()
         deliver_all(accumulator)

@@ -60,7 +60,7 @@ def small(arena_name: str) -> Iterator[Arena]:
 
 @pytest.fixture
 def full(small: Arena) -> Iterator[Accumulator]:
-    """The sender of an arena whose four buffers are in flight."""
+    """The sender of an arena with all four buffers in flight."""
     with Accumulator(small) as accumulator:
         accumulator.become_sender()
         for partition in range(4):

@@ -32,7 +32,7 @@ from tests.support.processes import HAS_NO_GIL
 
 
 def delivered(sender: Accumulator) -> list[Any]:
-    """(timestamp_ms, key, value, headers) of every record, in order."""
+    """Return (timestamp_ms, key, value, headers) of every record, in order."""
     records = []
     while batches := drain(sender):
         for batch in batches:

@@ -56,7 +56,7 @@ def producer(arena: Arena, sender: Accumulator) -> Iterator[Producer]:
 
 
 def column(name: str, cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """An Arrow array of the cells of a row's dict."""
+    """Return an Arrow array of a column's cells."""
     if pa.types.is_timestamp(kind):
         cells = [None if cell is None else cell * UNITS[kind.unit] for cell in cells]
         return pa.array(cells, pa.int64()).cast(kind)

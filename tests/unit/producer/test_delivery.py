@@ -353,7 +353,7 @@ def test_a_tracker_that_was_lapped_by_the_ring_still_tells(arena_name: str) -> N
 def test_close_tells_of_every_result_that_is_known(
     producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DeliveryTracker, "_look", lambda *_: time.sleep(0.001))  # a thread that comes too late
+    monkeypatch.setattr(DeliveryTracker, "_look", lambda *_: time.sleep(0.001))  # a thread that looks too late
     told: list[int] = []
     for _ in range(3):
         producer.send(TOPIC, b"v", partition=0).add_callback(lambda metadata: told.append(metadata.offset))
@@ -512,7 +512,7 @@ def test_another_process_can_ask(arena: Arena, producer: Producer, method: str) 
 def test_a_child_can_ask_and_be_told_and_wait(arena: Arena, producer: Producer, sender: Accumulator) -> None:
     told: list[Any] = []
     future = producer.send(TOPIC, b"v")
-    future.add_callback(told.append)  # of the parent: in the child it is not called
+    future.add_callback(told.append)  # the parent's callback is not called in the child
 
     def ask_in_child() -> tuple[int, int, int]:
         mine: list[Any] = []

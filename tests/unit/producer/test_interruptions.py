@@ -265,7 +265,7 @@ print(sorted(told))
 )
 @pytest.mark.parametrize("kind", ["handler", "finalizer"])
 def test_a_callback_may_be_added_while_another_one_is_added(arena: Arena, between: str, kind: str) -> None:
-    """The interruption is where the tracker once held its lock, while its thread starts."""
+    """The interruption is while the tracker's thread starts, where the tracker once held its lock."""
     if kind == "handler":
         prepared = f"signal.signal(signal.SIGUSR1, lambda *_: ({between})())"
         between = "lambda: signal.raise_signal(signal.SIGUSR1)"

@@ -31,7 +31,7 @@ MS = 10**6
 
 @pytest.fixture
 def batch(sender: Accumulator) -> Batch:
-    """Three records, drained."""
+    """A drained batch of three records."""
     sender.append_many("flights", 7, [b"a", b"b", b"c"], timestamps_ms=[30, 10, 20])
     (batch,) = drain(sender)
     return batch
@@ -263,7 +263,7 @@ def test_many_that_have_succeeded_are_completed_in_one_call(sender: Accumulator)
 
 
 def test_of_many_those_that_are_no_ordinary_ones_are_left(arena: Arena, sender: Accumulator) -> None:
-    """In use; with a result for its first part; a part; already complete; expired; unknown."""
+    """The batches are in use, partly complete, a part, complete, expired and unknown."""
     for partition in range(6):
         sender.append_many("t", partition, [b"v"] * 4)
     batches = drain(sender)

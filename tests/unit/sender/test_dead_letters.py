@@ -70,7 +70,7 @@ def facts(record: LogRecord) -> dict[str, str]:
     return {key.removeprefix(PREFIX): (value or b"").decode() for key, value in record.headers if PREFIX in key}
 
 
-# --- written dead letters
+# --- the records of the log
 
 
 def test_what_the_sink_refused_is_a_letter_before_anybody_is_told(open_sending: Open, tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_what_a_full_disk_keeps_is_written_by_the_next_sender(
 def test_a_failed_sync_writes_no_letter_twice(
     open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dead letter that cannot be synced is still written. The next attempt recognizes it."""
+    """A batch that cannot be synced is still written. The next attempt recognizes it."""
     real, fails = PartitionLog.append, [True]
 
     def append(log: PartitionLog, batches: Any) -> Any:

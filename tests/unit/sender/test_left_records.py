@@ -94,7 +94,7 @@ def test_a_sequence_that_a_crash_of_the_host_took_is_not_assigned_again(tmp_path
     forced = path.read_bytes()
     sink = opened_again(sink)
     deliver(path, sink, b"1")
-    path.write_bytes(forced)  # what the host had forced to disk before it crashed
+    path.write_bytes(forced)  # the bytes on disk at the crash of the host
     boot_again(path)
     sink = opened_again(sink)
     deliver(path, sink, b"2")

@@ -118,7 +118,7 @@ def batches_in(folder: Path) -> list[LogBatch]:
 
 @pytest.fixture
 def roomy(arena_name: str) -> Iterator[Arena]:
-    """64 buffers of 4 KiB, for records of up to 12 KiB."""
+    """An arena of 64 buffers of 4 KiB, for records of up to 12 KiB."""
     options: dict[str, Any] = {"buffer_memory": "256KiB", "batch_size": "4KiB", "max_request_size": "12KiB"}
     with Arena.create(arena_name, **options) as arena:
         yield arena
@@ -188,7 +188,7 @@ def full_of_one_partition(arena: Arena, tmp_path: Path, sink: LogSink) -> list[i
 
 @pytest.fixture
 def long_queue(arena_name: str) -> Iterator[Arena]:
-    """128 buffers, of which 100 hold a batch of one record each."""
+    """An arena of 128 buffers, of which 100 have a batch of one record each."""
     with Arena.create(arena_name, buffer_memory="512KiB", batch_size="4KiB") as arena:
         yield arena
 

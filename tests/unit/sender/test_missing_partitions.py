@@ -25,7 +25,7 @@ TOPIC = "words"
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """A broker whose topic has one partition, where the arena has two."""
+    """A broker whose topic has one partition, while the arena has two."""
     with served(tmp_path / "log") as address:
         with contextlib.closing(KafkaAdminClient(bootstrap_servers=address)) as admin:
             admin.create_topics([NewTopic(TOPIC, 1, 1)])

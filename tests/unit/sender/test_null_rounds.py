@@ -39,7 +39,7 @@ class WritingSink(NullSink):
 
 
 class Nulling:
-    """An arena between an appender and a sender to ``null:``."""
+    """An arena with an appender and a sender to ``null:``."""
 
     def __init__(self, accumulator: Accumulator, sender: Sender) -> None:
         self._accumulator = accumulator

@@ -548,7 +548,7 @@ def put_that_of_nobody(folder: Path) -> None:
 
 
 def put_that_of_another_arena(folder: Path) -> None:
-    """Its spill file has a row, and its log a batch."""
+    """Put another arena's overflow there, with a row in its spill file and a batch in its log."""
     move_overflow(folder)
     with LogDirectory(folder) as other:
         other.create_topic(TOPIC)

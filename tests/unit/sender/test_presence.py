@@ -339,7 +339,7 @@ def can_connect(path: Path) -> bool:
 def test_who_is_told_to_stop_after_the_watch_ended_writes_nowhere(arena: Arena) -> None:
     watch = SenderWatch(arena)
     watch.close()
-    reader, writer = os.pipe2(os.O_NONBLOCK)  # gets the numbers that the watch had
+    reader, writer = os.pipe2(os.O_NONBLOCK)  # reuses the numbers of the watch
     watch.wake()
     with pytest.raises(BlockingIOError):
         os.read(reader, 1)

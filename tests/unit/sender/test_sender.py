@@ -76,7 +76,7 @@ def test_a_second_sender_is_refused(sending: Sending) -> None:
 
 @pytest.mark.parametrize("leave", [Sender.close, Sender.stop, Sender.abort])
 def test_a_sender_that_leaves_in_order_says_so_in_the_arena(arena: Arena, leave: Callable[[Sender], None]) -> None:
-    assert not arena.native.sender_died  # there was none
+    assert not arena.native.sender_died  # there was no sender
     with Sender(arena.name, MemorySink()) as sender:
         sender.open()
         leave(sender)
@@ -764,7 +764,7 @@ def test_ticks_are_rarer_when_nothing_came_for_a_second(sending: Sending) -> Non
 
 
 def asleep(sending: Sending) -> list[float]:
-    """Run it until it has slept for a second, and return the list of its later waits."""
+    """Run the sender until it has slept for a second, and return the list of its later waits."""
     rests = rests_of(sending)
     while 1.0 not in rests:
         sending.sender.run_once()

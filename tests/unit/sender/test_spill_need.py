@@ -46,7 +46,7 @@ def spilled_count(sending: Sending) -> int:
 
 
 def stick(sending: Sending, partition: int = 0) -> None:
-    """Take the leader from a partition."""
+    """Make a partition unavailable, as if it had no leader."""
     index = sending.sender._half.partition_index(TOPIC, partition)
     sending.sender._half.set_available(index, False)
     sending.scripted.plan_filter = lambda one: one != index

@@ -364,7 +364,7 @@ def test_a_shipper_rests_while_it_cannot_start_over(log: Path, monkeypatch: pyte
 
 
 def test_no_batch_overtakes_the_first_one_of_an_epoch(log: Path) -> None:
-    """A sink that does not know the producer would take the second batch as its first."""
+    """A sink that does not know the producer would accept the second batch as the first one."""
     verdicts = iter([Verdict.RETRY])
     sink = ScriptedSink(lambda wire: next(verdicts, None))  # noqa: ARG005
     ship(log, sink)
@@ -648,7 +648,7 @@ def test_a_shipper_works_where_the_kernel_tells_of_no_appends(log: Path, monkeyp
 
 
 class NoInotify:
-    """The C library of a kernel that gives no instance."""
+    """A C library in which inotify_init fails."""
 
     def inotify_init1(self, _flags: int) -> int:
         return -1

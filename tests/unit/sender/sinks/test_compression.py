@@ -39,7 +39,7 @@ def compress(name: str, pieces: tuple[bytes, ...], level: int | None = None) -> 
 
 
 def read(batch: bytes) -> list[tuple[int, bytes, bytes]]:
-    """As kafka-python reads it, checksum included."""
+    """Decode the batch with kafka-python, and check its checksum."""
     (found,) = list(iter(MemoryRecords(batch).next_batch, None))
     assert found.validate_crc()
     return [(record.offset, record.key, record.value) for record in found]

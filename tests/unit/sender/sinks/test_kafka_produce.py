@@ -238,7 +238,7 @@ def test_the_newest_common_version_is_chosen_and_ids_only_when_all_are_known() -
 
 # --- errors
 
-# Kafka's own class, where kafka-python's differs: CorruptRecordException is retriable there.
+# Kafka's class, if kafka-python's differs: CorruptRecordException is retriable in Kafka.
 RETRIABLE_IN_KAFKA = {2}
 OF_SEQUENCES = {45, 46, 47, 59}
 

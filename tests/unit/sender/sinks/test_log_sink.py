@@ -228,7 +228,7 @@ def test_a_topic_has_the_partitions_the_arena_was_told_of_and_at_least_those_of_
     host.partition_counts["untold"] = 4  # an earlier sink had more, and batches may wait for any of them
     assert sink.partition_count("untold") == 4
     sink.close(0)
-    sink = opened(tmp_path, host, partitions=9)  # the option is for new topics: keys stay where they were
+    sink = opened(tmp_path, host, partitions=9)  # the option is for new topics: keys keep their partitions
     assert [sink.partition_count(topic) for topic in ("told", "few", "untold")] == [6, 3, 4]
     sink.close(0)
 
