@@ -5,10 +5,10 @@
  *   sender ── request ──> broker: a batch that continues its partition is delivered in the ledger
  *                                 a batch that it has already is the same, byte for byte, and is only answered
  *                                 a gap ends the run
- *          <── answer, or in its place now and then one of enum hostility
+ *          <── answer, or sometimes one of enum hostility
  *
- * As a real broker does, this one may still read the connection of a dead sender when the next one has connected. It
- * knows a batch by its base sequence, so their order does not matter.
+ * Like a real broker, this one may still read the connection of a dead sender after the next one has connected. It
+ * identifies a batch by its base sequence, so their order does not matter.
  */
 #ifndef CRASH_CHAOS_BROKER_H
 #define CRASH_CHAOS_BROKER_H

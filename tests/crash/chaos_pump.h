@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender of chaos.c that pumps, and the little that a sink does around the pump (sender/pump.h).
+ * The sender of chaos.c that pumps, and the part of a sink around the pump (sender/pump.h).
  *
  *   connect ──> pump, until its time is over or something is not ordinary
  *                 │
- *                 ├──> requests without an answer: their answers are awaited, while the link is well
- *                 │      └──> else their batches are requeued, and the connection is closed
+ *                 ├──> requests without an answer: their answers are awaited, while the link is healthy
+ *                 │      └──> otherwise their batches are requeued, and the connection is closed
  *                 └──> batches that are not ordinary: each is sent alone
  *
- * So a link that is not well has one end, whatever was the matter with it: its batches go again.
+ * So every unhealthy link ends in the same way: its batches are sent again.
  */
 #ifndef CRASH_CHAOS_PUMP_H
 #define CRASH_CHAOS_PUMP_H

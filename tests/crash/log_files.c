@@ -55,7 +55,7 @@ static uint32_t file_read(int file, uint8_t bytes[FILE_SIZE_MAX])
     return (uint32_t)size;
 }
 
-/* Where the batches begin, and their last offsets. */
+/* The positions of the batches, and their last offsets. */
 struct places {
     uint32_t positions[ARRIVED_MAX];
     uint32_t last_offsets[ARRIVED_MAX];
@@ -94,7 +94,7 @@ static bool batches_read(int file, struct arrived *arrived, struct places *place
     return true;
 }
 
-/* Both indexes tell offsets in their entries; that of offsets tells positions, too. */
+/* The entries of both indexes have offsets; the entries of the offset index also have positions. */
 static bool entries_are_right(int file, uint32_t entry_size, uint32_t offset_at, const struct places *places)
 {
     static uint8_t bytes[FILE_SIZE_MAX];

@@ -43,8 +43,8 @@ struct log_end log_files_end(const struct log_files *files, struct log_numbers *
  * entry is of no batch. */
 bool log_files_read(const struct log_files *files, struct arrived *arrived, char problem[PROBLEM_SIZE]);
 
-/* Reads the rows of the spill file; batches get rows in the order of the log. False, with a sentence, if a row tells
- * anything else than the batch of the log does that `arrived` has in its place. */
+/* Read the rows of the spill file; batches get rows in the order of the log. Return false, with a sentence, if a row
+ * differs from the batch at its index in `arrived`. */
 bool log_files_read_rows(const struct log_files *files, const struct arrived *arrived,
                          struct spill_row rows[ARRIVED_MAX], uint32_t *count, char problem[PROBLEM_SIZE]);
 

@@ -2,11 +2,10 @@
  *
  * The path of a tracee through its operation, and the short cuts on it.
  *
- * Every stop has a tracee of its own, which has to get to its instruction first. Stepped, that is as many switches
- * between two processes as there are instructions before it. But all tracees take the same path: so it runs freely to a
- * hardware breakpoint at an *anchor*, a seldom executed instruction shortly before the wanted one, and is stepped from
- * there. If breakpoints are not available (another processor, a container that forbids them), it is stepped all the
- * way.
+ * Every stop has its own tracee, which must first reach its instruction. Single-stepping costs two process switches for
+ * each instruction before it. But all tracees take the same path. So the tracee runs to a hardware breakpoint at an
+ * *anchor*, a seldom executed instruction shortly before the wanted one, and is stepped from there. If breakpoints are
+ * not available (another processor, a container that forbids them), it is stepped all the way.
  */
 #ifndef CRASH_PATH_H
 #define CRASH_PATH_H
@@ -27,8 +26,8 @@ struct path {
     uint32_t count;
 };
 
-/* Pages beside the heap. Tracees inherit the heap, and the number of instructions of their own malloc depends on the
- * memory that is free in it. So the harness keeps nothing in it meanwhile. */
+/* Allocate pages outside the heap. Tracees inherit the heap, and the number of instructions of their malloc depends on
+ * its free memory. So the harness allocates nothing in it meanwhile. */
 void *memory_new(size_t size);
 void memory_free(void *memory, size_t size);
 

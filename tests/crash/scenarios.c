@@ -317,7 +317,7 @@ static void begin_parked_beside_room(struct world *world)
     sender_set_available(world->accumulator->sender, VICTIM_PARTITION, true);
 }
 
-/* It was granted a slot, which a helper takes back: its clock is a minute ahead. */
+/* The tracee was granted a slot, which a helper whose clock is a minute ahead takes back. */
 static void begin_revoked(struct world *world)
 {
     begin_granted(world);
@@ -340,7 +340,7 @@ static void begin_behind_stale_grant(struct world *world)
     world->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(world->arena) + 60 * NS_PER_S};
 }
 
-/* The semaphore of the first waiter is open, and its name is gone at once: nothing is left of a tracee. */
+/* The first waiter's semaphore is open and its name is unlinked at once, so that it does not outlive a tracee. */
 static void begin_with_semaphore(struct world *world)
 {
     const uint8_t *uuid = world->arena->uuid;
@@ -477,7 +477,7 @@ static void drain_two(struct world *world)
     world->drained_count = sender_drain(half, &drain, partitions, 2, world->drained, &seen);
 }
 
-/* Of drained batches, what SenderHalf.append_to_log writes. */
+/* Write drained batches as SenderHalf.append_to_log does. */
 static struct log_run log_write(struct world *world, const struct log_run_spill_file *spill)
 {
     struct sender_half *half = world->accumulator->sender;
@@ -491,7 +491,7 @@ static struct log_run log_write(struct world *world, const struct log_run_spill_
     return run;
 }
 
-/* From ready to the results of what the log took, as SenderHalf.append_to_log goes. */
+/* Take batches from ready to their results in the log, as SenderHalf.append_to_log does. */
 static struct log_run append_to_log(struct world *world)
 {
     struct wake_set wakes = {0};

@@ -171,9 +171,9 @@ static enum step victim_run_to_anchor(struct world *world, pid_t pid, const stru
     return step;
 }
 
-/* Two tracees may differ: by rounds of a loop (a copy whose bytes lie elsewhere, a wait that goes by the clock), or
- * inside a free of what was inherited, in another heap. Then the tracee is stepped on to where it should be, and where
- * it never comes by, it stops at its end. Our own instructions outside of such a loop are found exactly. */
+/* Two tracees may differ in the repetitions of a loop (a copy between other addresses, a timed wait), or inside a free
+ * of inherited memory, in another heap. Then the tracee is stepped until it reaches the point, or to its end. The
+ * core's instructions outside of such a loop are found exactly. */
 static void victim_run_to(struct world *world, pid_t pid, const struct path *path, uint32_t index)
 {
     uint32_t anchor = path->points[index].anchor;
@@ -435,7 +435,7 @@ static void point_close(struct world *world, const struct scenario *scenario, pi
     point_kill(world, scenario, pid);
 }
 
-/* In the next transaction a record of a tracee that joined none is as good as in the first one. */
+/* A tracee that joined no transaction may also have its record in the next one. */
 static void point_commit(struct world *world, const struct scenario *scenario, bool is_followed, pid_t pid)
 {
     bool is_over = survivor_commit_beside(world, is_followed);
@@ -627,7 +627,7 @@ static void run_own(const struct scenario *scenario, enum mode mode, const struc
 
 /* ---- main ---- */
 
-/* A library binds and chooses at the first call, which is made here: from here on all tracees count alike. */
+/* Make the first calls of each library, which bind symbols, so that all tracees execute the same instructions. */
 static void warm_up(const struct scenario *scenario)
 {
     struct world world;

@@ -40,7 +40,7 @@ static void whatever(enum status status)
     (void)status;
 }
 
-/* The checksum over all of it, and the size that its geometry and its regions have. */
+/* Set the checksum, and the size that results from the geometry and the regions. */
 static void superblock_make_right(uint8_t *image)
 {
     struct superblock *superblock = (struct superblock *)(void *)image;

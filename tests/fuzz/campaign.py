@@ -28,7 +28,7 @@ from tests.fuzz import frames_campaign, targets
 from tests.native.c_build import TESTS, layer_sources
 
 PLACE = ROOT / "build" / "fuzz"
-# The mutators know what they change, so comparisons need not be traced: that is twice as fast.
+# The mutators know what they change, so comparisons need not be traced, which doubles the speed.
 COVERAGE_FLAGS = ("-fsanitize-coverage=inline-8bit-counters,pc-table", "-fno-sanitize-coverage=trace-cmp")
 HANG_SECONDS = 20
 INPUT_SIZE_MAX = 1024  # as in fuzzing.h

@@ -63,7 +63,7 @@ WAITING_MAX = 30
 CHUNK_SIZE = 32 << 10
 """Bytes that a socket takes at once, and a call of the server reads."""
 BATCH_COUNT = 10
-"""Of each partition of the log, in several segments."""
+"""The number of batches in each partition of the log, in several segments."""
 PASSWORD = "password"
 RIGHTS = (
     *(f"{right} topic:fuzz-{number}" for right in ("read", "write", "admin") for number in range(2)),
@@ -410,7 +410,7 @@ def _bring_to_rest(server: LogServer) -> None:
 
 
 def _await_computations(server: LogServer, worker: Worker) -> None:
-    """Waits for those of clients that are gone: they read files, and may ask for further ones."""
+    """Waits for the computations of closed clients: they read files, and may start further ones."""
     worker._thread.submit(int).result(FRAME_CPU_S * WAITING_MAX)
     while worker._computed:
         server.run_once()

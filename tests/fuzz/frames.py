@@ -35,7 +35,7 @@ TOKENS = (
     b"p=tls-unique,,n=user,r=nonce",
     b"c=biws,r=nonce,p=AAAA",
 )
-"""Of logins: first and last tokens of PLAIN and of SCRAM."""
+"""First and last login tokens of PLAIN and of SCRAM."""
 EPOCHS = (0, 0, 0, 0, 1, -1, -2, -3, 2**31 - 1)
 """Epochs of members and generations besides real ones: 0 joins, -1 leaves, -2 leaves temporarily (KIP-848)."""
 WORDS = ("range", "consumer", "PLAIN", "SCRAM-SHA-256", "retention.ms", "1000", "x" * 300, "\u2603")
@@ -204,7 +204,7 @@ def flip(chance: random.Random, frame: bytearray) -> None:
 
 
 def put_number(chance: random.Random, frame: bytearray) -> None:
-    """A number at an edge, where a length or a count may be."""
+    """Writes an edge value of a number where a length or a count may be."""
     size = pick(chance, (1, 2, 4, 4, 8))
     at = 4 + below(chance, len(frame) - 4)
     content = (pick(chance, EDGES) & ((1 << 8 * size) - 1)).to_bytes(size, "big")

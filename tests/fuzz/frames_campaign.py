@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of `frame_fuzzing` for long: in pieces, each with a seed and a server of its own, the kinds in turn.
+"""A long run of `frame_fuzzing`, in pieces, each with its own seed and server. The kinds alternate.
 
     python -m tests.fuzz.campaign --seconds 3600 frames        each kind, 300 s a piece
     SHMACCUM_SEED=7 python -m tests.fuzz.campaign frames       the first piece has this seed

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile logs: the files of a log, damaged at random where it hurts, read, checked and opened for writing.
+"""Hostile logs: the files of a log, damaged at random in important fields, read, checked and opened for writing.
 
-With any bytes in them, our code raises nothing but our own errors, hands out no record that was never written (where
-the CRC is looked at), and does not go on for ever. A few seconds here; ``-m fuzz`` for
+With any bytes in them, shmaccum raises only its own errors, returns no record that was never written (if it checks
+the CRC), and does not loop forever. The test runs for a few seconds, or with ``-m fuzz`` for
 SHMACCUM_FUZZ_SECONDS.
 """
 
@@ -62,7 +62,7 @@ def flip(chance: random.Random, path: Path) -> None:
 
 
 def put_number(chance: random.Random, path: Path) -> None:
-    """An edge of its type, where a field of a batch header begins; in an index anywhere."""
+    """Writes an edge value of a type at a field of a batch header, or anywhere in an index."""
     data = bytearray(path.read_bytes())
     form = chance.choice([">B", ">H", ">I", ">Q"])
     number = chance.choice(EDGES) & ((1 << 8 * struct.calcsize(form)) - 1)

@@ -78,7 +78,7 @@ def _load(arena_name: str) -> None:
 
 
 def blocked(arena_name: str, folder: Path, seconds: float, seed: int) -> list[int]:
-    """For each send that failed, how many nanoseconds later than max_block_ms it did."""
+    """Return for each failed send how many nanoseconds later than max_block_ms it failed."""
     with fake_outage(arena_name, folder, SLOT_COUNT) as outage:
         outage.begin(NO_LEADER)
         outage.fill(DEAD, VALUE_SIZE)
@@ -98,7 +98,7 @@ def _cut(arena: Arena) -> None:
 
 
 def _poison(arena: Arena) -> None:
-    """As the core does, into the file."""
+    """Poisons the arena as the core does, through the file."""
     (place,) = (row[2] for row in _native.layout_fields() if row[:2] == ("globals", "poisoned_status"))
     with open(SHARED_MEMORY / arena.name, "r+b") as file:
         file.seek(arena.native.layout["globals"] + place)
@@ -113,7 +113,7 @@ WAYS: Mapping[str, Callable[[Arena], None]] = {"cut": _cut, "poisoned": _poison,
 
 
 class _Times:
-    """A fallback that notes when its first record came, without the time that its process was ready and did not run."""
+    """A fallback that stores the time of its first record, without the time that its process waited for a processor."""
 
     def __init__(self) -> None:
         self.first_ns = 0

@@ -162,13 +162,13 @@ class FakeOutage:
                         self._send(producer, place, size)
 
     def fill_alone(self, topic: str, size: int) -> int:
-        """As `fill`, in a process of its own: the number of the records that were taken."""
+        """Like `fill`, in a separate process. Return the number of accepted records."""
         before = sum(self._sent.values())
         self.fill(topic, size)
         return sum(self._sent.values()) - before
 
     def send_alone(self, topic: str, size: int) -> None:
-        """Sends one record in a process of its own, and waits for a buffer as long as it takes."""
+        """Sends one record in a separate process, and waits for a buffer as long as it takes."""
         with self.producer(10 * LONG_MS) as producer:
             self._send(producer, (topic, 0), size)
 

@@ -33,7 +33,7 @@ def held_slots(arena: Arena) -> Counter[Place]:
 
 
 def waiter_count(arena: Arena) -> int:
-    """Threads that wait for a buffer, for whatever reason."""
+    """Return the number of threads that wait for a buffer, for any reason."""
     return sum(word >> WAITER_STATE_SHIFT != 0 for word in arena.waiter_table()["word"].tolist())
 
 

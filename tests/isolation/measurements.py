@@ -178,7 +178,7 @@ def ratio_interval(before: Counts, after: Counts, share: float, seed: int) -> tu
 
 
 def _drawn(rounds: Counts, chance: random.Random) -> Counts:
-    """As many rounds, each drawn from all."""
+    """Return the same number of rounds, each drawn from all."""
     found: Counts = rounds[chance.choices(range(len(rounds)), k=len(rounds))]
     return found
 

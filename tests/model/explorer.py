@@ -6,7 +6,7 @@ A model is a class with
 ``initial()``        the first state; states are hashable tuples
 ``steps(state)``     every (label, state) that may come next, deaths included
 ``violation(state)`` a sentence if the state must not exist, else None
-``is_good(state)``   True where all processes are finished or dead, so that the rest can be judged
+``is_good(state)``   True if all processes are finished or dead, so that the rest can be judged
 
 Besides violations, the explorer finds *stuck* states, from which no good state can be reached any more. It reports a
 shortest path to each.

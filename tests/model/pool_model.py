@@ -392,7 +392,7 @@ class PoolModel:
         return state.waiters[p] is not IDLE and (place == "wait" or place.startswith("lock:"))
 
     def _has_turns(self, state: State, p: int) -> bool:
-        """The fewest turns that the parked waiters may have: those of one that lives and runs."""
+        """Whether p has turns. As few as possible: only the first parked waiter that lives and runs has them."""
         if self.mutation == "no turns":
             return False
         absent = () if self.mutation == "turn of the dead" else (DEAD, STOPPED)

@@ -6,8 +6,8 @@ A model is a class with
 ``initial()``                  the values that all share, and those of each process; both are hashable tuples
 ``steps(shared, p, own)``      every (label, shared, own) that process p may make of them next, its death included
 ``violation(shared)``          a sentence if the processes must not share such values, else None
-``is_over(own)``               True where the process is finished or dead
-``is_quiet(shared)``           True where such processes may leave these values
+``is_over(own)``               True if the process is finished or dead
+``is_quiet(shared)``           True if such processes may leave these values
 
 A step of a process depends on the values that all share and on its own, and on nothing else. So the model is asked once
 for each such pair, its *view*. Each set of shared values has a number, and so has each set of a process's own. A state

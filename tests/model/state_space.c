@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The states of a model of processes, for process_explorer.py. This file knows no protocol. A state is 64 bits. A
- * process looks at some of them, its view, and a step of the process adds a number that depends on its view alone.
+ * process reads some of them, its view. A step of the process adds a number that depends only on its view.
  *
  *   states     in the order in which they were found, each with the one that it was found from
  *   places     open addressing: the numbers of the states, by their hash; 0 is free, so a number stands there plus 1
  *   tables     one for each process: view -> its steps, as Python has computed them
  *
- * space_go expands states until a view comes that is not in its table; Python computes its steps, and calls again.
+ * space_go expands states until a view is not in its table. Python then computes the view's steps, and calls again.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -289,7 +289,7 @@ uint64_t space_parent(const struct space *space, uint64_t number)
 
 /* ---- backwards ---- */
 
-/* The steps of one process by the views to which they lead, as chains. */
+/* The steps of one process, as one chain for each view to which they lead. */
 struct reversed {
     struct table heads;
     uint32_t *next;

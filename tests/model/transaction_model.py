@@ -62,8 +62,8 @@ NO_SLOT = -1
 
 Record = tuple[int, int]  # appender, number
 
-# The outcome of a record: open, or accepted in the transaction of that number, or no transaction may have it any
-# more, since it was refused, has ended in one, or is that of a dead appender.
+# The outcome of a record: PENDING, or the number of the transaction that accepted it, or CLOSED: no transaction may
+# have it any more, because it was rejected, has ended in one, or is from a dead appender.
 PENDING, CLOSED = -2, -1
 
 # A slot in flight: held by the sink, known to the broker, or with a result that is not from the broker.

@@ -100,7 +100,7 @@ def compiler() -> list[str]:
 
 
 def layers_of(test: Path) -> tuple[str, ...]:
-    """The folders of native/ that a test may use, the highest first: the one of its own name, and those below."""
+    """Return the folders of native/ that a test may use, the highest first: the one of its name, and lower ones."""
     own = test.parent.name
     if own not in LAYERS_OF_TESTS:
         folders = ", ".join(LAYERS_OF_TESTS)
@@ -239,10 +239,10 @@ def _build_probe(variant: Variant) -> Path:
 
 @functools.cache
 def runner(variant: Variant) -> list[str] | None:
-    """The command in front of a program of this variant; None where its sanitizers are missing or cannot run.
+    """Return the command prefix of a program of this variant, or None if its sanitizers are missing or cannot run.
 
-    Sanitizers want their shadow memory at fixed addresses, which the kernel's address randomization may take first;
-    `setarch -R` switches that off. Where a container forbids it, the program must do without.
+    Sanitizers need their shadow memory at fixed addresses, which the kernel's address randomization may take first.
+    `setarch -R` disables that. If a container forbids it, the program runs without it.
     """
     if not variant.sanitizers:
         return []

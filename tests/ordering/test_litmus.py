@@ -55,7 +55,7 @@ def test_nobody_sleeps_past_a_result(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("herd7") is None, reason="herd7 is missing: opam install herdtools7")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_the_model_of_arm_agrees(program: Path) -> None:
-    """The programs whose name says that a barrier is gone show what it forbids."""
+    """A program without the barrier shows the outcome that the barrier forbids."""
     ran = subprocess.run(["herd7", str(program)], check=True, capture_output=True, text=True, timeout=60)
     expected = "Sometimes" if program.stem.endswith("_without_barrier") else "Never"
     assert f"Observation {program.stem} {expected}" in ran.stdout

@@ -344,7 +344,7 @@ class UsersScenario(Scenario):
 
 
 class DamageScenario(Scenario):
-    """Files of frames that are damaged in the middle: the next writer keeps a copy, before it writes them anew."""
+    """Files of frames that are damaged in the middle. The next writer makes a copy before it rewrites them."""
 
     name = "damage"
     levels = (BATCH,)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images to look at: of all power cuts that a recording may meet.
+"""The images to check, for all power cuts during a recording.
 
-A power cut falls between two entries. Later entries only add images, until a sync makes some certain. So where at most
-`UNITS_MAX` units are undecided all choices are made, at the last position before a sync or before there are more units.
-Elsewhere choices are drawn: everything up to some moment, with some units that are older or newer than that.
+A power cut falls between two entries. Later entries only add images, until a sync makes some certain. So if at most
+`UNITS_MAX` units are undecided, all choices are made, at the last position before a sync or before more units exist.
+Otherwise, choices are drawn: everything up to some moment, with some units that are older or newer than that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Position(NamedTuple):
 
 
 def positions(entries: Sequence[Entry]) -> list[Position]:
-    """Each position whose images are not all images of the next one, or too many to look at all of them there."""
+    """Return each position whose images are not all images of the next one, or are too many to check all."""
     disk = Disk()
     found: list[Position] = []
     was_small = True

@@ -16,6 +16,6 @@ def _listed(why: str) -> dict[str, str]:
 
 
 KEPT = _listed("no image")
-"""By the innermost helper and the line that asks for the sync."""
+"""The reasons, by the innermost helper and the line that requests the sync."""
 NOT_REACHED = _listed("no scenario")
 """Calls that no scenario makes, by their line."""

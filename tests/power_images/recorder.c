@@ -4,8 +4,8 @@
  * folder, with the data, and each call that forces changes to disk:
  *
  *   POWER_ROOT   the folder, without symbolic links
- *   POWER_LOG    the file to which the entries are appended; files beside it whose names begin with its name are ours
- *   POWER_BOOT   a file whose content takes the place of the kernel's boot id; this works without the other two
+ *   POWER_LOG    the file to which the entries are appended; the recorder's other files have it as a prefix
+ *   POWER_BOOT   a file whose content replaces the kernel's boot id; this works without the other two
  *
  *   log     | entry | entry | ...       struct entry, then the name, the other name, the site and the data
  *   site    of a call that forces: the caller in a library of shmaccum and the frames of Python, the innermost first:
@@ -13,11 +13,11 @@
  *
  * A mutex in shared memory covers a call together with its entry, so the order of the entries is that of the calls.
  * Stores into a shared mapping are no calls. So each entry is preceded by the sectors of mapped files that have changed
- * since the last entry; a copy of each mapped file, shared by all processes, tells which ones. A call that forces has
- * them in front of it: the kernel forces what was stored before the call.
+ * since the last entry. They are found by comparison with a copy of each mapped file, which all processes share. They
+ * also precede a call that forces, because the kernel forces what was stored before the call.
  *
- * Calls that C's own library makes for itself (fopen, fwrite) are not seen. shmaccum and CPython make none of them on
- * files that have to survive.
+ * Calls that the C library makes internally (fopen, fwrite) are not recorded. shmaccum and CPython make none of them on
+ * files that must survive.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -104,8 +104,8 @@ static inline struct arena *arena_attached(int file)
     return arena_or_exit(status, arena, &error);
 }
 
-/* A participant for another thread: with an entry and a lock descriptor of its own, but at the addresses of `shared`.
- * TSan knows memory by its address: in a mapping of its own it would see neither a race nor what prevents it. */
+/* A participant for another thread: with its own entry and lock descriptor, but at the addresses of `shared`. TSan
+ * identifies memory by its address, so it would find no race between two mappings. */
 static inline struct arena *arena_attached_for_thread(int file, const struct arena *shared)
 {
     struct arena *arena = arena_attached(file);
@@ -249,7 +249,7 @@ static inline pid_t child_forked(void)
     return child;
 }
 
-/* Runs `run` in a new process, which gets `signal` when it comes to `point` (NULL: never). */
+/* Run `run` in a new process, which gets `signal` when it reaches `point`, or never if `point` is NULL. */
 static inline pid_t child_started(int file, void (*run)(struct arena *arena, void *argument), void *argument,
                                   const char *point, int signal)
 {

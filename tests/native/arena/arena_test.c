@@ -410,7 +410,7 @@ TEST(a_file_size_limit_is_an_error_at_creation)
     close(file);
 }
 
-/* Where this process may mount, on a tmpfs of 64 KiB; elsewhere there is nothing to try it on. */
+/* If this process may mount, use a tmpfs of 64 KiB. Otherwise, nothing is tested. */
 TEST(a_full_tmpfs_is_an_error_at_creation_and_never_a_sigbus)
 {
     char folder[] = "/tmp/shmaccum-full-XXXXXX";

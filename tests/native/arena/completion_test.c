@@ -191,7 +191,7 @@ static void record_one(void *argument)
     completion_wake(argument);
 }
 
-/* Recorded between the flag and the look at the tail: the waiter does not sleep. After it: it is woken. */
+/* If the result is recorded before the waiter reads the tail, the waiter does not sleep. If later, it is woken. */
 TEST(no_result_is_slept_through)
 {
     int file = arena_file_new();

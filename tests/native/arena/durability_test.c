@@ -253,7 +253,7 @@ TEST(a_record_that_was_forced_is_not_replaced_by_one_that_was_not)
     struct sync_record *pair = &arena->sync_records[(size_t)slot_index * 2];
     struct sync_record forced = pair[0];
     EXPECT_EQ_U64(forced.count, 1);
-    for (int i = 0; i < 3; i++) { /* leaders that die before they force: none of them completes */
+    for (int i = 0; i < 3; i++) { /* leaders that die before they force, so none completes */
         EXPECT(child_was_killed(child_started(file, append_and_sync, NULL, "sync_recorded", SIGKILL)));
         EXPECT(memcmp(&forced, &pair[0], sizeof forced) == 0);
         EXPECT_EQ_U64(pair[1].count, (uint32_t)i + 2);

@@ -25,7 +25,7 @@ static int compare(const void *one, const void *other)
     return (first > second) - (first < second);
 }
 
-/* The turns of the ranks from `first` on that come next, sorted. */
+/* Get the next turns of the ranks from `first` on, sorted. */
 static void turns_of(uint32_t first, uint32_t rank_count, uint32_t count, uint64_t now_ns, uint64_t *turns)
 {
     for (uint32_t i = 0; i < rank_count; i++) {

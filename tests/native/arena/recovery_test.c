@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cold recovery, called on an arena that this test has for itself: the fate of each slot, of locks and roles, which
- * only the living hold, and of arenas full of garbage.
+ * Cold recovery, called on an arena that no other process uses: the outcome for each slot, for locks and roles, which
+ * only living processes hold, and for arenas full of garbage.
  */
 #include "arena/recovery.h"
 

@@ -62,7 +62,7 @@ static void become_chained(struct arena *arena)
     chain_plant(arena);
 }
 
-/* In flight when its sender resigned. */
+/* The batch was in flight when its sender resigned. */
 static void become_drained(struct arena *arena)
 {
     struct drained_batch batches[4];
@@ -85,7 +85,7 @@ static void become_quarantined(struct arena *arena)
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_BAD), 1);
 }
 
-/* The last one waits: it was granted slots, and needs more. */
+/* The last process waits: it was granted slots, and needs more. */
 static void become_waited_for(struct arena *arena)
 {
     struct buffer_wait wait;

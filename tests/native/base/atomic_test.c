@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One thread checks what each operation answers. Two threads then run the promises the arena leans on, as litmus
+ * One thread checks what each operation returns. Two threads then test the guarantees that the arena needs, as litmus
  * tests: message passing (release and acquire), mutual exclusion (cas), and the Dekker pair (store_seq_cst, a store and
- * barrier_store_load, or cas and barrier_after_cas on either side), whose forbidden outcome is that both miss.
+ * barrier_store_load, or cas and barrier_after_cas on either side). Its forbidden outcome is that both miss.
  */
 /* runs under: tsan */
 #include "base/atomic.h"

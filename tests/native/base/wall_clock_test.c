@@ -16,7 +16,7 @@ static int64_t kernel_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* A few dozen milliseconds of the time of this machine, each of them looked at some thousand times. */
+/* Compare the clock with the kernel's for 50 ms, thousands of times per millisecond. */
 static void expect_the_kernels_time(struct wall_clock *clock)
 {
     int64_t end_ms = kernel_ms() + 50;

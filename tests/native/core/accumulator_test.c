@@ -104,7 +104,7 @@ TEST(a_full_batch_is_sealed_and_the_next_is_opened_in_order)
     company_left(company);
 }
 
-/* The note of a partition is a hint: after it was left, its batch may be gone, and another partition's in the slot. */
+/* The remembered batch of a partition is a hint: later, its slot may be free or have another partition's batch. */
 TEST(a_partition_that_was_left_is_appended_to_where_its_batch_is_now)
 {
     struct company *company = company_met();
@@ -548,7 +548,7 @@ static void sender_looks(void *argument)
     EXPECT(queued_count(company->sender) > 0);
 }
 
-/* The survivor opens a batch of its own; the sender sees the opener's empty one before the opener takes it back. */
+/* The survivor opens a new batch. The sender sees the opener's empty one before the opener takes it back. */
 static void survivor_appends_and_sender_will_look(void *argument)
 {
     struct company *company = argument;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that pose as processes, each with an entry and a lock descriptor of its own over one mapping, so that the
- * thread sanitizer sees what two processes would do to each other: the buffer pool and the seal by themselves. The
- * whole journey is in journey_test.c.
+ * Threads that act as processes, each with its own entry and lock descriptor, on one mapping, so that the thread
+ * sanitizer finds races between processes. These tests cover the buffer pool and the seal; journey_test.c covers all
+ * steps of a record.
  */
 /* runs under: tsan */
 #include "core/delivery_fixture.h"

@@ -24,7 +24,7 @@ static void release_array(struct ArrowArray *array)
     array->release = NULL;
 }
 
-/* One node of a tree of schema and array alike. */
+/* A node of both trees, schema and array. */
 struct node {
     struct ArrowSchema schema;
     struct ArrowArray array;

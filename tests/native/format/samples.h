@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records to try things on, and the two batches whose bytes are known (made by an encoder of its own, confirmed by
- * kafka-python, which differs only in the partition leader epoch).
+ * Sample records, and two batches of known bytes (made by an independent encoder and confirmed by kafka-python, which
+ * differs only in the partition leader epoch).
  */
 #ifndef SAMPLES_H
 #define SAMPLES_H

@@ -354,7 +354,7 @@ static void lingering_sender_comes_by(void *argument)
     look->ready_count = sender_ready(look->sending->sender->sender, &ready, partitions, 8, &look->next_check_ns);
 }
 
-/* It lingers no less than others, and until its first record is there it goes along with none. */
+/* It lingers as long as others, and is taken along only after its first record is committed. */
 TEST(a_batch_that_awaits_its_first_record_lingers)
 {
     struct sending sending = sending_begun();
@@ -907,7 +907,7 @@ static void expect_sequence(const struct drained_batch *batch, int16_t epoch, in
     EXPECT_EQ_U64((uint64_t)batch->base_sequence, (uint64_t)base_sequence);
 }
 
-/* The sink refused the first of three: their sequences are taken back, and we are killed after `argument` of them. */
+/* The sink rejected the first of three. The process is killed after it took back `argument` of their sequences. */
 static void run_resequence(struct arena *arena, void *argument)
 {
     int signal = SIGKILL;
