@@ -314,7 +314,7 @@ void broker_run(const struct broker_address *broker)
     chance = broker->seed;
     while (ledger->is_finished != 3) {
         struct pollfd polled[CONNECTION_COUNT + 1];
-        for (uint32_t i = 0; i < CONNECTION_COUNT; i++) { /* the kernel passes over a negative number */
+        for (uint32_t i = 0; i < CONNECTION_COUNT; i++) { /* the kernel ignores a negative number */
             polled[i] = (struct pollfd){.fd = connections[i].socket > 0 ? connections[i].socket : -1, .events = POLLIN};
         }
         polled[CONNECTION_COUNT] = (struct pollfd){.fd = broker->listener, .events = POLLIN};

@@ -199,7 +199,7 @@ enum status world_append(struct world *world, enum producer_name producer)
     }
     bool is_outside = status == STATUS_NO_TRANSACTION || status == STATUS_TRANSACTION_ENDED;
     if (is_outside || (status == STATUS_EXHAUSTED && arena_closing(world->arena) != CLOSING_DONE)) {
-        ledger_withdraw(&world->shared->ledger, producer); /* else it may have been committed, too late */
+        ledger_withdraw(&world->shared->ledger, producer); /* otherwise it may have been committed, too late */
     }
     return status;
 }

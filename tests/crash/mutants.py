@@ -1458,7 +1458,7 @@ MUTANTS = (
 
 
 def plant(mutant: Mutant) -> Path:
-    """Writes the mutated file, alone in a copy of its folder, and answers that folder's root."""
+    """Writes the mutated file, alone in a copy of its folder, and returns that folder's root."""
     text = LABELS.sub("", (ROOT / "native" / mutant.path).read_text(encoding="utf-8"))
     old = LABELS.sub("", mutant.old)
     if text.count(old) != 1:
@@ -1483,7 +1483,7 @@ def check_compiles(mutant: Mutant) -> None:
 
 
 def build(mutant: Mutant, mode: str, scenario: str) -> Path:
-    """The program of this killer, with the mutated core: the single-step harness or a C test."""
+    """Return the program of this killer, with the mutated core: the single-step harness or a C test."""
     root = plant(mutant)
     original = ROOT / "native" / mutant.path
     variant = TEST_VARIANTS.get(mode, PLAIN)

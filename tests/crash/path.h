@@ -33,7 +33,7 @@ void memory_free(void *memory, size_t size);
 
 /* Record the instruction at which the tracee is. */
 void path_add(struct path *path, pid_t pid);
-/* Once the path is whole: finds the anchors. */
+/* Find the anchors of a complete path. */
 void path_plan(struct path *path, pid_t pid);
 void path_free(struct path *path);
 

@@ -148,7 +148,7 @@ static void append_half(struct world *world)
 static void prepare_dead_holder(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
-    world_become_sender(world); /* before the death: else a new sender would repair it */
+    world_become_sender(world); /* before the death; otherwise, a new sender would repair it */
     world_let_die(world, append_half);
 }
 
@@ -251,7 +251,7 @@ static void begin_second_record(struct world *world)
     begin_record(world);
 }
 
-/* The transaction in which it appends, and no other, is the one that is open now. */
+/* It appends only in the transaction that is open now. */
 static void join(struct world *world)
 {
     world->accumulator->appender->joined = transaction_word_number(transaction_read(world->arena));
@@ -764,7 +764,7 @@ static enum status operate_complete(struct world *world)
     return STATUS_OK;
 }
 
-/* From ready to the results of two batches. The broker answers each request as soon as it is there. A pump ends when
+/* Pump two batches from ready to their results. The broker answers each request at once. A pump ends when
  * the transaction that is being committed has no batch left. */
 static enum status operate_pump(struct world *world)
 {
@@ -883,7 +883,7 @@ static enum status operate_end_abort(struct world *world)
     return is_over ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
 }
 
-/* A batch that was refused: its transaction may only be aborted from then on. */
+/* Fail a batch. From then on, its transaction may only be aborted. */
 static enum status operate_refuse(struct world *world)
 {
     static const struct batch_outcome bad = {.result = RESULT_FAILED, .error_code = 2, .base_offset = -1,

@@ -244,7 +244,7 @@ static void damage(uint8_t *image, const struct event *event)
     }
 }
 
-/* So that bytes, counts and sizes that were damaged are taken for what was appended. */
+/* Make damaged bytes, counts and sizes pass as appended ones. */
 static void batches_make_right(uint8_t *image)
 {
     struct slot_header *slots = (struct slot_header *)(void *)(image + layout.slot_headers);
@@ -348,7 +348,7 @@ static void results_look(const struct arena *arena)
     }
 }
 
-/* As stat and inspect do. */
+/* Read the arena as stat and inspect do. */
 static void arena_look(struct arena *arena)
 {
     struct recovery_report report;

@@ -79,7 +79,7 @@ def below(chance: random.Random, end: int) -> int:
 
 @functools.cache
 def _holds(versions: str | None, version: int) -> bool:
-    """True when a version is in a range as the schemas write it: "1", "1-3", "2+" or "none"."""
+    """Whether a version is in a range of the schemas: "1", "1-3", "2+" or "none"."""
     if not versions or versions == "none":
         return False
     first, dash, last = versions.removesuffix("+").partition("-")

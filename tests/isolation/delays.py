@@ -4,7 +4,7 @@
 ``blocked``: processes wait for a topic without a leader until max_block_ms is over, while another process sends as much
 as it can. ``fallen_back``: the arena of a process is made unusable while a thread of it sends or waits.
 
-The times are without those in which the thread was ready to run while the machine ran others, as the kernel counts them
+The times exclude those in which the thread was ready to run while the machine ran others, as the kernel counts them
 (/proc/PID/schedstat). So they say what the code does, also on a busy machine.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Senders in processes of their own, with the options that this build knows."""
+"""Senders in separate processes, with the options that this build knows."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ DEAD_RATE = 5_000.0
 
 
 def run(name: str, settings: Settings, arena_name: str, folder: Path) -> list[Rule]:
-    """Runs a scenario; its decisive rules that are broken. No record may be lost, doubled or out of order."""
+    """Runs a scenario, and returns its broken decisive rules. No record may be lost, doubled or out of order."""
     require()
     kind = KINDS[name]
     with running_cluster(folder / "cluster", kind.broker_count) as cluster:

@@ -45,7 +45,7 @@ class Reference:
     token_of: dict[bytes, Token] = field(default_factory=dict)
     batch_of: dict[bytes, BatchName] = field(default_factory=dict)
     age_ms: dict[BatchName, int] = field(default_factory=dict)
-    """Of batches without a result."""
+    """The ages of batches without a result."""
     expired_count: int = 0
 
     def appended(self, partition: int, value: bytes, token: Token) -> None:

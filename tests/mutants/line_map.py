@@ -32,7 +32,7 @@ def record_lines(folder: Path, tests: Sequence[str]) -> None:
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin"]
     subprocess.run([*command, *tests], env=environment(SHMACCUM_RECORD_LINES=str(folder)), cwd=ROOT, check=False)
     recorded = coverage.Coverage(data_file=folder / LINES, config_file=False, messages=False)
-    recorded.combine()  # a file of a killed process is passed over
+    recorded.combine()  # a file of a killed process is skipped
     recorded.save()
 
 

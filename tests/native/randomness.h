@@ -41,7 +41,7 @@ static inline uint64_t random_below(struct randomness *randomness, uint64_t limi
     return random_bits(randomness) % limit;
 }
 
-/* Of any magnitude: small numbers are as frequent as large ones. */
+/* Return a number of random magnitude: small numbers are as frequent as large ones. */
 static inline uint64_t random_magnitude(struct randomness *randomness)
 {
     uint64_t bits = random_bits(randomness);

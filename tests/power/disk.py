@@ -152,7 +152,7 @@ class Disk:
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
     def check(self) -> None:
-        """Looks whether every process that was started is alive.
+        """Checks that every started process is alive.
 
         Raises:
             AssertionError: one has ended.

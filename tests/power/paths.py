@@ -81,7 +81,7 @@ class Trial(abc.ABC):
     refused: ClassVar[tuple[str, ...]] = ()
     """Levels that the program must reject."""
     cut_after_s = 0.0
-    """So much later the power is cut."""
+    """The delay until the power is cut."""
     doubles: ClassVar[bool] = False
     """Records may be delivered twice, because the next boot may find the arena as it was before their delivery."""
 

@@ -322,7 +322,7 @@ class OverflowScenario(ArenaScenario):
 
 
 class DeadLetterScenario(ArenaScenario):
-    """The sink refuses some records, which become dead letters."""
+    """The sink rejects some records, which become dead letters."""
 
     name = "dead-letters"
     levels = (INTERVAL, SYNC)

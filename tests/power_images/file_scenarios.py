@@ -203,7 +203,7 @@ class StagingScenario(Scenario):
     count = 3
 
     def stage(self, place: Path, number: int, attempt_name: str = "task") -> str:
-        """Stages the records of a transaction: the name of the attempt."""
+        """Stages the records of a transaction, and returns the name of the attempt."""
         with StagedAttempt(place / "x" / "log", TransactionId("query", number), attempt_name) as attempt:
             with LogDirectory(attempt.log) as log:
                 log.create_topic(TOPIC, PARTITIONS)

@@ -223,7 +223,7 @@ static inline void interrupt_at(const char *point, uint32_t passes_before, void 
     point_hook = interrupt;
 }
 
-/* True when the point was reached since interrupt_at. */
+/* Return true if the point was reached since interrupt_at. */
 static inline bool interruption_is_over(void)
 {
     point_hook = NULL;
@@ -286,7 +286,7 @@ static inline bool child_has_ended(pid_t child)
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == child;
 }
 
-/* Waits for its end: true when it ended by itself and all its expectations held. */
+/* Wait for its end. Return true if it ended by itself and all its expectations held. */
 static inline bool child_is_content(pid_t child)
 {
     int status = child_status(child, 0);

@@ -275,7 +275,7 @@ TEST(the_sender_role_is_one_s_at_a_time_and_ends_with_the_handle)
     arena_detach(other);
     EXPECT(!process_sender_is_alive(arena));
     EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_OK);
-    EXPECT(process_sender_is_alive(arena)); /* our own lock is not in our own way, but the sender lives */
+    EXPECT(process_sender_is_alive(arena)); /* a process's own lock does not count, but the sender lives */
     process_leave_sender_role(arena);
     EXPECT(!process_sender_is_alive(arena));
     EXPECT_EQ_U64(load_relaxed_u32(&arena->me->role), ROLE_PRODUCER);

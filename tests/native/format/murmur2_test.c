@@ -20,7 +20,7 @@ TEST(hashes_are_those_of_kafka)
     expect_hash("abc", 479470107);
 }
 
-/* As java.util.SplittableRandom.nextBytes, whose generator is that of randomness.h. */
+/* Equals java.util.SplittableRandom.nextBytes, which has the generator of randomness.h. */
 static void java_next_bytes(struct randomness *randomness, uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i += 8) {

@@ -35,7 +35,7 @@ struct random_record {
     uint8_t bytes[RANDOM_PART_SIZE_MAX];
 };
 
-/* From -1 (null) up; one in four is null or empty. */
+/* Return a size from -1 (null) up; one in four is null or empty. */
 static inline int32_t random_size(struct randomness *randomness)
 {
     return random_below(randomness, 4) == 0 ? (int32_t)random_below(randomness, 2) - 1

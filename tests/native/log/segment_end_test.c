@@ -201,7 +201,7 @@ TEST(a_file_that_is_closed_for_writing_keeps_what_it_has)
     files_close(&files);
 }
 
-/* ---- a file that loses its name ---- */
+/* ---- a file that is unlinked ---- */
 
 static char named_path[32];
 

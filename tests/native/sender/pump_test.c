@@ -144,7 +144,7 @@ static uint8_t *put_32(uint8_t *target, uint32_t value)
     return target + 4;
 }
 
-/* The answer for one batch of partition 0; its size. */
+/* Write the answer for one batch of partition 0, and return its size. */
 static size_t answer_write(uint8_t *bytes, uint32_t correlation, uint16_t error, uint64_t offset)
 {
     uint8_t *target = put_32(bytes + 4, correlation);
@@ -162,7 +162,7 @@ static size_t answer_write(uint8_t *bytes, uint32_t correlation, uint16_t error,
     return size;
 }
 
-/* The answer for a batch of each partition; its size. */
+/* Write the answer for a batch of each partition, and return its size. */
 static size_t answer_of_both(uint8_t *bytes, uint32_t correlation)
 {
     enum { ENTRIES = 15, ENTRY_SIZE = 4 + 2 + 8 + 8 };
