@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make judges SOURCES=DIR``: other people's tests, run on a served log and held against the table of exemptions.
+"""``make judges SOURCES=DIR`` runs other projects' tests on a served log and checks the table of exemptions.
 
-    python -m tests.judges DIR                    every suite that is there
-    python -m tests.judges DIR --only librdkafka  one of them
+    python -m tests.judges DIR                    every suite in DIR
+    python -m tests.judges DIR --only librdkafka  one suite
 
-Each suite gets a server of its own. The output of the server and the report of the suite stay in build/judges. A run
-that is interrupted leaves no process, and leaves its files there, where the next run removes them. The exit code is 1
-when a test's outcome is not as the table says, or when a suite is missing.
+Each suite gets a server of its own. The output of the server and the report of the suite stay in build/judges. An
+interrupted run leaves no process. The next run removes its files. If an outcome differs from the table or a suite
+is missing, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLACE = ROOT / "build" / "judges"
 
 
 def judge(suite: Suite, sources: Path) -> bool:
-    """Runs one suite and says how it went; True when every outcome is as the table says."""
+    """Runs one suite and prints a summary. Returns True if every outcome matches the table."""
     needed = sources / suite.needs
     if not needed.exists():
         print(f"{suite.name}: there is no {needed}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest (``-p compat_producers``) that gives other libraries' tests of producers ours.
+"""A pytest plugin (``-p compat_producers``) that replaces the producers of other libraries' tests.
 
-It stands for the change of one import: a test that imports the library's producer gets the one of `shmaccum.compat`.
-The address of the judged server is in the environment. confluent-kafka's tests run without a broker, or name one at
-localhost:9092; where they name it, their records go to the server. Each arena that a test made is removed at the end.
+It simulates the change of one import: a test that imports the library's producer gets that of `shmaccum.compat`.
+The address of the judged server is in the environment. confluent-kafka's tests use no broker, or one at
+localhost:9092, which the server replaces. Each arena that a test made is removed at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _make_and_remember(settings: OwnerOptions) -> dict[str, Any]:
 
 
 class JudgedProducer(Producer):
-    """confluent-kafka's tests name a broker of their authors' machines."""
+    """Replaces the broker that confluent-kafka's tests name."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         if arguments and isinstance(arguments[0], dict):
@@ -53,10 +53,10 @@ class JudgedProducer(Producer):
 
 
 class JudgedAIOKafkaProducer(AIOKafkaProducer):
-    """One of aiokafka's tests has no topic by stopping the metadata of a client in the process.
+    """For a missing topic, one of aiokafka's tests stops the metadata updates of its client.
 
-    Ours are in the sender's process, and the judged server makes a topic when it is asked for one. So the server is
-    asked to make none.
+    Our client is in the sender's process, and the judged server creates topics on request. So the producer requests
+    no creation.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -66,7 +66,7 @@ class JudgedAIOKafkaProducer(AIOKafkaProducer):
 
 
 class AbsentAvroProducer:
-    """The producer with a schema registry needs packages that no other test needs."""
+    """Raises ImportError, because no other test needs the packages for a schema registry."""
 
     def __init__(self, *_arguments: Any) -> None:
         raise ImportError("the packages of confluent-kafka[avro] are not installed")
@@ -82,7 +82,7 @@ aiokafka.AIOKafkaProducer = aiokafka.producer.AIOKafkaProducer = JudgedAIOKafkaP
 
 
 def pytest_unconfigure() -> None:
-    """The senders leave when their arenas are gone."""
+    """Remove the arenas. Their senders then exit."""
     for name in _arena_names:
         Arena.remove(name, missing_ok=True)
 
@@ -98,7 +98,7 @@ def event_loop_of_a_class() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture(scope="class", autouse=True)
 def setup_test_class(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> None:
-    """The part of aiokafka's own fixture that tests of producers use, with the judged server for the cluster."""
+    """The part of aiokafka's fixture that producer tests use, with the judged server as the cluster."""
     host, _, port = ADDRESS.rpartition(":")
     facts = {"loop": loop, "hosts": [ADDRESS], "kafka_host": host, "kafka_port": port, "kafka_version": KAFKA_VERSION}
     for name, value in facts.items() if request.cls is not None else ():

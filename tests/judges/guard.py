@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that ends with the process that asked for it, and leaves no child behind.
+"""A command that ends with the process that started it, and leaves no child process.
 
 ::
 
     this process ──pipe──> python guard.py STOP_S COMMAND... ──session of its own──> the command and its children
 
-The kernel closes the pipe with this process, however the process ends: by itself, by Ctrl-C, by kill -9. The guard then
-ends the session. The guard does the same when the command ends by itself.
+When this process ends, even by Ctrl-C or kill -9, the kernel closes the pipe. The guard then ends the session. It does
+the same when the command exits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ STOP_S = 10.0
 
 @contextlib.contextmanager
 def guarded(command: Sequence[str], *, stop_s: float = STOP_S, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """The guard of a command, which ends with the block. Its exit code is that of the command.
+    """Start the guard of a command, which ends with the block. Its exit code is the command's.
 
     Args:
         command: the program and its arguments.
-        stop_s: how long the command may take to end in order.
-        options: those of `subprocess.Popen`.
+        stop_s: how long the command may take to exit after SIGTERM.
+        options: options of `subprocess.Popen`.
     """
     guard = [sys.executable, __file__, str(stop_s), *command]
     with subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True, **options) as process:
@@ -42,13 +42,13 @@ def guarded(command: Sequence[str], *, stop_s: float = STOP_S, **options: Any) -
 
 
 def main(stop_s: float, command: Sequence[str]) -> int:
-    """Runs the command until it or the pipe ends; its exit code."""
+    """Runs the command until it or the pipe ends, and returns its exit code."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     ending = os.pidfd_open(process.pid)
     select.select([ending, sys.stdin], [], [])
     os.killpg(process.pid, signal.SIGTERM)
     select.select([ending], [], [], stop_s)
-    os.killpg(process.pid, signal.SIGKILL)  # the command was not waited for yet, so the number is its own
+    os.killpg(process.pid, signal.SIGKILL)  # the pid is not reused before wait()
     return process.wait()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers that are judged, each a process as a user starts it."""
+"""The judged servers, each started like a user's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.judges.guard import guarded
 from tests.support.processes import wait_until
 
 LISTENING = re.compile(r" at (\S+:\d+), ")
-"""The server's first sentence, which may come in pieces and behind warnings."""
+"""The server's first message, which may be split and follow warnings."""
 OPTIONS = ("--writable", "-Xgroup_initial_rebalance_delay_ms=50")
 LOGIN = ("judge", "secret of the judge")
 """Name and password of a user without rights."""
@@ -23,12 +23,12 @@ LOGIN = ("judge", "secret of the judge")
 
 @contextlib.contextmanager
 def server(folder: Path, told: Path, *more: str) -> Iterator[str]:
-    """The address of a server in a process of its own; the file gets all that the server says.
+    """Start a server process and return its address. The file gets its output.
 
     Args:
-        folder: of the log, which is removed at the end.
-        told: the file.
-        more: options of the command.
+        folder: the folder of the log, which is removed at the end.
+        told: the output file.
+        more: more options of the command.
     """
     command = [sys.executable, "-m", "shmaccum", "serve", str(folder), "--listen=127.0.0.1:0", *OPTIONS, *more]
     with open(told, "w") as errors, guarded(command, stderr=errors):
@@ -39,7 +39,7 @@ def server(folder: Path, told: Path, *more: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def server_with_login(place: Path) -> Iterator[str]:
-    """The address of a server to which a client logs in by SCRAM.
+    """Start a server that requires a SCRAM login, and return its address.
 
     Args:
         place: the folder of its files.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest (``-p tests.judges.local_consumer``) that points kafka-python's unit tests of consumers at ours.
+"""A pytest plugin (``-p tests.judges.local_consumer``) that runs kafka-python's unit tests of consumers with ours.
 
-kafka-python's assignors compute by ours, and its own record of movements judges whether these are sticky. Its
+kafka-python's assignors call ours, and its own record of movements checks whether these are sticky. Its
 KafkaConsumer is a `Consumer` of a log with one topic.
 """
 
@@ -29,7 +29,7 @@ TOPIC = "foo"
 
 
 class LocalConsumer(Consumer):
-    """Our consumer, with the arguments that kafka-python's tests give to theirs."""
+    """Our consumer, with the arguments of kafka-python's tests."""
 
     def __init__(self, *topics: str, api_version: object = None, **options: Any) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -68,7 +68,7 @@ def _assigning(assign: Callable[[Subscriptions], Assignment]) -> Any:
 
 
 def _former(parsed: dict[str, Any]) -> Assignment:
-    """The partitions that each member had. Of two members that claim one, that of the later generation had it."""
+    """Return the former partitions of each member. If two members claim one, the later generation has it."""
     former: Assignment = {member: [] for member in parsed}
     claimed: set[TopicPartition] = set()
     for member in sorted(parsed, key=lambda name: -parsed[name].generation):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outcomes of other people's tests, and the table of those that a served log need not pass.
+"""The outcomes of other projects' tests, and the table of those that a served log need not pass.
 
-The table is ``docs/reference/judges.csv``, which the page shows as it is. A test that does not pass has a row with the
-reason, and a test that passes has none. So the table can neither hide a defect nor grow old.
+The table is ``docs/reference/judges.csv``. A test that does not pass has a row with the reason, and a test that passes
+has none. So the table cannot hide a defect or become out of date.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIBRDKAFKA_RESULT = re.compile(r'"name":\s*"([^"]+)",\s*"state":\s*"(PASSED|FAIL
 
 
 class Outcome(enum.Enum):
-    """The end of one test."""
+    """The outcome of one test."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -44,7 +44,7 @@ _BY_WORD = {
 
 
 class Exemption(NamedTuple):
-    """A row of the table: a test that does not pass, and the reason why it need not."""
+    """A row of the table: a test that does not pass, and the reason."""
 
     suite: str
     test: str
@@ -58,7 +58,7 @@ def read_table(path: Path = TABLE) -> list[Exemption]:
 
 
 def differences(suite: str, outcomes: Outcomes, table: list[Exemption]) -> Iterator[str]:
-    """A sentence for each test whose outcome is not as the table says."""
+    """Return a sentence for each test whose outcome differs from the table."""
     exempt = {row.test for row in table if row.suite == suite}
     for test, outcome in outcomes.items():
         if outcome is not Outcome.PASSED and test not in exempt:
@@ -70,7 +70,7 @@ def differences(suite: str, outcomes: Outcomes, table: list[Exemption]) -> Itera
 
 
 def of_junit(report: str) -> Outcomes:
-    """The outcomes that pytest writes with ``--junitxml``; the name of a test is its file's and its own."""
+    """Read the outcomes of pytest's ``--junitxml``. A test is named by its file and its function."""
     cases = ElementTree.fromstring(report).iter("testcase")
     return {f"{_file_of(case)}::{case.get('name')}": _of_case(case) for case in cases}
 
@@ -88,13 +88,13 @@ def _of_case(case: ElementTree.Element) -> Outcome:
 
 
 def of_go(output: str) -> Outcomes:
-    """The outcomes that a test program of Go prints with ``-test.v``."""
+    """Read the outcomes that a Go test program prints with ``-test.v``."""
     return {name: _BY_WORD[word] for word, name in GO_RESULT.findall(output)}
 
 
 def of_librdkafka(report: str) -> Outcomes:
-    """The outcomes in the report that librdkafka's runner writes.
+    """Read the outcomes in the report of librdkafka's runner.
 
-    The runner leaves out tests that are not for a cluster of this kind. It names its own main function, too.
+    The runner omits tests that do not apply to this cluster. The report also has its main function.
     """
     return {name: _BY_WORD[word] for name, word in LIBRDKAFKA_RESULT.findall(report) if not name.startswith("<")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suites that judge a served log: where each lies below SOURCES, and how it is run.
+"""The suites that judge a served log: the path of each in SOURCES, and how to run it.
 
 ::
 
@@ -31,12 +31,12 @@ from tests.judges.outcomes import Outcomes, of_go, of_junit, of_librdkafka
 from tests.kafka import distribution
 
 KAFKA_VERSION = "4.1.1"
-"""The version of Apache Kafka that a suite takes the server for."""
+"""The version of Apache Kafka that suites assume."""
 LIMIT_S = 3600.0
 KAFKA_PYTHON_TESTS = ("admin", "consumer", "producer")
-"""Those for SASL and TLS start a broker of their own."""
+"""Tests of SASL and TLS start their own broker."""
 KAFKA_PYTHON_UNIT_TESTS = ("test_assignors", "test_consumer")
-"""Unit tests of consumers that can be pointed at ours. All other files there test parts of a client of a broker."""
+"""Unit tests of consumers that can use ours. The other files test internals of a Kafka client."""
 COMPAT_TESTS = {
     "kafka-python-compat": (
         "kafka-python/test",
@@ -50,28 +50,28 @@ VERSION_FILES = {"kafka-python": "kafka/version.py", "aiokafka": "aiokafka/__ini
 """Libraries that tests import from SOURCES, in front of the installed package, and the file that has their version."""
 VERSION = re.compile(r"""__version__ = ['"](\d+\.\d+)""")
 PATIENCE = 8
-"""By how much the limits of librdkafka's tests are longer: one test that overruns ends its runner."""
+"""A factor for the time limits of librdkafka's tests, because a timeout ends its runner."""
 RUNNER = "librdkafka/tests/test-runner"
 TOOLS = {"kafka-topics.sh": "org.apache.kafka.tools.TopicCommand", "kafka-acls.sh": "org.apache.kafka.tools.AclCommand"}
-"""Kafka's scripts -> the programs behind them."""
+"""Kafka's scripts -> the programs that they run."""
 TEST_LIMIT_S = 90
-"""Of one test of kafka-python: one of them waits for a minute."""
+"""The limit of one kafka-python test. One test waits for a minute."""
 
 
 class Suite(NamedTuple):
-    """Other people's tests."""
+    """The tests of another project."""
 
     name: str
     needs: str
     """The path below SOURCES without which the suite cannot run."""
     run: Callable[[Path, str, Path], Outcomes]
-    """Takes the path in `needs`, the address of the server, and a folder for reports."""
+    """Arguments: the path in `needs`, the server's address, and a folder for reports."""
     partitions: int = 4
-    """The number of partitions that a topic of the server gets."""
+    """The number of partitions of a new topic."""
 
 
 def version_problem(suite: Suite, sources: Path) -> str | None:
-    """Why the sources of a suite are the wrong ones; None: they have the version that is installed, or need not."""
+    """Return why a suite's sources are unusable. If their version fits or does not matter, return None."""
     library = suite.needs.partition("/")[0]
     file = VERSION_FILES.get(library)
     found = VERSION.search((sources / library / file).read_text()) if file is not None else None
@@ -84,14 +84,14 @@ def version_problem(suite: Suite, sources: Path) -> str | None:
 
 
 def _execute(command: list[str], folder: Path, variables: Mapping[str, str], log: Path) -> None:
-    """Runs a suite to its end, which may be a failure; all that it prints is in the log."""
+    """Runs a suite, which may fail, and writes its output to the log."""
     options: dict[str, Any] = {"cwd": folder, "env": {**os.environ, **variables}}
     with open(log, "wb") as file, guarded(command, stdout=file, stderr=file, **options) as process:
         process.wait(LIMIT_S)
 
 
 def write_tools(folder: Path) -> None:
-    """Scripts by the names of Kafka's, and its jars, for librdkafka's tests. One test compiles a program of Java."""
+    """Writes scripts with the names of Kafka's, and links its jars, for librdkafka's tests. One compiles Java."""
     scripts = folder / "bin"
     scripts.mkdir(parents=True)
     (folder / "libs").symlink_to(distribution.find())
@@ -107,7 +107,7 @@ def _write_script(path: Path, command: str) -> None:
 
 
 def _run_librdkafka(runner: Path, address: str, place: Path, *, protocol: str, name: str) -> Outcomes:
-    """Runs the tests that need a broker; the others of librdkafka's judge its own mock."""
+    """Runs the tests that need a broker. librdkafka's other tests use its mock."""
     report = place / f"{name}.json"
     write_tools(place / f"{name}-tools")
     settings = place / f"{name}.conf"
@@ -127,7 +127,7 @@ def _run_librdkafka(runner: Path, address: str, place: Path, *, protocol: str, n
 
 
 def _run_kgo(program: Path, address: str, place: Path) -> Outcomes:
-    """Runs all tests; those of a login get a server that demands one."""
+    """Runs all tests. Tests of logins get a server that requires one."""
     log = place / "franz-go.log"
     variables = {"KGO_SEEDS": address, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "50000"}
     command = [str(program), "-test.v", f"-test.timeout={LIMIT_S:.0f}s"]
@@ -162,12 +162,12 @@ def _run_kafka_python_unit(folder: Path, _address: str, place: Path) -> Outcomes
 
 
 def _run_compat(folder: Path, address: str, place: Path, *, name: str, files: tuple[str, ...]) -> Outcomes:
-    """Runs a library's tests of its producer with ours in its place. Their package is called tests, as this one is."""
+    """Runs a library's producer tests with our producer. Their package is also called tests."""
     source = folder.parent
     report = place / f"{name}.xml"
     plugins = ["-p", "no:cacheprovider", "-p", "compat_producers", "-c", os.devnull, f"--rootdir={source}"]
     if name == "aiokafka-compat":
-        plugins.append("--noconftest")  # which starts brokers by docker
+        plugins.append("--noconftest")  # which starts brokers in Docker
     command = [sys.executable, "-m", "pytest", *(str(source / file) for file in files), "-q", *plugins]
     limits = [f"--timeout={TEST_LIMIT_S}", "--timeout-method=signal", f"--junitxml={report}"]
     variables = {
@@ -181,7 +181,7 @@ def _run_compat(folder: Path, address: str, place: Path, *, name: str, files: tu
 
 
 def _compat_suite(name: str) -> Suite:
-    """A library's tests of its producer. aiokafka's expect two partitions of each topic."""
+    """The suite of a library's producer tests. aiokafka's expect two partitions of each topic."""
     needs, files = COMPAT_TESTS[name]
     return Suite(name, needs, partial(_run_compat, name=name, files=files), 2 if name == "aiokafka-compat" else 4)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of the judges that is interrupted, in whatever way, leaves no process behind."""
+"""An interrupted run of the judges leaves no process."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.judges.guard import guarded
 from tests.support.processes import wait_until
 
 FAMILY = "sleep 1000 & echo $! $$ > pids.new; mv pids.new pids; "
-"""A command of a shell that has a child, and tells both."""
+"""A shell command that starts a child and prints both pids."""
 
 
 def family(folder: Path) -> list[int]:
-    """The numbers of the child and of the command, as soon as both are there."""
+    """Wait for the pids of the child and of the command."""
     wait_until((folder / "pids").exists, "the command has started")
     return [int(pid) for pid in (folder / "pids").read_text().split()]
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether the process has ended, also where it ends during the look or its number has a new owner."""
+    """True when the process has ended, even during the check or if its pid is reused."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports of other people's suites are read, and held against the table of exemptions."""
+"""The reports of other projects' suites are read and compared with the table of exemptions."""
 
 from __future__ import annotations
 

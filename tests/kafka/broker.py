@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Kafka on loopback ports: one KRaft broker, or several, to be stopped, killed and started again."""
+"""Run one or more KRaft brokers of Apache Kafka on loopback ports, and stop, kill and restart them."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ BROKER_PROPERTIES: Mapping[str, str] = {
     "log.cleaner.enable": "false",
     # Records of tests are years old. Half a minute after its start a broker would begin to delete them.
     "log.retention.ms": "-1",
-    # A broker that was killed is missed soon, so that it, or another leader, serves soon.
+    # With a short session, another leader serves soon after a broker was killed.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "5000",
 }
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has now."""
+    """A free loopback port."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -68,7 +68,7 @@ def free_port() -> int:
 
 
 def held_port(port: int = 0) -> socket.socket:
-    """A port of loopback that nobody is given but a server that is told its number: it may listen there beside this."""
+    """Reserve a loopback port. Only a server that gets its number can listen on it."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind((LOOPBACK, port))
@@ -94,10 +94,10 @@ class Broker:
 
     Attributes:
         node_id: from 1.
-        port: of its PLAINTEXT listener.
-        secure_port: of its SASL_SSL or SASL_PLAINTEXT listener, if it has one.
-        secure_host: the host of that listener; a name, for a ticket is not for an address.
-        process: of the running JVM; None while it is stopped.
+        port: the port of its PLAINTEXT listener.
+        secure_port: the port of its SASL_SSL or SASL_PLAINTEXT listener, or None.
+        secure_host: the host name of that listener. Tickets are not issued for addresses.
+        process: the running JVM, or None while it is stopped.
     """
 
     def __init__(self, node_id: int, directory: Path, jvm: Sequence[str]) -> None:
@@ -142,18 +142,18 @@ class Broker:
         (self.directory / name).write_text("".join(lines))
 
     def start(self) -> None:
-        """Starts the JVM; `Cluster.wait_until_up` tells when it serves."""
+        """Starts the JVM; `Cluster.wait_until_up` waits until it serves."""
         command = java_command("kafka.Kafka", str(self.directory / "server.properties"), jvm=self._jvm)
         command.insert(1, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         with open(self.directory / "output", "ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.directory)
 
     def stop(self) -> None:
-        """In order: leaders move to others first, where there are others."""
+        """Stops cleanly. If there are other brokers, its partitions move to them first."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """At once."""
+        """Kills the JVM."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: int) -> None:
@@ -168,7 +168,7 @@ class Broker:
         self.process = None
 
     def remove(self) -> None:
-        """At once, with its ports and all that it wrote."""
+        """Kills the JVM, frees its ports and deletes its files."""
         self.kill()
         for held in self._held:
             held.close()
@@ -176,7 +176,7 @@ class Broker:
             shutil.rmtree(self.directory)
 
     def output(self) -> str:
-        """The end of its output."""
+        """Return the last part of its output."""
         return (self.directory / "output").read_text(errors="replace")[-4000:]
 
 
@@ -184,9 +184,9 @@ class Cluster:
     """Brokers that know each other.
 
     Args:
-        directory: for their configuration and logs.
+        directory: the folder for their configuration and logs.
         broker_count: each of them votes.
-        properties: of every broker, besides those that make it run.
+        properties: additional properties of every broker.
         jvm: options of each JVM.
     """
 
@@ -209,18 +209,18 @@ class Cluster:
 
     @property
     def secure_bootstrap(self) -> str:
-        """The same of their SASL listeners."""
+        """host:port of every SASL listener."""
         return ",".join(f"{broker.secure_host}:{broker.secure_port}" for broker in self.brokers)
 
     def start(self) -> None:
-        """Starts what is not running and waits until every broker serves."""
+        """Starts stopped brokers and waits until every broker serves."""
         for broker in self.brokers:
             if broker.process is None:
                 broker.start()
         self.wait_until_up()
 
     def wait_until_up(self) -> None:
-        """Until every broker says that it knows every broker that runs."""
+        """Wait until every broker knows every running broker."""
         deadline = time.monotonic() + START_TIMEOUT_S
         running = [broker for broker in self.brokers if broker.process is not None]
         for broker in running:
@@ -246,7 +246,7 @@ class Cluster:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(self, topic: str, partition_count: int, replication_factor: int = 1, **config: str) -> None:
-        """Creates a topic, and waits until its partitions are led; dots in names of `config` are underscores here."""
+        """Creates a topic and waits for its leaders. Names in `config` have underscores instead of dots."""
         dotted = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(topic, partition_count, replication_factor, config=dotted)
         admin = self.admin()  # ends its requests when it is collected
@@ -255,23 +255,23 @@ class Cluster:
         wait_until(lambda: self._are_led(admin, partitions), f"somebody leads {topic}")
 
     def set_transaction_version(self, number: int) -> None:
-        """Sets the feature transaction.version. With 2 brokers add partitions by themselves (KIP-890), with 1 not.
+        """Sets the feature transaction.version. With 2, brokers add partitions themselves (KIP-890).
 
-        Kafka's lowest level is 0, in which its producers do as with 1.
+        Kafka's lowest level is 0, for which its producers behave as for 1.
         """
         way = "upgrade" if number == 2 else "downgrade"
         feature = ["--feature", f"transaction.version={number if number == 2 else 0}"]
         run_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", self.bootstrap, way, *feature)
 
     def leader(self, topic: str, partition: int = 0) -> Broker | None:
-        """The broker that leads a partition; None while none does."""
+        """The leader of a partition, or None while it has none."""
         admin = self.admin()  # ends its requests when it is collected
         node_id = admin.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic].partitions[partition].leader
         return next((broker for broker in self.brokers if broker.node_id == node_id), None)
 
     @staticmethod
     def _are_led(admin: AdminClient, partitions: Sequence[TopicPartition]) -> bool:
-        """Asked of those who shall lead them, who may not know of it yet."""
+        """Ask the new leaders, which may not know of it yet."""
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         try:
             for found in admin.list_offsets(dict.fromkeys(partitions, newest)).values():
@@ -293,7 +293,7 @@ def running_cluster(
     properties: Mapping[str, str] | None = None,
     jvm: Sequence[str] = (),
 ) -> Iterator[Cluster]:
-    """A cluster that serves, for as long as the context is open."""
+    """A running cluster, which stops when the context ends."""
     cluster = Cluster(directory / f"kafka-{os.getpid()}-{uuid.uuid4().hex[:8]}", broker_count, properties, jvm)
     try:
         cluster.start()
@@ -303,10 +303,10 @@ def running_cluster(
 
 
 def archive_classes(archive: Path) -> None:
-    """Starts a broker, stops it, and has its JVM write its classes; the archive appears whole or not at all.
+    """Starts and stops a broker whose JVM archives its classes. The archive appears whole or not at all.
 
     Raises:
-        AssertionError: the broker does not start, or its JVM did not end by itself.
+        AssertionError: the broker does not start, or its JVM did not exit.
         OSError: the archive cannot be written.
     """
     unfinished = archive.with_suffix(".unfinished")

@@ -25,7 +25,7 @@ OpenFake = Callable[..., FakeCluster]
 
 
 PATHS = ("pump", "python")
-"""Ordinary batches go to brokers in C (native/sender/pump.h). Python's path takes those behind TLS, for instance."""
+"""C sends ordinary batches (native/sender/pump.h). Python sends the others, for example over TLS."""
 SHARED_BROKERS = ("apache", "behind_a_proxy", "secure")
 
 
@@ -38,7 +38,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture
 def open_loop(arena: Arena) -> Iterator[OpenLoop]:
-    """Opens a sink by its bootstrap list; ``sender`` has options of the sender, the rest are the sink's."""
+    """Opens a sink by its bootstrap list. ``sender`` has options of the sender, the other options are the sink's."""
     with contextlib.ExitStack() as stack:
 
         def open_one(bootstrap: str, sender: dict[str, Any] | None = None, **options: Any) -> Loop:
@@ -50,13 +50,13 @@ def open_loop(arena: Arena) -> Iterator[OpenLoop]:
 
 @pytest.fixture
 def open_fake() -> Iterator[OpenFake]:
-    """Starts clusters that do as they are told."""
+    """Starts scripted clusters."""
     with contextlib.ExitStack() as stack:
         yield lambda **settings: stack.enter_context(fake_cluster(**settings))
 
 
 class Calls(list[PumpResult]):
-    """The outcome of each call of the pump; `is_running` in between."""
+    """The outcome of each call of the pump. `is_running` is true during a call."""
 
     is_running = False
 
@@ -68,7 +68,7 @@ class Calls(list[PumpResult]):
 
 @pytest.fixture
 def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """The outcomes of this test."""
+    """The outcomes of the pump's calls in this test."""
     outcomes = Calls()
     run, plan = PumpRunner.run, PumpRunner._plan
 
@@ -92,7 +92,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 @pytest.fixture(params=PATHS)
 def path(request: pytest.FixtureRequest, carried: Calls, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The path of the test's ordinary batches; at the end it is checked that some of them took it."""
+    """The path of the test's ordinary batches. At the end, check that some of them took it."""
     name: str = request.param
     if name == "python":
         monkeypatch.setattr(PumpRunner, "may_run", False)
@@ -110,7 +110,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def behind_a_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, RequestProxy]]:
-    """One broker of Apache Kafka, shared likewise, whose clients come by a proxy."""
+    """A broker of Apache Kafka, shared by the tests of a process, with a proxy in front."""
     require()
     with contextlib.closing(held_port()) as held:
         port = held.getsockname()[1]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apache Kafka's jars, which Maven fetches once into a cache of the user.
 
-``make kafka`` fetches them, and ``make test`` does before it starts pytest. A test fetches nothing, for the time of a
-download is not its own: ``require()`` skips it where there are no jars. ``run_tool`` runs one of Kafka's own programs.
+``make kafka`` fetches them, and ``make test`` does before it starts pytest. A test fetches nothing, because a download
+would count against its time limit. If there are no jars, ``require()`` skips the test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 
 POM = Path(__file__).with_name("pom.xml")
 TEST_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Each JVM of a test is short-lived or idle: the simple collector and compiler start fastest."""
+"""The simple collector and compiler start fastest, and each JVM of a test is short-lived or idle."""
 KAFKAS_JVM = (
     "-server",
     "-Xmx1G",
@@ -32,34 +32,34 @@ KAFKAS_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""The JVM of a broker as kafka-server-start.sh and kafka-run-class.sh start it."""
+"""The options with which kafka-server-start.sh and kafka-run-class.sh start a JVM."""
 FETCH_TIMEOUT_S = 900
 TOOL_TIMEOUT_S = 600
 
 
 class DistributionMissingError(RuntimeError):
-    """Kafka is not here; the message says why and what to do."""
+    """Kafka is not installed. The message gives the reason and a remedy."""
 
 
 def version() -> str:
-    """Kafka's version, as the pom has it."""
+    """Kafka's version in the pom."""
     match = re.search(r"<kafka\.version>(.+?)</kafka\.version>", POM.read_text())
     assert match is not None
     return match[1]
 
 
 def cache() -> Path:
-    """The folder of the user for what was fetched."""
+    """The user's folder for fetched files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shmaccum"
 
 
 def directory() -> Path:
-    """The place of the jars, whether they are there or not."""
+    """The path of the jars, whether it exists or not."""
     return cache() / "kafka" / version()
 
 
 def find() -> Path:
-    """The directory of the jars, fetched before.
+    """The directory of the fetched jars.
 
     Raises:
         DistributionMissingError: there is no Java, or no jars.
@@ -72,7 +72,7 @@ def find() -> Path:
 
 
 def ensure() -> Path:
-    """The directory of the jars, fetched if need be.
+    """Fetch the jars if necessary, and return their directory.
 
     Raises:
         DistributionMissingError: there is no Java or no Maven, or Maven failed.
@@ -84,7 +84,7 @@ def ensure() -> Path:
 
 
 def fetch(jars: Path, pom: Path, what: str, *properties: str) -> None:
-    """Fetches the jars of a pom into a directory, unless they are there.
+    """Fetches the jars of a pom into a directory, unless it has them.
 
     Raises:
         DistributionMissingError: there is no Java or no Maven, or Maven failed.
@@ -99,7 +99,7 @@ def fetch(jars: Path, pom: Path, what: str, *properties: str) -> None:
 
 @contextlib.contextmanager
 def _fetch_lock(parent: Path) -> Iterator[None]:
-    """One of several processes fetches; the others wait for it."""
+    """Make other processes wait while one process fetches."""
     parent.mkdir(parents=True, exist_ok=True)
     with open(parent / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -107,7 +107,7 @@ def _fetch_lock(parent: Path) -> Iterator[None]:
 
 
 def _copy(jars: Path, pom: Path, what: str, properties: Sequence[str]) -> None:
-    """Maven fetches into a directory of another name first, so that half of the jars are never taken for all."""
+    """Fetch into a temporary directory and rename it, so that the final one is always complete."""
     unfinished = jars.with_suffix(".part")
     shutil.rmtree(unfinished, ignore_errors=True)
     command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies"]
@@ -122,7 +122,7 @@ def _copy(jars: Path, pom: Path, what: str, properties: Sequence[str]) -> None:
 
 
 def require() -> Path:
-    """The directory of the jars, for a test: it is skipped where there are none."""
+    """Return the directory of the jars, or skip the test if there are none."""
     try:
         return find()
     except DistributionMissingError as error:
@@ -130,14 +130,14 @@ def require() -> Path:
 
 
 def class_archive() -> Path:
-    """The place of the classes of a broker as the JVM has them in memory, which `make kafka` writes."""
+    """The path of the JVM's class archive for brokers, which `make kafka` writes."""
     return directory() / "classes.jsa"
 
 
 def short_lived_jvm() -> tuple[str, ...]:
-    """The options of a JVM of a test. A broker starts with half the work where its classes are archived.
+    """The JVM options of tests. With archived classes, a broker starts with half the work.
 
-    The JVM itself compares the archive with its own build and the jars, and does without an archive that does not fit.
+    The JVM ignores an archive that does not fit its build and the jars.
     """
     if not class_archive().exists():
         return TEST_JVM
@@ -145,12 +145,12 @@ def short_lived_jvm() -> tuple[str, ...]:
 
 
 def java_command(main_class: str, *arguments: str, jvm: Sequence[str] = ()) -> list[str]:
-    """The command line of one of Kafka's programs, with these options of the JVM; `short_lived_jvm` without any."""
+    """The command line of one of Kafka's programs. The JVM options default to `short_lived_jvm`."""
     return ["java", *(jvm or short_lived_jvm()), "-cp", f"{find()}/*", main_class, *arguments]
 
 
 def run_tool(main_class: str, *arguments: str, stdin: str = "") -> str:
-    """Runs one of Kafka's programs; its standard output.
+    """Runs one of Kafka's programs and returns its standard output.
 
     Raises:
         AssertionError: it failed.
@@ -162,7 +162,7 @@ def run_tool(main_class: str, *arguments: str, stdin: str = "") -> str:
 
 
 def archive() -> None:
-    """Archives the classes of a broker unless that was done; a broker starts without an archive, too."""
+    """Archives the classes of a broker, unless an archive exists. A broker also starts without one."""
     from tests.kafka.broker import archive_classes
 
     if class_archive().exists():

@@ -15,12 +15,12 @@ COMPLAINTS = re.compile(r"mismatch|non-consecutive|corrupt|exception|error|inval
 
 
 def dump(folder: Path, *options: str) -> str:
-    """Its output for every file of a partition, in which it complains of nothing."""
+    """Return its output for every file of a partition, and check that it reports no error."""
     return dump_each([folder], *options)[0]
 
 
 def dump_each(folders: Sequence[Path], *options: str) -> list[str]:
-    """Its output for the files of each folder, all from one Java."""
+    """Return its output for the files of each folder, from one JVM."""
     files = [file for folder in folders for suffix in SUFFIXES for file in sorted(folder.glob(f"*{suffix}"))]
     command = java_command("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)), *options)
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TOOL_TIMEOUT_S)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster that does what a test tells it to: any error, any delay, any cut, any version.
+"""A scripted cluster, with any error, delay, disconnection or version.
 
-Each broker is a thread per connection. Requests are decoded by kafka-python's classes, checked to the last bit
-(CRC), and kept. The test decides the answer for each batch with `on_produce`.
+Each broker has a thread for each connection. kafka-python's classes decode the requests. Batches are checked
+(CRC) and stored. The test decides the answer for each batch with `on_produce`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RESPONSES: Mapping[Any, Any] = {
 
 @dataclass(frozen=True)
 class Arrived:
-    """A record batch that a broker was sent."""
+    """A record batch that a broker received."""
 
     node_id: int
     version: int
@@ -59,7 +59,7 @@ class Arrived:
         return found
 
     def wire_batch(self) -> Any:
-        """As another sink would be given it."""
+        """The batch as a sink receives it."""
         (record_count,) = struct.unpack_from(">i", self.wire_bytes, RECORD_COUNT_POSITION)
         buffers = (memoryview(self.wire_bytes),)
         place = (self.topic, self.partition, self.partition)
@@ -72,7 +72,7 @@ class Arrived:
         return bool(struct.unpack_from(">I", self.wire_bytes, CRC_POSITION)[0] != crc32c(self.wire_bytes[CRC_START:]))
 
     def check(self) -> None:
-        """Checks of a request that a broker makes before it reads on."""
+        """Check length and CRC, as a broker does."""
         (length,) = struct.unpack_from(">i", self.wire_bytes, 8)
         assert length + 12 == len(self.wire_bytes)
         assert not self.is_damaged
@@ -88,19 +88,19 @@ class Reply:
     message: str | None = None
     record_errors: list[tuple[int, str | None]] = field(default_factory=list)
     leader: tuple[int, int] | None = None
-    """Id and epoch of the leader that is named instead (KIP-951)."""
+    """Id and epoch of the current leader (KIP-951)."""
 
 
 class Cut(Exception):  # noqa: N818 - not an error of ours
-    """Raised by `on_produce`: the connection is closed instead of an answer."""
+    """Raised by `on_produce` to close the connection instead of answering."""
 
 
 class Silence(Exception):  # noqa: N818
-    """Raised by `on_produce`: no answer comes over that connection any more."""
+    """Raised by `on_produce` to send no more answers over this connection."""
 
 
 def bound_socket() -> socket.socket:
-    """A port of loopback where nobody listens yet, and which nobody else can get meanwhile."""
+    """A socket that reserves a loopback port and does not listen yet."""
     listener = socket.socket()
     listener.bind((LOOPBACK, 0))
     return listener
@@ -110,10 +110,10 @@ class FakeBroker:
     """One node.
 
     Args:
-        cluster: which it belongs to.
+        cluster: its cluster.
         node_id: from 0.
-        listener: where it will listen.
-        receive_buffer: bytes of its sockets; small ones make the sink write in parts.
+        listener: the socket on which it listens.
+        receive_buffer: size in bytes. With a small one, the sink writes in parts.
     """
 
     def __init__(self, cluster: FakeCluster, node_id: int, listener: socket.socket, receive_buffer: int | None) -> None:
@@ -148,7 +148,7 @@ class FakeBroker:
         with contextlib.suppress(OSError, Cut), connection, connection.makefile("rb") as stream:
             is_silent = False
             while frame := self._read_frame(stream):
-                if is_silent:  # a broker answers in order, so nothing behind that is answered either
+                if is_silent:  # answers are in order, so none follows
                     continue
                 try:
                     answer = self._answer(frame)
@@ -193,7 +193,7 @@ class FakeBroker:
         self._connections.clear()
 
     def close(self) -> None:
-        """Also listens no more; then nobody comes after those that are cut."""
+        """Stop listening, then close every connection."""
         accepting, *_ = self._threads
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -211,19 +211,19 @@ class FakeCluster:
         broker_count: nodes 0 to n - 1; partition p is led by node p modulo n.
         topics: name -> partition count.
         versions: API key -> oldest and newest version.
-        listener: of node 0; any port without it.
-        tls: None is plain text.
+        listener: the socket of node 0. If it is None, any port.
+        tls: if it is None, connections are plain text.
 
     Attributes:
         arrived: every batch, in the order of arrival.
-        failures: exceptions of its own threads; `fake_cluster` raises them.
-        on_produce: answers for a batch; may raise `Cut` or `Silence`, and may wait.
-        on_damage: answers for a batch whose CRC is wrong; None: such a batch fails the test.
+        failures: exceptions of its threads; `fake_cluster` raises them.
+        on_produce: returns the answer for a batch; may raise `Cut` or `Silence`, and may wait.
+        on_damage: answers a batch with a wrong CRC. If it is None, such a batch fails the test.
         on_metadata: called before metadata are answered; may wait.
         topic_errors: topic -> error code in the metadata.
-        leaders: topic and partition -> the node that leads it; -1: no node does.
-        throttle_time_ms: of every Produce answer.
-        metadata_throttle_ms: of every answer with metadata.
+        leaders: topic and partition -> the node that leads it, or -1.
+        throttle_time_ms: the throttle time of every Produce answer.
+        metadata_throttle_ms: the throttle time of every Metadata answer.
     """
 
     broker_type = FakeBroker
@@ -258,7 +258,7 @@ class FakeCluster:
             for topic, count in self.topics.items()
             for partition in range(count)
         }
-        # Last: they may be asked as soon as they listen.
+        # This must come last, because clients may connect as soon as they listen.
         listeners = [listener or bound_socket(), *(bound_socket() for _ in range(1, broker_count))]
         self.brokers: list[FakeBroker] = []
         self.brokers += [self.broker_type(self, *numbered, receive_buffer) for numbered in enumerate(listeners)]
@@ -274,7 +274,7 @@ class FakeCluster:
     # --- answers
 
     def answer(self, broker: FakeBroker, kind: Any, version: int, request: Any) -> Any:
-        """The response to a request; None where none is expected."""
+        """Return the response to a request, or None if none is expected."""
         if kind is ProduceRequest:
             return self._answer_produce(broker, version, request)
         if kind is MetadataRequest:
@@ -353,7 +353,7 @@ class FakeCluster:
             ProduceResponse.NodeEndpoint(node_id=node, host=LOOPBACK, port=self.brokers[node].port, rack=None)
             for node in nodes
         ]
-        told = {"node_endpoints": endpoints} if endpoints else {}  # a broker leaves out what it has none of
+        told = {"node_endpoints": endpoints} if endpoints else {}  # a broker leaves out empty fields
         return ProduceResponse(responses=responses, throttle_time_ms=self.throttle_time_ms, **told)
 
 
@@ -378,7 +378,7 @@ def partition_response(index: int, reply: Reply) -> Any:
 
 @contextlib.contextmanager
 def fake_cluster(**settings: Any) -> Iterator[FakeCluster]:
-    """A cluster for as long as the context is open."""
+    """A cluster that runs until the context ends."""
     cluster = FakeCluster(**settings)
     try:
         yield cluster

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Producing processes, senders and a cluster together: everything there exactly once, each key in its order.
+"""Producing processes, senders and a cluster together. Each record arrives exactly once, in the order of its key.
 
 ::
 
@@ -27,17 +27,17 @@ from tests.kafka.journey_producer import WORD, WORD_SIZE
 ROOT = Path(__file__).resolve().parents[2]
 DELIVERY_TIMEOUT = "10min"
 JOURNEY_TIMEOUT_S = 3600.0
-"""The limit of a test ends a journey sooner, and the limit is longer on a busy machine."""
+"""The time limit of a test ends a journey sooner."""
 
 
 class Journey:
     """One arena between producing processes and senders.
 
     Args:
-        arena: made by the test, which takes it away.
-        bootstrap: of the cluster.
-        directory: for ledgers and what senders say.
-        options: of the sink.
+        arena: created and removed by the test.
+        bootstrap: the cluster's addresses.
+        directory: the folder for ledgers and the senders' output.
+        options: the options of the sink.
     """
 
     def __init__(self, arena: Arena, bootstrap: str, directory: Path, options: Mapping[str, str] | None = None) -> None:
@@ -52,7 +52,7 @@ class Journey:
     # --- processes
 
     def start_sender(self, delivery_timeout_ms: str = DELIVERY_TIMEOUT, **options: str) -> None:
-        """One more, with these options of a sender; it waits until there is no other."""
+        """Start another sender with these options, which waits for the role."""
         command = [sys.executable, "-m", "tests.kafka.noted_sender", str(self._calls), self.arena.name, "--standby"]
         command += ["--sink", f"kafka:{self._bootstrap}"]
         for name, value in {"delivery_timeout_ms": delivery_timeout_ms, **options}.items():
@@ -63,7 +63,7 @@ class Journey:
             self._senders.append(subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT))
 
     def start_producer(self, count: int, topics: Sequence[str]) -> None:
-        """Sends so many records; ends by itself."""
+        """Start a producer that sends so many records and exits."""
         number = len(self._producers)
         ledger = self._directory / f"ledger-{number}"
         ledger.write_bytes(bytes(WORD_SIZE))
@@ -73,13 +73,13 @@ class Journey:
         self._producers.append((process, ledger))
 
     def kill_sender(self) -> None:
-        """The oldest that is left, which has the role if anybody has."""
+        """Kill the oldest sender, which has the role if any does."""
         sender = self._senders.pop(0)
         sender.kill()
         sender.wait()
 
     def kill_producer(self) -> None:
-        """The first that still runs."""
+        """Kill the oldest running producer."""
         for process, _ in self._producers:
             if process.poll() is None:
                 process.kill()
@@ -87,14 +87,14 @@ class Journey:
                 return
 
     def stop(self) -> None:
-        """Ends whatever still runs; the arena can be taken away then."""
+        """Kill every process. The arena can be removed afterwards."""
         for process in [*self._senders, *(process for process, _ in self._producers)]:
             process.kill()
             process.wait()
 
     @property
     def pump_call_count(self) -> int:
-        """Calls of the pump that senders have begun."""
+        """Count the pump calls that senders have begun."""
         return self._calls.stat().st_size
 
     # --- waiting
@@ -103,7 +103,7 @@ class Journey:
         return any(process.poll() is None for process, _ in self._producers)
 
     def sent_count(self, number: int) -> int:
-        """Records whose send came back."""
+        """Count the records whose send returned."""
         (count,) = memoryview(self._producers[number][1].read_bytes()).cast(WORD)
         return count
 
@@ -111,19 +111,19 @@ class Journey:
         return sum(self.sent_count(number) for number in range(len(self._producers)))
 
     def is_delivered(self) -> bool:
-        """Nobody produces, and no batch is left."""
+        """No process produces, and no batch is left."""
         is_empty = self.arena.statistics().slots["FREE"] == self.arena.geometry["slot_count"]
         return not self.is_producing() and is_empty and not self.arena.native.spilled()["partitions"]
 
     def delivered_count(self) -> int:
-        """Records that have their result."""
+        """Count the records that have a result."""
         return self.arena.native.counters()["records completed"]
 
     def run_until_delivered(self, disturb: Callable[[], object] | None = None, period_s: float = 0.3) -> None:
-        """Waits for everything to be delivered, and disturbs it now and then.
+        """Waits until everything is delivered, and disturbs it repeatedly.
 
-        Not more often than `period_s`, and only what has begun to deliver again: on a busy machine a sender may take
-        longer to start than that, and one that is killed before it has done anything proves nothing.
+        Disturbances are at least `period_s` apart, and each waits until delivery has resumed. On a busy machine, a
+        sender may take longer to start. A sender that is killed before it has delivered proves nothing.
         """
         deadline = time.monotonic() + JOURNEY_TIMEOUT_S
         disturb_at, delivered_before = time.monotonic() + period_s, 0
@@ -136,23 +136,23 @@ class Journey:
             time.sleep(0.01)
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
-        """Waits for something to be true."""
+        """Waits until the condition is true."""
         deadline = time.monotonic() + JOURNEY_TIMEOUT_S
         while not is_over():
             assert time.monotonic() < deadline, self.what_was_said()
             time.sleep(0.01)
 
     def what_was_said(self) -> str:
-        """By senders and producers, last."""
+        """Return the last output of senders and producers."""
         said = [path.read_text(errors="replace")[-3000:] for path in sorted(self._directory.glob("*ers"))]
         return "\n".join([*said, str(self.arena.statistics()), str(self.arena.native.errors()[-5:])])
 
     # --- arrived records
 
     def check_arrived(self, topics: Sequence[str]) -> int:
-        """Every record whose send came back is there once, keys in order; answers how many there are.
+        """Check that each sent record is there once, keys in order. Return their number.
 
-        A process that was killed may have sent one more than its ledger says.
+        A killed process may have sent one record more than its ledger states.
         """
         arrived: dict[int, list[int]] = defaultdict(list)
         last: dict[tuple[str, bytes], int] = {}
@@ -167,7 +167,7 @@ class Journey:
 
 
 def check_once(producer: int, count: int, arrived: Sequence[int]) -> None:
-    """The numbers below `count` arrived once each, and at most `count` itself besides."""
+    """Each number below `count` arrived once, and `count` itself at most once."""
     times = Counter(arrived)
     lost, unknown = set(range(count)) - times.keys(), times.keys() - set(range(count + 1))
     twice = {sent for sent in times if times[sent] > 1}
@@ -176,7 +176,7 @@ def check_once(producer: int, count: int, arrived: Sequence[int]) -> None:
 
 
 def read_topics(bootstrap: str, topics: Sequence[str]) -> Iterator[tuple[str, bytes, bytes]]:
-    """Topic, key and value of all records, those of a partition in their order."""
+    """Topic, key and value of all records, in the order of each partition."""
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "journey", "check.crcs": True}
     consumer = Consumer({**settings, "log_level": 0, "enable.auto.commit": False})
     found = consumer.list_topics(timeout=120).topics
@@ -203,7 +203,7 @@ def journey(
     options: Mapping[str, str] | None = None,
     **geometry: Any,
 ) -> Iterator[Journey]:
-    """A journey whose processes end with the context, and whose arena is idle and sound then."""
+    """A journey whose processes end with the context. Its arena is then idle and sound."""
     with Arena.create(arena_name, **{"buffer_memory": "4MiB", "batch_size": "16KiB", **geometry}) as arena:
         one = Journey(arena, bootstrap, directory, options)
         try:

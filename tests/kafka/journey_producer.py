@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A producing process of the journeys: ``python -m tests.kafka.journey_producer ARENA LEDGER NUMBER COUNT TOPIC...``.
 
-Sends COUNT records round the topics, each with a key of its own producer and its number as value. After each send that
-came back the ledger, a file of one word, has their number: so many records must arrive, whoever is killed. The word is
-replaced by one store. (struct.pack_into clears the bytes first: one of 300 killed between leaves a ledger of 0.)
+Sends COUNT records to the topics in turn. The key is the producer's and the value is the record's number. When a send
+returns, the count of sent records is stored in the ledger, a file of one word. So many records must arrive. One store
+replaces the word. (struct.pack_into clears the bytes first, so one kill in 300 would leave a ledger of 0.)
 """
 
 from __future__ import annotations

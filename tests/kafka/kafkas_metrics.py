@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of all metrics of Kafka's producer (4.1.1), and those that we do not have, by group.
+"""The names of all metrics of Kafka's producer (4.1.1), and the names that shmaccum lacks, by group.
 
-From SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator and Selector's SelectorMetrics. Why we
-do not have a name stands in docs/reference/metrics.rst.
+From SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator and Selector's SelectorMetrics. Reasons
+for missing names are in docs/reference/metrics.rst.
 """
 
 from __future__ import annotations

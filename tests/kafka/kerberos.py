@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Kerberos realm of MIT's on a loopback port, which nobody has to be root for."""
+"""A realm of MIT Kerberos on a loopback port. It does not need root."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tests.support.processes import wait_until
 REALM = "SHMACCUM.TEST"
 TOOL_TIMEOUT_S = 300.0
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
-"""Debian keeps the KDC's programs where only root looks."""
+"""Debian installs the KDC's programs outside the PATH of users."""
 PACKAGES: Mapping[str, str] = {
     "krb5kdc": "krb5-kdc",
     "kdb5_util": "krb5-kdc",
     "kadmin.local": "krb5-admin-server",
     "kinit": "krb5-user",
 }
-"""The programs, and Debian's packages of them."""
+"""The programs and their Debian packages."""
 
-# Names stay as they are written: no resolver is asked what localhost may be called elsewhere.
+# Do not canonicalize names, so that no resolver renames localhost.
 CLIENT_CONFIGURATION = """
 [libdefaults]
     default_realm = {realm}
@@ -62,7 +62,7 @@ KDC_CONFIGURATION = """
 
 
 def require() -> None:
-    """Skips a test where there is no KDC, or no package of Python's that speaks to one."""
+    """Skips a test if there is no KDC or no Python package for GSSAPI."""
     try:
         importlib.import_module("gssapi")
     except (ImportError, OSError) as error:
@@ -76,7 +76,7 @@ class Realm:
     """A KDC's files.
 
     Attributes:
-        environment: variables with which the programs and libraries of Kerberos use this realm.
+        environment: variables that select this realm for Kerberos programs and libraries.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -92,7 +92,7 @@ class Realm:
         self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "of this test only")
 
     def add_principal(self, name: str) -> Path:
-        """Its keytab, with keys that nobody else has."""
+        """Add a principal with random keys, and return its keytab."""
         keytab = self.directory / f"{name.replace('/', '-')}.keytab"
         self._run("kadmin.local", "-r", REALM, "-q", f"addprinc -randkey {name}")
         self._run("kadmin.local", "-r", REALM, "-q", f"ktadd -k {keytab} {name}")
@@ -100,7 +100,7 @@ class Realm:
         return keytab
 
     def log_in(self, name: str, keytab: Path) -> Path:
-        """A credential cache with the principal's ticket."""
+        """Return a credential cache with the principal's ticket."""
         cache = self.directory / f"{name}.cache"
         self._run("kinit", "-c", str(cache), "-k", "-t", str(keytab), name)
         return cache
@@ -117,7 +117,7 @@ class Realm:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Tickets can be had for as long as the context is open."""
+        """Issue tickets until the context ends."""
         with open(self.directory / "output", "wb") as output:
             kdc = subprocess.Popen(
                 [_program("krb5kdc"), "-n", "-r", REALM, "-P", str(self.directory / "pid")],

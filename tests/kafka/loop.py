@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest sender there can be: the contract of `shmaccum.sender.sinks.sink` driven step by step by a test."""
+"""A minimal sender, which runs the contract of `shmaccum.sender.sinks.sink` step by step."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ RESULTS: Mapping[Verdict, BatchResult] = {Verdict.DELIVERED: BatchResult.SUCCEED
 class Loop:
     """Holds the sender role of an arena, and an open sink.
 
-    It is its own `SinkHost`. Retries go at once; a batch that is too large fails.
+    It is its own `SinkHost`. Retries have no backoff, and a batch that is too large fails.
 
     Attributes:
-        acks: all that came.
-        reports: sentences of the sink.
+        acks: all acks so far.
+        reports: the reports of the sink.
         forgets_acks: acked batches stay in flight, as if the sender had died just before.
     """
 
@@ -51,7 +51,7 @@ class Loop:
         self.unavailable: set[int] = set()
         sink.open(self)
 
-    # --- the sink's questions
+    # --- SinkHost
 
     @property
     def arena_name(self) -> str:
@@ -63,7 +63,7 @@ class Loop:
 
     @property
     def sync_interval_ms(self) -> None:
-        """A sink of brokers does not ask."""
+        """A sink to brokers does not use it."""
         return None
 
     @property
@@ -72,7 +72,7 @@ class Loop:
 
     @property
     def transactions(self) -> None:
-        """Tests of transactions have a whole sender."""
+        """Tests of transactions use the real sender."""
         return None
 
     @property
@@ -95,7 +95,7 @@ class Loop:
         (self.unavailable.discard if is_available else self.unavailable.add)(partition_index)
 
     def show_life(self) -> None:
-        """Nobody watches it."""
+        """No process watches this sender."""
 
     def wake(self) -> None:
         os.write(self._rope, b"!")
@@ -103,7 +103,7 @@ class Loop:
     # --- rounds
 
     def run_once(self, timeout_s: float = 0.05) -> list[Ack]:
-        """One round: drain what the sink plans, deliver it, complete what it acks."""
+        """Drain the planned batches, deliver them, and complete the acked ones."""
         if self._has_producer_id or self._take_producer_id():
             ready, _ = self.accumulator.ready(0, True)
             limits = self.sink.limits
@@ -136,19 +136,19 @@ class Loop:
             self.accumulator.complete(batch, result, ack.base_offset, ack.log_append_time_ms, ack.error_code)
 
     def run_until(self, is_over: Callable[[], bool], what: str = "it is over") -> None:
-        """Rounds until something is true; the watchdog is for a test that would hang."""
+        """Runs rounds until the condition is true or the deadline passes."""
         deadline = time.monotonic() + WATCHDOG_S
         while not is_over():
             self.run_once()
             assert time.monotonic() < deadline, (what, self.acks[-5:], self.reports[-5:])
 
     def run_until_idle(self) -> None:
-        """Rounds until nothing that was appended is without a result."""
+        """Runs rounds until every appended batch has a result."""
         self.run_until(lambda: self.queued_count() == 0, "everything has a result")
 
     def queued_count(self) -> int:
-        """Batches without a result."""
-        self.accumulator.ready(0, True)  # looks at the news
+        """Count the batches without a result."""
+        self.accumulator.ready(0, True)  # scans the ready hints
         return self.accumulator.statistics()["queued_count"]
 
     def close(self) -> None:
@@ -168,18 +168,18 @@ class Loop:
 
 
 def wire_of(batch: Any) -> WireBatch:
-    """A drained batch as a sink gets it."""
+    """Return a drained batch as a sink receives it."""
     return WireBatch.of(batch, (batch.topic, batch.partition), batch.buffers)
 
 
 def append(arena: Arena, topic: str, *values: bytes) -> None:
-    """Records of one partition."""
+    """Append records to one partition."""
     with Accumulator(arena) as accumulator:
         for value in values:
             accumulator.append(topic, 0, None, None, value)
 
 
 def first_report(loop: Loop) -> str:
-    """The first report of the sink, as soon as there is one."""
+    """Run rounds until the sink reports something, and return it."""
     loop.run_until(lambda: bool(loop.reports), "the sink says what is wrong")
     return loop.reports[0]

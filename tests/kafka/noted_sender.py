@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender that counts the calls of its pump, for tests that want to know the path of their batches.
+"""A sender that counts the calls of its pump, for tests that check the path of their batches.
 
-``python -m tests.kafka.noted_sender FILE ARENA ...``: FILE grows by a byte before each call; the rest goes to
-``shmaccum.sender``.
+``python -m tests.kafka.noted_sender FILE ARENA ...``: FILE grows by a byte before each call. The other arguments are
+``shmaccum.sender``'s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shmaccum.sender.sinks.sink import BorrowedSocket
 
 
 def note_calls(path: str) -> None:
-    """From now on the file grows by a byte before each call of the pump; the bytes of many processes do not mix."""
+    """Append a byte to the file before each call of the pump. Many processes may do so."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     plan = PumpRunner._plan
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy for one port that cuts connections in the middle of what they carry, carries it late, or not at all."""
+"""A proxy for one port that cuts connections at any byte, and delays or discards bytes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ API_KEY = struct.Struct(">h")
 
 
 class Proxy:
-    """Passes bytes on between its own port and another one.
+    """Forwards bytes between its own port and another one.
 
     Attributes:
-        port: where it listens.
-        carried: bytes so far, in both directions.
-        delay_s: how late each piece comes, in both directions.
-        is_away: new connections are closed at once, as where nobody listens behind a balancer.
-        is_silent: arriving bytes are swallowed, in both directions.
+        port: the port on which it listens.
+        carried: forwarded bytes, in both directions.
+        delay_s: the delay of each piece, in both directions.
+        is_away: new connections are closed at once, as by a balancer without servers.
+        is_silent: arriving bytes are discarded, in both directions.
     """
 
     def __init__(self, target_port: int, port: int = 0) -> None:
@@ -72,7 +72,7 @@ class Proxy:
                         target.sendall(data)
 
     def cut(self) -> None:
-        """Resets every connection, wherever its requests and answers are."""
+        """Resets every connection at once."""
         pairs, self._pairs = self._pairs, []
         for pair in pairs:
             for one in pair:
@@ -89,11 +89,11 @@ class Proxy:
 
 
 class RequestProxy(Proxy):
-    """Passes whole frames on, and cuts the connection in front of a request or of an answer that it is told.
+    """Forwards whole frames, and cuts the connection before a chosen request or answer.
 
     Attributes:
-        counts: how many requests of each API key came.
-        is_hit: it has cut there.
+        counts: the number of requests of each API key.
+        is_hit: the cut was made.
     """
 
     def __init__(self, target_port: int, port: int = 0) -> None:
@@ -104,13 +104,13 @@ class RequestProxy(Proxy):
         super().__init__(target_port, port)
 
     def aim(self, key: int, number: int, is_answer: bool, act: Callable[[], object]) -> None:
-        """The connection is cut at the request of that key and number from now on.
+        """Cut the connection at the request of this key and number.
 
         Args:
             key: the API key.
             number: from 0.
-            is_answer: the request arrives, and its answer does not.
-            act: is called before the cut.
+            is_answer: the request arrives, but its answer does not.
+            act: called before the cut.
         """
         with self._lock:
             self._aim = key, self.counts[key] + number, is_answer
@@ -134,7 +134,7 @@ class RequestProxy(Proxy):
     def _pass_on(
         self, received: bytearray, target: socket.socket, asked: deque[tuple[int, int]], *, is_answer: bool
     ) -> bool:
-        """Passes whole frames on. False: the connection is to be cut."""
+        """Forwards whole frames. Returns False if the connection is to be cut."""
         while len(received) >= FRAME_HEAD.size:
             size = FRAME_HEAD.size + FRAME_HEAD.unpack_from(received)[0]
             if len(received) < size:
@@ -171,7 +171,7 @@ def proxy(target_port: int, port: int = 0) -> Iterator[Proxy]:
 
 @contextlib.contextmanager
 def proxied_broker(directory: Path) -> Iterator[tuple[Proxy, str]]:
-    """A broker that is reached through a proxy alone; and its bootstrap list."""
+    """A broker that is reached only through a proxy, and its bootstrap list."""
     require()
     port = free_port()
     properties = {"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that arrived, as confluent-kafka's consumer reads them, checksums included."""
+"""Read records by confluent-kafka's consumer, which checks the CRC."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.processes import WATCHDOG_S
 def consume(
     bootstrap: str, topic: str, partition_count: int, record_count: int, **options: str
 ) -> dict[int, list[bytes | None]]:
-    """The values of each partition in their order, when there are as many as expected.
+    """Wait for the expected number of records, and return the values of each partition in order.
 
     Raises:
-        AssertionError: a record came twice or did not come, or its batch is broken.
+        AssertionError: a record is missing, repeated, or in a damaged batch.
     """
     return {
         partition: [value for _, value in records]
@@ -27,7 +27,7 @@ def consume(
 def consume_records(
     bootstrap: str, topic: str, partition_count: int, record_count: int, **options: str
 ) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
-    """As `consume`, with the keys."""
+    """Like `consume`, with the keys."""
     told: list[str] = []
     settings = {"bootstrap.servers": bootstrap, "group.id": "tests", "check.crcs": True, "log_level": 0}
     settings |= {"enable.auto.commit": False, "fetch.wait.max.ms": 50}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of a scripted cluster: lists of answers, and answers that no broker should give."""
+"""Scripts for a fake cluster: lists of answers, and invalid answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def values_of(arrived: Sequence[Arrived]) -> list[bytes | None]:
 
 
 class Script:
-    """Answers from a list, one for each batch; then success."""
+    """Returns one reply of a list for each batch, then success."""
 
     def __init__(self, *replies: Reply | type[Exception]) -> None:
         self._replies = list(replies)
@@ -44,7 +44,7 @@ HOSTILE: Mapping[str, tuple[int, Callable[[int], bytes]]] = {
 
 
 class RawAnswer:
-    """Bytes in place of a response."""
+    """Bytes that are sent instead of a response."""
 
     API_VERSION = 0
 

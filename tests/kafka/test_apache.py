@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sink against Apache Kafka: confluent-kafka and Kafka's own tools read the records that arrive."""
+"""The sink delivers to Apache Kafka. confluent-kafka and Kafka's tools read the records."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def topic() -> str:
-    """A name nobody else uses."""
+    """A unique topic name."""
     return f"flights-{uuid.uuid4().hex[:8]}"
 
 
 def append_numbered(arena: Arena, topic: str, numbers: Sequence[int], partition_count: int) -> dict[int, list[bytes]]:
-    """Appends a record per number; the numbers that each partition must have then."""
+    """Appends a record per number and returns the numbers of each partition."""
     sent: dict[int, list[bytes]] = {partition: [] for partition in range(partition_count)}
     with Accumulator(arena) as accumulator:
         for number in numbers:
@@ -64,13 +64,13 @@ def test_a_topic_created_on_first_use_has_everything_once_and_in_order(
     assert partition_count == 6
     sent = append_numbered(arena, topic, range(RECORD_COUNT), partition_count)
     loop.run_until_idle()
-    # A broker that has just created a partition may not lead it yet: RETRY is no fault.
+    # RETRY is no fault: the broker may not lead a new partition yet.
     assert {ack.verdict for ack in loop.acks} <= {Verdict.DELIVERED, Verdict.RETRY}
     assert consume(apache.bootstrap, topic, partition_count, RECORD_COUNT) == sent
 
 
 def test_everything_arrives_once_and_in_order(path: str, apache: Cluster, topic: str, arena: Arena) -> None:
-    """Keys, headers and null values, in batches that follow those of before."""
+    """Send keys, headers and null values in consecutive batches."""
     apache.create_topic(topic, 2)
     options: dict[str, Any] = {"linger_ms": 0}
     with Sender(arena, f"kafka:{apache.bootstrap}", **options) as sender, Accumulator(arena) as accumulator:
@@ -88,7 +88,7 @@ def test_everything_arrives_once_and_in_order(path: str, apache: Cluster, topic:
 
 
 def test_with_fewer_acks_it_arrives_too(apache: Cluster, topic: str, arena: Arena) -> None:
-    """The leader's acks first: a partition that has just been created may not have one, and acks=0 would not tell."""
+    """Start with acks=1: a new partition may have no leader yet, which acks=0 would hide."""
     apache.create_topic(topic, 1)
     for acks, numbers in (("1", range(300)), ("0", range(300, RECORD_COUNT))):
         sink = open_sink(f"kafka:{apache.bootstrap}")
@@ -100,7 +100,7 @@ def test_with_fewer_acks_it_arrives_too(apache: Cluster, topic: str, arena: Aren
 
 
 def test_bytes_sent_twice_are_there_once(apache: Cluster, topic: str, arena: Arena) -> None:
-    """A sender dies with a batch in flight; the next one sends it again with the same producer id and sequence."""
+    """A sender dies with a batch in flight. The next one resends it with the same producer id and sequence."""
     apache.create_topic(topic, 1)
     append_numbered(arena, topic, range(3), 1)
     with Loop(arena, open_sink(f"kafka:{apache.bootstrap}")) as loop:
@@ -165,7 +165,7 @@ def test_a_batch_the_topic_finds_too_large_arrives_in_parts(
 
 
 def run_until_found(sender: Sender, accumulator: Accumulator, token: Token) -> None:
-    """Rounds of the real sender until a record has its result."""
+    """Runs rounds of the real sender until a record has its result."""
 
     def is_found() -> bool:
         sender.run_once()
@@ -180,7 +180,7 @@ def test_after_a_gap_the_partition_starts_over_in_a_new_epoch(
     topic: str,
     arena: Arena,
 ) -> None:
-    """The record in the middle is refused, and its sequence never comes: the broker takes no later one (KIP-360)."""
+    """The broker rejects the middle record. Without its sequence, it accepts no later one (KIP-360)."""
     apache.create_topic(topic, 1, max_message_bytes="1000")
     found: list[tuple[BatchResult, int]] = []
     with Sender(arena, f"kafka:{apache.bootstrap}") as sender, Accumulator(arena) as accumulator:
@@ -212,7 +212,7 @@ def test_a_record_the_broker_refuses_names_itself(
 
 
 def test_a_record_from_the_future_names_itself(apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop) -> None:
-    """The broker takes no time that is more than an hour ahead of its own (message.timestamp.after.max.ms)."""
+    """The broker rejects times over an hour ahead of its own (message.timestamp.after.max.ms)."""
     apache.create_topic(topic, 1)
     loop = open_loop(apache.bootstrap)
     now_ms = time.time_ns() // 10**6

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ground of the other tests against Apache Kafka: it starts, keeps its topics, and starts again."""
+"""Apache Kafka starts, and it keeps its topics when it restarts."""
 
 from __future__ import annotations
 

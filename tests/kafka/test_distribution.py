@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing is fetched within the time of a test."""
+"""Tests fetch nothing themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kafka import distribution
 
 @pytest.fixture
 def maven_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with a line for each call of Maven, where Apache Kafka has never been fetched."""
+    """A file with a line for each call of Maven. Apache Kafka was never fetched."""
     calls = tmp_path / "calls"
     calls.touch()
     programs = tmp_path / "bin"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sink against a cluster that does what it is told: every error, every version, every kind of cut."""
+"""The sink delivers to a scripted cluster: every error, version and kind of disconnection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REFUSED = [code for code, row in TREATMENTS.items() if row.action is Action.REFU
 
 
 def append(arena: Arena, *values: bytes, partition: int = 0, topic: str = TOPIC) -> None:
-    """Each value in a batch of its own."""
+    """Append each value in a batch of its own."""
     for value in values:
         with Accumulator(arena) as accumulator:
             accumulator.append(topic, partition, None, None, value)
@@ -276,7 +276,7 @@ def test_a_producer_id_that_is_refused_is_asked_for_again(
 def test_a_connection_that_ends_without_an_answer_sends_the_same_bytes_again(
     ending: type[Exception], code: int, timeout_ms: float, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
-    """An honest answer, too, may take longer than the short timeout, on a busy machine."""
+    """On a busy machine, a normal answer may also exceed the short timeout."""
     cluster = open_fake()
     cluster.on_produce = Script(ending)
     loop = open_loop(cluster.bootstrap, {"request_timeout_ms": timeout_ms})
@@ -307,7 +307,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def open_tls(authority: trustme.CA, open_fake: OpenFake) -> Callable[[], FakeCluster]:
-    """Starts a cluster that speaks TLS, and reads little at once."""
+    """Starts a cluster that uses TLS and small reads."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(LOOPBACK).configure_cert(context)
     return lambda: open_fake(receive_buffer=4096, tls=context)
@@ -458,7 +458,7 @@ def test_at_most_so_many_requests_are_under_way_to_a_broker(
 def test_a_delivery_that_no_plan_asked_for_waits_for_room_among_the_requests(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
-    """As the batches do that a pump leaves beside its own requests."""
+    """A pump leaves such batches while it has requests in flight."""
     cluster = open_fake(topics={TOPIC: 6})
     may_go = threading.Event()
 
@@ -504,7 +504,7 @@ def test_the_hint_of_a_broker_is_followed_at_once(arena: Arena, open_fake: OpenF
 def test_a_hint_is_not_undone_by_metadata_that_are_older(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
-    """The broker that told of the leader still names the former one when asked, before anything was sent again."""
+    """The broker that named the new leader still returns the former one in its metadata."""
     cluster = open_fake(broker_count=2)
     cluster.on_produce = Script(Reply(6, leader=(1, 5)))
     loop = open_loop(cluster.bootstrap)
@@ -534,7 +534,7 @@ def test_of_a_topic_that_was_created_anew_an_older_epoch_is_news(
 
 
 class HeldMetadata:
-    """Metadata that a broker was asked for and has not told yet."""
+    """Delays the answer to a Metadata request."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._is_asked, self._may_go = threading.Event(), threading.Event()
@@ -557,7 +557,7 @@ class HeldMetadata:
 def test_a_topic_that_is_named_while_metadata_are_under_way_is_asked_for_next(
     is_first: bool, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
-    """Of the bootstrap, and later: the answer does not know of it, and nothing else would be asked for minutes."""
+    """The pending answer lacks the topic, and the next regular request is minutes away."""
     cluster = open_fake(topics={TOPIC: 1, "late": 2})
     held = HeldMetadata(cluster) if is_first else None
     loop = open_loop(cluster.bootstrap)
@@ -607,7 +607,7 @@ def test_a_partition_without_a_leader_waits_for_one(arena: Arena, open_fake: Ope
 def test_a_cluster_that_has_moved_is_found_through_the_bootstrap_list(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
-    """KIP-1102; the topic is another one of the same name then."""
+    """KIP-1102. The new cluster has another topic of the same name."""
     former, listener = open_fake(), bound_socket()
     port = listener.getsockname()[1]
     loop = open_loop(f"{former.bootstrap},{LOOPBACK}:{port}", metadata_recovery_rebootstrap_trigger_ms=0)
@@ -703,7 +703,7 @@ def test_what_expired_while_it_was_compressed_is_not_sent(
 def test_a_batch_that_changes_before_it_is_compressed_is_quarantined(
     arena: Arena, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compressed batch has a checksum of its own, which would hide the damage."""
+    """A new checksum of the compressed batch would hide the damage."""
     cluster = open_fake(topics={TOPIC: 1})
     cluster.on_damage = lambda arrived: Reply(CORRUPT_MESSAGE)  # noqa: ARG005
     compress = Compressor.compress
@@ -730,17 +730,17 @@ def test_a_batch_that_changes_before_it_is_compressed_is_quarantined(
 
 
 BULK = 900_000
-"""Bytes that no pair of small sockets holds."""
+"""More bytes than a pair of small sockets can buffer."""
 
 
 class Stalled:
-    """A broker that checks sequences and reads on when it may, and a sender whose clock the test moves.
+    """A broker that checks sequences and can stop reading, and a sender with a manual clock.
 
-    Partitions 0 to 3 have had a batch each. Then the broker has stopped in the next one of partition 0, and one of
+    Partitions 0 to 3 have received a batch each. The broker has stopped in the next batch of partition 0. A batch of
     partition 1 is half written, so later batches wait for the socket.
 
     Attributes:
-        taken: values that the broker took, by partition.
+        taken: values that the broker accepted, by partition.
     """
 
     def __init__(self, arena: Arena, cluster: FakeCluster, place: Mapping[str, Any], bulk: int, **options: Any) -> None:
@@ -753,7 +753,7 @@ class Stalled:
         cluster.on_produce = self._answer
         arena.native.set_manual_clock(self._now_ns)
         sink = open_sink(f"kafka:{cluster.bootstrap}", send_buffer_bytes=4096, **place)
-        # A broker that stopped reading is an outage. Time counts all the same here, so that batches expire.
+        # A broker that stopped reading is an outage. The delivery clock still runs, so that batches expire.
         self._sender = Sender(arena, sink, linger_ms=0, delivery_timeout_counts="always", **options)
         self._accumulator = Accumulator(arena)
         self._sender.open()
@@ -785,32 +785,32 @@ class Stalled:
 
     @property
     def written(self) -> float:
-        """Bytes, all in all."""
+        """Return the number of written bytes."""
         return self._sender.metrics()["outgoing-byte-total"]
 
     @property
     def lent_count(self) -> float:
-        """Batches whose memory cannot be used again yet."""
+        """Count the batches in flight."""
         return self._sender.metrics()["batches-in-flight"]
 
     @property
     def retried_count(self) -> float:
-        """Records that the broker was blamed for."""
+        """Count the records whose batch was retried."""
         return self._sender.metrics()["record-retry-total"]
 
     def send(self, value: bytes, partition: int) -> Token:
-        """A batch of its own, when what was sent before to the partition is on its way."""
+        """Append a record in its own batch, if earlier batches of the partition are in flight."""
         return self._accumulator.append(TOPIC, partition, None, None, value)
 
     def run_until(self, is_over: Callable[[], object], what: str) -> None:
         wait_until(lambda: self._sender.run_once() >= 0 and bool(is_over()), what)
 
     def run_until_sent(self, record_count: int) -> None:
-        """So many were handed to the connection, all in all."""
+        """Run until so many records were handed to the connection."""
         self.run_until(lambda: self._sender.metrics()["record-send-total"] == record_count, "all wait for the socket")
 
     def pass_time(self, share: float) -> None:
-        """So much of the time in which a batch must be delivered."""
+        """Advance the clock by a share of the delivery timeout."""
         self._now_ns += int(SenderOptions().delivery_timeout_ms * 10**6 * share)
         self._native.set_manual_clock(self._now_ns)
 
@@ -819,7 +819,7 @@ class Stalled:
         return None if found is None else BatchResult(found.result)
 
     def results(self, *tokens: Token) -> list[BatchResult | None]:
-        """Of what has one, after the broker has read on."""
+        """Let the broker read, and return the results."""
         self.may_read.set()
         self.run_until(lambda: all(map(self._accumulator.find, tokens)), "all have their results")
         return [self.result(token) for token in tokens]
@@ -842,7 +842,7 @@ OpenStalled = Callable[..., Stalled]
 def open_stalled(
     request: pytest.FixtureRequest, arena_name: str, authority: trustme.CA, tmp_path: Path, open_fake: OpenFake
 ) -> Iterator[OpenStalled]:
-    """Over both kinds of transport; ``options`` are the sender's."""
+    """Open over plain text and TLS. ``options`` are the sender's."""
     place: dict[str, str] = {}
     tls = None
     if request.param == "TLS":
@@ -883,7 +883,7 @@ def test_a_request_that_waits_is_withdrawn_when_all_of_it_expired(
 def test_a_request_that_waits_goes_without_those_of_it_that_expired(
     options: dict[str, Any], open_stalled: OpenStalled
 ) -> None:
-    """Behind an expired one its partition starts over in a new epoch; the others keep their sequences and order."""
+    """After an expired batch, its partition begins a new epoch. The others keep their sequences and order."""
     stalled = open_stalled(**options)
     begun_count = stalled.lent_count
     late = stalled.send(b"late", 2)
@@ -901,7 +901,7 @@ def test_a_request_that_waits_goes_without_those_of_it_that_expired(
     arrived = values_of(stalled.cluster.arrived)
     assert b"late" not in arrived
     assert arrived.count(b"1") == 1
-    assert stalled.retried_count == (0 if options else 2)  # behind the gap: out of sequence twice, then in a new epoch
+    assert stalled.retried_count == (0 if options else 2)  # out of sequence twice, then in a new epoch
 
 
 @pytest.mark.parametrize("bulk", [BULK, 16_000], ids=["many pieces", "a record of TLS"])
@@ -943,7 +943,7 @@ def test_without_acks_a_batch_is_delivered_when_its_last_byte_is_written(
 
 
 def test_without_acks_memory_is_not_freed_while_bytes_are_unwritten(arena_name: str, open_fake: OpenFake) -> None:
-    """The broker does not read, so batches that do not fit into the sockets stay in flight, their bytes unchanged."""
+    """The broker does not read. Batches that do not fit into the sockets stay in flight and unchanged."""
     cluster = open_fake(receive_buffer=4096)
     may_read = threading.Event()
 
@@ -1004,7 +1004,7 @@ def test_without_acks_traffic_that_never_ends_leaves_time_for_metadata(
 
 
 def reason_of_giving_up(loop: Loop, topic: str) -> str:
-    """Rounds until the topic is given up."""
+    """Runs rounds until the sink gives the topic up, and returns the reason."""
     reasons: list[str] = []
 
     def is_given_up() -> bool:

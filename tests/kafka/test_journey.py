@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many processes, one arena, Apache Kafka, and deaths in between: exactly once, and each key in its order."""
+"""Many processes, one arena and Apache Kafka: despite deaths, exactly once and in the order of each key."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ LONG_COUNT = 250_000
 LONG_PRODUCER_COUNT = 8
 ENDLESS = 10**9
 WARM_COUNT = 1_000
-"""All topics are known when so many records are delivered."""
+"""After so many delivered records, all topics are known."""
 LONG_OUTAGE_COUNT = 1_000_000
 OUTAGE_S, LONG_OUTAGE_S = 150, 600
-"""Longer than a record may take with all defaults, which is two minutes."""
+"""Longer than the default delivery timeout of two minutes."""
 DELAY_S = 0.005
 
 
 BOTH_PATHS = pytest.mark.parametrize(
     "compression_type", ["none", pytest.param("lz4", marks=pytest.mark.slow)], ids=["pump", "python"]
 )
-"""Ordinary batches go to brokers in C; compressed ones go by the library's loop."""
+"""C sends ordinary batches, and Python sends compressed ones."""
 
 
 @pytest.fixture
 def topics() -> list[str]:
-    """Names of four topics nobody else uses."""
+    """Four unique topic names."""
     run = uuid.uuid4().hex[:8]
     return [f"journey-{run}-{number}" for number in range(4)]
 
@@ -51,7 +51,7 @@ def produce(one: Journey, topics: list[str], producer_count: int, count: int) ->
 
 
 def replace_sender(one: Journey) -> None:
-    """The next one stands by before the one that has the role is killed."""
+    """Starts a standby sender, and kills the one that has the role."""
     one.start_sender()
     one.kill_sender()
 
@@ -96,7 +96,7 @@ def test_producers_are_killed(apache: Cluster, topics: list[str], arena_name: st
 
 @contextmanager
 def proxied_journey(arena_name: str, folder: Path, buffer_memory: str = "4MiB") -> Iterator[tuple[Journey, Proxy]]:
-    """A journey to a broker that is reached through the proxy alone."""
+    """A journey to a broker that is reached only through the proxy."""
     with (
         proxied_broker(folder / "cluster") as (between, bootstrap),
         journey(arena_name, bootstrap, folder, buffer_memory=buffer_memory) as one,
@@ -114,7 +114,7 @@ def test_connections_are_cut(topics: list[str], arena_name: str, tmp_path: Path)
 
 
 def outlast(one: Journey, between: Proxy, seconds: float, *, is_silent: bool) -> None:
-    """The broker goes away in the middle of the traffic, and comes back after so many seconds."""
+    """The broker stops during the traffic, and restarts after so many seconds."""
     one.run_until(lambda: one.delivered_count() > WARM_COUNT)
     between.is_away, between.is_silent = not is_silent, is_silent
     between.cut()
@@ -139,7 +139,7 @@ def test_a_broker_that_is_gone_for_longer_than_the_timeout_costs_nothing(
 
 
 def check_nothing_expired(one: Journey, topics: list[str], count: int) -> None:
-    """Everything is delivered and has arrived, and so many records there are."""
+    """Check that so many records were delivered and have arrived."""
     one.run_until_delivered()
     assert one.arena.native.counters()["batches expired"] == 0
     assert one.check_arrived(topics) == count
@@ -147,7 +147,7 @@ def check_nothing_expired(one: Journey, topics: list[str], count: int) -> None:
 
 @pytest.mark.kafka
 def test_an_outage_that_is_longer_than_memory_costs_nothing(topics: list[str], arena_name: str, tmp_path: Path) -> None:
-    """The arena overflows; its senders are killed while they spill and while they deliver what lies on disk."""
+    """The arena overflows. Senders are killed while they spill and while they deliver from disk."""
     with (
         proxied_broker(tmp_path / "cluster") as (between, bootstrap),
         journey(arena_name, bootstrap, tmp_path) as one,
@@ -185,7 +185,7 @@ def test_an_outage_that_is_longer_than_memory_costs_nothing(topics: list[str], a
 def test_a_million_records_outlast_a_broker_that_is_gone_for_minutes(
     topics: list[str], arena_name: str, tmp_path: Path, outage_s: int
 ) -> None:
-    """With all defaults of a sender: a timeout of two minutes, of which none passes without a broker."""
+    """Use a sender's defaults. Its timeout of two minutes does not run without a broker."""
     with proxied_journey(arena_name, tmp_path, "256MiB") as (one, between):
         one.start_sender("2min")
         produce(one, topics, 2, LONG_OUTAGE_COUNT // 2)
@@ -234,7 +234,7 @@ def test_two_million_records_over_connections_that_are_cut_and_slow(
 def test_two_million_records_of_producers_that_are_killed_and_replaced(
     apache: Cluster, topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
-    """Each is killed wherever it is when all of them together have sent so many more; nobody comes to an end."""
+    """Kill and replace a producer after each further number of sent records."""
     total, between_kills = LONG_PRODUCER_COUNT * LONG_COUNT, 50_000
     with journey(arena_name, apache.bootstrap, tmp_path, buffer_memory="32MiB") as one:
         one.start_sender()
@@ -259,7 +259,7 @@ def restart(cluster: Cluster) -> None:
 def test_leaders_move_among_three_brokers(
     three_brokers: Cluster, topics: list[str], arena_name: str, tmp_path: Path
 ) -> None:
-    """One broker after the other is stopped or killed, and comes back when its partitions have other leaders."""
+    """Stop or kill one broker after another, and restart it when its partitions have other leaders."""
     for topic in topics:
         three_brokers.create_topic(topic, 6, 3, min_insync_replicas="2")
     turns = itertools.cycle(three_brokers.brokers)

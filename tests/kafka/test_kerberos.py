@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GSSAPI against Apache Kafka and a KDC of MIT's: with a keytab, with a ticket, and without either."""
+"""GSSAPI with Apache Kafka and an MIT KDC: with a keytab, with a ticket, and with neither."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
 
 
 class Kerberized(NamedTuple):
-    """A broker that wants a ticket, and the realm that gives tickets."""
+    """A broker that requires a ticket, and the realm that issues it."""
 
     cluster: Cluster
     realm: kerberos.Realm
@@ -47,7 +47,7 @@ def kerberized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kerberized]
 
 
 def broker_properties(keytab: Path) -> dict[str, str]:
-    """The properties that make a broker the service."""
+    """The properties of a broker that is a Kerberos service."""
     login = f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="{SERVICE}@{kerberos.REALM}"'
     return {
         "sasl.enabled.mechanisms": "GSSAPI",
@@ -60,7 +60,7 @@ def broker_properties(keytab: Path) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a ticket nor a keytab, whatever the user who runs this has: a test says what it has."""
+    """Hide the tickets and keytabs of the user who runs the tests."""
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'none.cache'}")
     monkeypatch.setenv("KRB5_CLIENT_KTNAME", f"FILE:{tmp_path / 'none.keytab'}")
 

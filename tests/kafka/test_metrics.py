@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kafka's metrics: which of its names there are, and that their numbers are those that a cluster sees."""
+"""Kafka's metrics: the supported names, and values that match what a cluster sees."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROMETHEUS_NAME = re.compile(r"kafka_producer_[a-z0-9_]+")
 
 
 class ManualSender:
-    """A sender to a cluster that does what it is told, on a clock of ours."""
+    """A sender to a scripted cluster, with a manual clock."""
 
     def __init__(self, arena: Arena, cluster: FakeCluster, **options: Any) -> None:
         self._native = arena.native
@@ -50,7 +50,7 @@ class ManualSender:
         self.sender.open()
 
     def send(self, topic: str, *values: bytes) -> None:
-        """One batch, until it has its result."""
+        """Send one batch, and run until it has its result."""
         tokens = [self._accumulator.append(topic, 0, None, None, value) for value in values]
         wait_until(lambda: self._run_once() and self._accumulator.find(tokens[-1]) is not None, "it has its result")
 
@@ -68,7 +68,7 @@ class ManualSender:
 
 
 def of_tag(metrics: Mapping[str, float], tag: str) -> dict[str, float]:
-    """Those of one broker or topic, by the name before it."""
+    """Return the metrics of one broker or topic."""
     return {name.removesuffix(f".{tag}"): value for name, value in metrics.items() if name.endswith(f".{tag}")}
 
 
@@ -83,7 +83,7 @@ def group_of(name: str) -> tuple[str, str]:
 
 @pytest.fixture
 def told(arena: Arena, open_fake: OpenFake) -> Mapping[str, float]:
-    """The metrics of a sender that has delivered to a topic whose name could mislead."""
+    """The metrics of a sender after a delivery to a topic with an ambiguous name."""
     manual = ManualSender(arena, open_fake(topics={"a.node-1.b": 1}))
     manual.send("a.node-1.b", b"value")
     metrics = manual.sender.metrics()
@@ -179,7 +179,7 @@ def test_compressed_batches_count_as_they_are_on_the_wire(
     arrived = [len(one.wire_bytes) for one in cluster.arrived]
     assert arrived == [after for _, after in sizes]
     rates = [(after - HEADER_SIZE) / (before - HEADER_SIZE) for before, after in sizes]
-    assert rates[0] < rates[1] < rates[2] == 1  # bytes that would not become smaller go as they are
+    assert rates[0] < rates[1] < rates[2] == 1  # incompressible bytes are sent uncompressed
     flights, hops = of_tag(metrics, "topic-flights"), of_tag(metrics, "topic-hops")
     assert (flights["byte-total"], hops["byte-total"]) == (arrived[0] + arrived[1], arrived[2])
     assert flights["compression-rate"] == pytest.approx((rates[0] + rates[1]) / 2)
@@ -193,7 +193,7 @@ def test_compressed_batches_count_as_they_are_on_the_wire(
 
 
 class CountingBroker(FakeBroker):
-    """Knows how much it was asked, and has answered."""
+    """Records the sizes of requests and responses."""
 
     def __init__(self, *arguments: Any) -> None:
         self.request_sizes: list[int] = []
@@ -213,13 +213,13 @@ def brokers_of(cluster: FakeCluster) -> list[CountingBroker]:
 
 @pytest.fixture
 def open_counting(open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch) -> OpenFake:
-    """Clusters of such."""
+    """Opens clusters of counting brokers."""
     monkeypatch.setattr(FakeCluster, "broker_type", CountingBroker)
     return open_fake
 
 
 def settled(loop: Loop, cluster: FakeCluster) -> Mapping[str, float]:
-    """The sink's count after it has read all answers."""
+    """The sink's metrics after it has read all answers."""
 
     def is_settled() -> bool:
         answered = sum(len(broker.response_sizes) for broker in brokers_of(cluster))
@@ -293,10 +293,10 @@ def test_connections_are_counted_from_their_beginning_to_their_end(
     loop.run_until_idle()
     metrics = loop.sink.metrics()
     created, closed = metrics["connection-creation-total"], metrics["connection-close-total"]
-    assert created == cluster.brokers[0].connection_count == 3  # one of them to look for the cluster
+    assert created == cluster.brokers[0].connection_count == 3  # one of them is the bootstrap
     assert (closed, metrics["connection-count"]) == (2, 1)
     assert metrics["connection-close-total.node-0"] == 1
-    assert metrics["successful-authentication-total"] == 0  # in plain text nobody says who he is
+    assert metrics["successful-authentication-total"] == 0  # plain text has no login
     loop.sink.close(0)
     assert loop.sink.metrics()["connection-count"] == 0
 
@@ -329,7 +329,7 @@ def test_over_tls_connections_have_logged_in(
     assert metrics["successful-authentication-total"] == metrics["connection-creation-total"] == 2
     assert metrics["failed-authentication-total"] == 0
     asked = [size for broker in brokers_of(secure_cluster) for size in broker.request_sizes]
-    assert metrics["outgoing-byte-total"] == sum(asked)  # as in Kafka, before they are encrypted
+    assert metrics["outgoing-byte-total"] == sum(asked)  # as in Kafka, before encryption
 
 
 def test_a_broker_that_is_not_trusted_is_a_failed_login(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sink against librdkafka's mock cluster: somebody else's broker that needs nothing but pip."""
+"""The sink delivers to librdkafka's mock cluster, an independent broker that needs only pip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC = "flights"
 
 @pytest.fixture
 def mock_bootstrap() -> Iterator[str]:
-    """Of three brokers, for as long as the client lives that carries them."""
+    """Start three mock brokers, which live as long as their client."""
     keeper = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "ignored", "log_level": 0})
     brokers = keeper.list_topics(timeout=30).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)

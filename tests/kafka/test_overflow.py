@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The overflow on its way to brokers: ordinary batches in batch loops, deaths, cuts and damage."""
+"""Delivery of the overflow to brokers: native batch loops, deaths, disconnections and damage."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ PARTITION_COUNT = 2
 
 
 class AwayKafka(KafkaSink):
-    """A sink for brokers that does not work while it is told so.
+    """A sink to brokers with a switch for outages.
 
     Attributes:
-        is_away: it does not work.
+        is_away: the sink delivers nothing.
     """
 
     is_away = True
@@ -64,7 +64,7 @@ class Outage:
         self.tokens: list[Any] = []
 
     def append(self, count: int) -> None:
-        """Batches of two records, in turn to the partitions."""
+        """Append batches of two records to the partitions in turn."""
         for number in range(count):
             partition = number % PARTITION_COUNT
             for _ in range(2):
@@ -74,7 +74,7 @@ class Outage:
             self.producer.flush_begin()
 
     def open(self, arena: Arena | str | None = None) -> tuple[Sender, AwayKafka]:
-        """A sender whose sink is away."""
+        """Open a sender whose sink is away."""
         sink = AwayKafka(self.cluster.bootstrap, **SINK_OPTIONS)
         options = {**OPTIONS, "overflow": f"log:{self.folder}/overflow"}
         sender = Sender(self.arena if arena is None else arena, sink, **options)
@@ -99,7 +99,7 @@ class Outage:
         return sum(self.producer.find(token) is None for token in self.tokens)
 
     def check(self) -> None:
-        """Each record arrived once, in order, and has its result."""
+        """Check that each record arrived once, in order, and has its result."""
         assert self.broker.values() == {key: values for key, values in self.appended.items() if values}
         found = [self.producer.find(token) for token in self.tokens]
         assert {one.result for one in found if one is not None} == {BatchResult.SUCCEEDED}
@@ -135,7 +135,7 @@ def outage(arena_name: str, open_fake: OpenFake, tmp_path: Path) -> Iterator[Out
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[StreamEnd]:
-    """How the native batch loops left each partition."""
+    """The state in which the native batch loops left each partition."""
     told: list[StreamEnd] = []
     take = Backlog.take
 
@@ -230,7 +230,7 @@ def overflow_of(sender: Sender) -> Overflow:
 def test_a_sender_that_dies_at_any_system_call_of_an_outage_sends_each_record_once(
     outage: Outage, arena_name: str, seeded: Callable[[], random.Random], stride: int
 ) -> None:
-    """The kill comes before every system call of spilling and shipping, or every 400th or so."""
+    """Kill before every system call of spilling and shipping, or about every 400th."""
     chance = seeded()
     number, death_count, is_dying = chance.randint(1, stride), 0, True
 

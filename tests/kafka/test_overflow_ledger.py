@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ledger of millions of records through outages and kills of senders with an overflow: each once, in order."""
+"""Millions of records outlast outages and kills of senders with an overflow: each once, in order."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tests.support.sender import TOPIC
 
 PARTITION_COUNT = 2
 RUN_COUNT = 500
-"""Records of a call of the producer."""
+"""The number of records in a producer's call."""
 KILL_COUNT = 6
 GIGABYTE_COUNT = 1_000_000
 PHASE_S = 0.2
-"""The sink works, or does not, for so long at most."""
+"""The longest time that the sink works, or is away."""
 
 
 class CountingLedger(Ledger):
-    """A broker's memory that knows the number of records of each partition and the order of their times."""
+    """A broker's memory with the number of records and the order of times in each partition."""
 
     def __init__(self, cluster: FakeCluster, chance: random.Random) -> None:
         super().__init__(cluster, chance)
@@ -61,7 +61,7 @@ class CountingLedger(Ledger):
 
 @contextlib.contextmanager
 def child(work: Callable[[], object]) -> Iterator[int]:
-    """A process that does something, and is killed at the end."""
+    """Runs *work* in a process that is killed at the end."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -77,7 +77,7 @@ def child(work: Callable[[], object]) -> Iterator[int]:
 
 
 def produce(arena_name: str, run_count: int) -> None:
-    """Runs of records, in turn to the partitions; the time of a record is the number of its run."""
+    """Sends runs of records to the partitions in turn. The time of a record is the number of its run."""
     producer = Producer(arena_name, max_block_ms=3_600_000)
     for number in range(run_count):
         times = [START_MS + number // PARTITION_COUNT] * RUN_COUNT
@@ -86,7 +86,7 @@ def produce(arena_name: str, run_count: int) -> None:
 
 
 def send_with_outages(arena_name: str, bootstrap: str, folder: Path, seed: int) -> None:
-    """A sender whose sink works and does not work, in turn."""
+    """Runs a sender whose sink alternately works and is away."""
     chance = random.Random(seed)
     sink = AwayKafka(bootstrap, **SINK_OPTIONS)
     sender = Sender(arena_name, sink, **{**OPTIONS, "overflow": f"log:{folder}/overflow"})
@@ -109,7 +109,7 @@ def away_sender(arena: Arena, port: int, folder: Path, overflow_at: int) -> Iter
 
 
 def seconds_per_byte(sender: Sender, sink: AwayKafka, arena: Arena, size: int) -> float:
-    """The sink works again: the time until the arena is current, for each byte."""
+    """End the outage, and measure the time per byte until the arena is current."""
     sink.is_away = False
     begun_s = time.monotonic()
     while sender._rounds is not None and not sender._rounds.is_idle:
@@ -121,7 +121,7 @@ def seconds_per_byte(sender: Sender, sink: AwayKafka, arena: Arena, size: int) -
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_after_an_outage_of_a_gigabyte_the_arena_is_soon_current_again(arena_name: str, tmp_path: Path) -> None:
-    """The time of a byte of the overflow beside that of a byte of the arena, which is printed."""
+    """Print and compare the time per byte of the overflow and of the arena."""
     value = bytes(1000)
 
     def produce_large(count: int) -> None:
@@ -184,5 +184,5 @@ def test_every_record_of_a_ledger_outlasts_outages_and_kills(
 
 
 def check_order(page: Page) -> None:
-    """Times ascend."""
+    """Check that times ascend."""
     assert page.numbers == sorted(page.numbers)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender to Kafka does the same whichever path its ordinary batches take: in C (native/sender/pump.h), or in Python.
+"""A sender to Kafka behaves the same whether C (native/sender/pump.h) or Python sends its ordinary batches.
 
-`test_fake` has the sink alone, step by step, and `test_pump` has what only the pump does.
+`test_fake` tests the sink alone, step by step. `test_pump` tests what only the pump does.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from tests.support.processes import WATCHDOG_S, wait_until
 TOPIC = "flights"
 PARTITIONS = 2
 PUMP_FIRST = pytest.mark.parametrize("path", ["pump", pytest.param("python", marks=pytest.mark.slow)], indirect=True)
-"""Python's path has `test_fake` in every run."""
+"""In every run, `test_fake` tests Python's path."""
 CENTRAL = {6, 7, 19, 10, 29, 45}
 """Codes that every run tries."""
 
 
 def codes(action: Action) -> list[Any]:
-    """The codes with this action; most of them run with the slow tests alone."""
+    """The codes with this action. Most of them run only with the slow tests."""
     found = [code for code, row in TREATMENTS.items() if row.action is action]
     return [code if code in CENTRAL else pytest.param(code, marks=pytest.mark.slow) for code in found]
 
 
 class Case:
-    """A sender of a scripted cluster, step by step, and a producer's half beside it. Each partition has had a batch."""
+    """A sender to a scripted cluster, step by step, and an appender. Each partition has had a batch."""
 
     def __init__(self, arena: Arena, cluster: FakeCluster, **options: Any) -> None:
         self.cluster = cluster
@@ -63,20 +63,20 @@ class Case:
         self.sender.close()
 
     def replace_sender(self, then: Callable[[], object]) -> None:
-        """Closes the sender, does something, and opens the next one."""
+        """Closes the sender, calls *then*, and opens the next one."""
         self.sender.close()
         then()
         self.sender = self._new_sender()
         self.sender.open()
 
     def append(self, *values: bytes, partition: int = 0) -> list[Token]:
-        """Values of one batch, or of as many as they need."""
+        """Append values in one batch, or in as many as they need."""
         tokens = [self._accumulator.append(TOPIC, partition, None, None, value) for value in values]
         self._accumulator.flush_begin()
         return tokens
 
     def append_each(self, *values: bytes, partition: int = 0) -> list[Token]:
-        """Each value in a batch of its own."""
+        """Append each value in a batch of its own."""
         return [token for value in values for token in self.append(value, partition=partition)]
 
     def run_until(self, is_over: Callable[[], bool], what: str) -> None:
@@ -87,7 +87,7 @@ class Case:
         wait_until(round_is_last, what)
 
     def deliver(self) -> None:
-        """Runs rounds until no buffer is taken."""
+        """Runs rounds until every buffer is free."""
         slot_count = self._arena.geometry["slot_count"]
         self.run_until(lambda: self._arena.statistics().slots["FREE"] == slot_count, "everything has a result")
 
@@ -96,7 +96,7 @@ class Case:
         return [completion for completion in found if completion is not None]
 
     def send(self, *values: bytes, partition: int = 0) -> list[Completion]:
-        """The results of values that are delivered one by one."""
+        """Deliver values one by one, and return their results."""
         tokens = self.append_each(*values, partition=partition)
         self.deliver()
         return self.results(tokens)
@@ -107,7 +107,7 @@ NewCase = Callable[..., Case]
 
 @pytest.fixture
 def new_case(path: str, arena: Arena, open_fake: OpenFake) -> Iterator[NewCase]:
-    """new_case(options of the cluster, sender={...}, answer=the broker's log from its first batch on)."""
+    """Call ``new_case(options of the cluster, sender={...}, answer=the broker's log)``."""
     with ExitStack() as stack:
 
         def make(
@@ -178,7 +178,7 @@ def test_a_record_larger_than_a_buffer_keeps_its_place(new_case: NewCase) -> Non
 def test_the_totals_of_the_metrics_are_the_same(
     arena_name: str, open_fake: OpenFake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests differ: the paths fill them differently."""
+    """Only requests differ, because the paths fill them differently."""
     totals = []
     for is_pumped in (True, False):
         with (
@@ -246,7 +246,7 @@ def test_a_batch_that_is_too_large_arrives_in_parts(new_case: NewCase) -> None:
 
 
 def test_behind_a_batch_that_comes_again_order_and_bytes_are_kept(new_case: NewCase) -> None:
-    """The first of two batches is refused for now, and the second one for its sequence."""
+    """Of two batches, the first is rejected temporarily, and the second for its sequence."""
     broker = MemorySink(partitions=PARTITIONS)
     has_refused = threading.Event()
 
@@ -278,7 +278,7 @@ def test_after_a_gap_the_partition_starts_over_in_a_new_epoch(new_case: NewCase)
 def test_a_connection_that_ends_without_an_answer_sends_the_same_bytes_again(
     ending: type[Exception], timeout_ms: float, new_case: NewCase
 ) -> None:
-    """The broker has the batch already, and tells its offset again."""
+    """The broker has the batch already, and returns its offset again."""
     case = new_case(sender={"request_timeout_ms": timeout_ms})
     attempts: list[Arrived] = []
 
@@ -346,7 +346,7 @@ def test_an_answer_that_cannot_be_read_is_not_waited_for(
 
 
 def test_what_has_no_answer_is_left_to_the_next_sender(new_case: NewCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker has the batch, and knows it when it comes again."""
+    """The broker has the batch, and recognizes it when it is resent."""
     monkeypatch.setattr(sender_module, "CLOSE_TIMEOUT_S", 0.05)
     broker = MemorySink(partitions=PARTITIONS)
     has_arrived, may_answer = threading.Event(), threading.Event()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pump carries ordinary batches to brokers in C (native/sender/pump.h): the same batches as Python, as safely."""
+"""The pump sends ordinary batches in C (native/sender/pump.h): the same batches as Python, as safely."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ PRODUCE = 0
 TOPIC_ID_SIZE = 16
 DELIVERY_TIMEOUT_MS = 4_000
 WHOLE_ANSWERS = 5
-"""One answer in so many is changed."""
+"""One in so many answers is changed."""
 OUT_OF_ORDER, TIMED_OUT, NOT_LEADER, NOT_ENOUGH_REPLICAS = 45, 7, 6, 19
 
 
 class Ledger:
-    """The log of a broker that keeps each batch once and in order, and errs at random.
+    """A broker's log, which appends each batch once and in order, and returns errors at random.
 
     Attributes:
-        values: by partition, in the order of the log.
+        values: values of each partition, in the order of the log.
     """
 
     def __init__(self, chance: random.Random | None = None, error_share: float = 0.0) -> None:
@@ -68,7 +68,7 @@ class Ledger:
             self.values[place] += values
             self._ends[place][producer_id, epoch] = end + len(values)
         if self._errs():
-            return Reply(TIMED_OUT)  # it is kept all the same
+            return Reply(TIMED_OUT)  # the batch is appended despite the error
         return Reply(0, offset)
 
     def _errs(self) -> bool:
@@ -77,7 +77,7 @@ class Ledger:
 
 @pytest.fixture
 def repaid(monkeypatch: pytest.MonkeyPatch) -> list[SocketEnd]:
-    """How the sockets are that the sinks of this test got back from the pump."""
+    """The states of the sockets that the pump returned to the sinks of this test."""
     ends: list[SocketEnd] = []
     return_socket = KafkaSink.return_socket
 
@@ -91,7 +91,7 @@ def repaid(monkeypatch: pytest.MonkeyPatch) -> list[SocketEnd]:
 
 @contextlib.contextmanager
 def running(arena: Arena, cluster: FakeCluster, sink: Sink | None = None, **options: Any) -> Iterator[Sender]:
-    """A sender in a thread of its own; its error is raised here."""
+    """Runs a sender in a thread, and raises its error here."""
     errors: list[BaseException] = []
     sender = Sender(arena, sink or f"kafka:{cluster.bootstrap}", retry_backoff_ms=1, **options)
 
@@ -113,7 +113,7 @@ def running(arena: Arena, cluster: FakeCluster, sink: Sink | None = None, **opti
 
 
 def send_all(arena_name: str, values: list[tuple[int, bytes]]) -> list[int]:
-    """Sends values to their partitions; the offsets that their producer was told."""
+    """Sends values to their partitions and returns the offsets."""
     with Producer(arena_name, linger_ms=0) as producer:
         futures = []
         for number, (partition, value) in enumerate(values):
@@ -198,7 +198,7 @@ def test_a_socket_that_is_full_gets_the_rest_later(arena_name: str, open_fake: O
 def test_a_socket_that_ends_in_a_request_costs_the_other_sockets_nothing(
     arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[SocketEnd]
 ) -> None:
-    """A broker that dies in the middle of a request that it is sent, while the pump has requests at another one."""
+    """A broker dies while it receives a request. The pump has requests at another broker."""
     values = [(each % PARTITIONS, b"%06d" % each + b"." * 3900) for each in range(300)]
     cluster = open_fake(broker_count=2, topics={TOPIC: PARTITIONS}, receive_buffer=2048)
     ledger = Ledger()
@@ -422,10 +422,10 @@ def test_a_call_ends_before_a_batch_that_it_begins_with_expires(
 
 
 class Mangler:
-    """Changes an answer to Produce requests after some that are whole, and again until the pump has met one.
+    """Changes every so many answers to Produce requests, until the pump has met a changed one.
 
     Args:
-        change: from an answer to the pieces that are sent in its place; may raise `Cut`.
+        change: returns the bytes to send instead of an answer; may raise `Cut`.
     """
 
     def __init__(self, change: Callable[[bytes], bytes], carried: Calls, repaid: list[SocketEnd]) -> None:
@@ -436,7 +436,7 @@ class Mangler:
 
     @property
     def is_met(self) -> bool:
-        """The pump gave a socket back that had come to its end, or with bytes of which it made nothing."""
+        """True when the pump returned a socket that is broken or has unread bytes."""
         return any(each.is_broken or each.received for each in self._repaid)
 
     def __call__(self, request: bytes, answer: bytes) -> bytes:
@@ -472,7 +472,7 @@ def doubled(answer: bytes) -> bytes:
 
 
 def of_another_partition(answer: bytes) -> bytes:
-    """Flexible answers have the partition behind the topic's id and a count."""
+    """In flexible answers, the partition follows the topic's id and a count."""
     at = 8 + 1 + 1 + TOPIC_ID_SIZE + 1
     return answer[:at] + struct.pack(">i", 999) + answer[at + 4 :]
 
@@ -483,7 +483,7 @@ def of_another_topic(answer: bytes) -> bytes:
 
 
 def without_end(answer: bytes) -> bytes:
-    """More than a pump has room for, in a frame that says so."""
+    """A complete frame that is too large for the pump."""
     return struct.pack(">i", 1 << 24) + answer[4:] + bytes(1 << 20)
 
 
@@ -532,7 +532,7 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
 def test_answers_in_another_order_lose_and_repeat_nothing(
     arena_name: str, open_fake: OpenFake, carried: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Now and then an answer is held back, and comes behind the next one of its broker."""
+    """Sometimes an answer is delayed until after the next one of its broker."""
     answer_of = FakeBroker._answer
     held: list[bytes] = []
     counts = itertools.count(1)
@@ -563,7 +563,7 @@ def test_answers_in_another_order_lose_and_repeat_nothing(
 def test_a_second_answer_to_an_earlier_request_acks_nothing(
     arena_name: str, open_fake: OpenFake, carried: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call has one request. Before a batch is refused, the answer to the one before it comes once more."""
+    """Each call has one request. Before a batch is rejected, the previous answer is repeated."""
     answer_of = FakeBroker._answer
     cluster = open_fake(topics={TOPIC: 1})
     ledger = Ledger()
@@ -598,7 +598,7 @@ def test_a_second_answer_to_an_earlier_request_acks_nothing(
 def test_a_late_answer_is_taken_by_the_sink(
     arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[SocketEnd]
 ) -> None:
-    """A batch that the pump does not carry ends its call, while the broker has not answered a request of it."""
+    """A batch that the pump cannot send ends its call while a request has no answer."""
     has_arrived, may_answer = threading.Event(), threading.Event()
     cluster = open_fake(topics={TOPIC: 2})
     ledger = Ledger()
@@ -634,7 +634,7 @@ def test_a_late_answer_is_taken_by_the_sink(
 
 
 def about_to_carry(arena_name: str, bootstrap: str) -> Callable[[], object]:
-    """A sender whose sink has acked a batch by Python, and three batches for its pump."""
+    """A sender that has delivered a batch by Python, and three batches for its pump."""
     arena = Arena.attach(arena_name)
     accumulator = Accumulator(arena)
     sender = Sender(arena, f"kafka:{bootstrap}", linger_ms=0)
@@ -662,7 +662,7 @@ def deliver_all(sender: Sender, arena: Arena) -> None:
 def test_a_sender_that_dies_at_any_system_call_of_its_rounds_loses_and_repeats_nothing(
     stride: int, arena_name: str, open_fake: OpenFake, seeded: Callable[[], random.Random]
 ) -> None:
-    """A child dies before one of the calls of the rounds that send in C; the next sender goes on."""
+    """Kill a child before a system call of its rounds in C. The next sender continues."""
     steps = seeded()
     death_count = number = 0
     while True:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three brokers of Apache Kafka, a topic that demands three replicas in sync, and a replica that goes away.
+"""A replica stops on three brokers of Apache Kafka. The topic requires three replicas in sync.
 
-A broker that leaves in order is missed at once: the leader refuses what comes (NOT_ENOUGH_REPLICAS). One that is killed
-is missed when its session is over. Until then the leader appends, and waits for it in vain: a batch sent again then is
-in the log already, and must not be there twice. A partition whose only replica is gone has no leader while the cluster
-lives: its records expire as in Kafka. (NOT_ENOUGH_REPLICAS_AFTER_APPEND is tested with the fake broker: since
-KIP-966 a leader says so only when a replica goes in the moment between two looks of its own.)
+If a broker stops cleanly, the leader rejects batches at once (NOT_ENOUGH_REPLICAS). If it is killed, its session must
+end first. Until then, the leader appends and waits in vain. A batch that is resent then is in the log already, and must
+not be appended twice. If a partition's only replica is gone, it has no leader, and its records expire as in
+Kafka. The fake broker tests NOT_ENOUGH_REPLICAS_AFTER_APPEND, which is rare since KIP-966.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tests.support.processes import WATCHDOG_S, wait_until
 REPLICA_COUNT = 3
 REQUEST_TIMEOUT_MS = 1_000
 LEADERLESS_TIMEOUT_MS = 10_000
-"""Longer than a broker's session, so that the cluster knows of the death when the record expires."""
+"""Longer than a broker's session, so that the cluster detects the death before the record expires."""
 BEFORE, BETWEEN, AFTER = range(50), range(50, 150), range(150, 200)
 
 pytestmark = pytest.mark.kafka
@@ -41,7 +40,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Whose brokers a test has stopped, it starts again."""
+    """A cluster, whose stopped brokers are restarted."""
     require()
     with running_cluster(tmp_path_factory.mktemp("replicas"), broker_count=REPLICA_COUNT) as cluster:
         yield cluster
@@ -49,7 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def topic(cluster: Cluster) -> str:
-    """One partition, of which every replica has to be in sync."""
+    """A topic of one partition. Every replica must be in sync."""
     name = f"flights-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(name, 1, REPLICA_COUNT, min_insync_replicas=str(REPLICA_COUNT))
     return name
@@ -57,7 +56,7 @@ def topic(cluster: Cluster) -> str:
 
 @contextlib.contextmanager
 def running_sender(arena: Arena, bootstrap: str, **options: Any) -> Iterator[None]:
-    """The real sender, in a thread."""
+    """Runs the real sender in a thread."""
     with Sender(arena, f"kafka:{bootstrap}", retry_backoff_ms=50, **options) as sender:
         thread = threading.Thread(target=sender.run)
         thread.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS and SASL against Apache Kafka; and what a user is told when they do not fit, without any secret in it."""
+"""TLS and SASL with Apache Kafka. Messages about mismatches contain no secret."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.kafka.distribution import require
 from tests.kafka.loop import append, first_report
 from tests.kafka.reading import consume
 
-admin: Any = importlib.import_module("confluent_kafka.admin")  # its names are not those its stubs export
+admin: Any = importlib.import_module("confluent_kafka.admin")  # its stubs export other names
 
 USER = "alice"
 PASSWORD = "correct-horse-battery-staple"
@@ -36,13 +36,13 @@ REQUEST_TIMEOUT_S = 120.0
 
 
 class Secure(NamedTuple):
-    """A broker that wants TLS and a login."""
+    """A broker that requires TLS and a login."""
 
     cluster: Cluster
     authority: Path
 
     def options(self, **changed: Any) -> dict[str, Any]:
-        """The options with which a sink gets in."""
+        """The options with which a sink can connect."""
         fitting = {
             "security_protocol": "SASL_SSL",
             "ssl_cafile": str(self.authority),
@@ -73,7 +73,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
 
 
 def _write_broker_pem(certificate: trustme.LeafCert, path: Path) -> None:
-    """Key and certificates as Java reads them: the key in PKCS#8."""
+    """Write key and certificates for Java, the key in PKCS#8."""
     key = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
     encoded = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -82,7 +82,7 @@ def _write_broker_pem(certificate: trustme.LeafCert, path: Path) -> None:
 
 
 def _add_user(client: Any) -> None:
-    """A user for both SCRAM mechanisms, who may not write to one topic."""
+    """Add a user for both SCRAM mechanisms, without the right to write to one topic."""
     mechanisms = (admin.ScramMechanism.SCRAM_SHA_256, admin.ScramMechanism.SCRAM_SHA_512)
     for mechanism in mechanisms:
         credential = admin.ScramCredentialInfo(mechanism, 4096)
@@ -128,7 +128,7 @@ def test_a_wrong_password_is_told_and_tried_again_slowly(secure: Secure, arena: 
 
 
 def unsecured_token(user: str, valid_s: int = 3600) -> str:
-    """A JSON web token without a signature, which Kafka takes where nobody has set up more."""
+    """A JSON web token without a signature, which Kafka accepts by default."""
     now_s = int(time.time())
     parts = ({"alg": "none"}, {"sub": user, "iat": now_s - 60, "exp": now_s + valid_s})
     encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
@@ -136,7 +136,7 @@ def unsecured_token(user: str, valid_s: int = 3600) -> str:
 
 
 class Tokens:
-    """A token provider as users write it: no class of anybody's."""
+    """A user's token provider, which has no base class."""
 
     def __init__(self, valid_s: int = 3600) -> None:
         self.valid_s = valid_s

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker's log is read by our reader while the broker runs; our log is loaded by a broker and consumed from it."""
+"""Our reader reads the log of a running broker. A broker loads our log and serves it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ONE_BROKER = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-"""Settings with which a single broker coordinates transactions."""
+"""Settings for transactions on a single broker."""
 
 
 def test_our_reader_reads_what_a_running_broker_writes(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_our_reader_reads_what_a_running_broker_writes(tmp_path: Path) -> None:
 
 
 def consumed(cluster: Cluster, count: int) -> list[tuple[int | None, bytes | None]]:
-    """Offsets and values of so many records."""
+    """Consume so many records, and return offsets and values."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "check.crcs": True})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: list[tuple[int | None, bytes | None]] = []
@@ -97,7 +97,7 @@ def test_a_broker_loads_our_segments_and_serves_them(tmp_path: Path) -> None:
 
 
 def test_a_broker_and_our_reader_see_the_same_committed_records(tmp_path: Path) -> None:
-    """Transactions of a broker's producer, read by us; the same of ours, loaded by a broker."""
+    """Read transactions of a broker's log, and load ours into a broker."""
     require()
     ours = tmp_path / "ours"
     with open_log(ours, segment_bytes=2000) as log:
@@ -118,7 +118,7 @@ def test_a_broker_and_our_reader_see_the_same_committed_records(tmp_path: Path) 
 
 
 def write_transactions(partition: PartitionLog) -> None:
-    """Committed and aborted transactions of two producers, between plain records; the last one is open."""
+    """Write plain records and transactions of two producers, committed and aborted. The last one is open."""
     for sequence in range(10):
         partition.append([batch_of(A, sequence, b"a%d" % sequence), batch_of(B, sequence, b"b%d" % sequence)])
         partition.append([make_batch([b"plain %d" % sequence + b"." * 200])])
@@ -128,7 +128,7 @@ def write_transactions(partition: PartitionLog) -> None:
 
 
 def produce_transactions(cluster: Cluster) -> None:
-    """Two committed transactions and an aborted one in between."""
+    """Produce a committed, an aborted and another committed transaction."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t"})
     producer.init_transactions(POLL_S)
     for text in ("committed 0", "aborted", "committed 1"):
@@ -139,7 +139,7 @@ def produce_transactions(cluster: Cluster) -> None:
 
 
 def replace_partition(theirs: Path, ours: Path) -> None:
-    """Gives a broker our files in place of its own; the topic keeps its id."""
+    """Replaces a broker's files by ours. The topic keeps its id."""
     for file in theirs.iterdir():
         if file.name != "partition.metadata":
             file.unlink()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kafka's own programs, kcat and aiokafka send to a served log, receive from it, and share it in groups."""
+"""Kafka's programs, kcat and aiokafka produce to a served log and consume it, also in groups."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ SESSION_MS = 6000
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """The address of a writable served log that forgets dead members soon."""
+    """The address of a writable served log with a short session timeout."""
     with served(tmp_path / "log", group_consumer_session_timeout_ms=SESSION_MS) as address:
         yield address
 
 
 def tool(address: str, main_class: str, *arguments: str, stdin: str = "") -> str:
-    """Runs one of Kafka's programs on a served log; its standard output."""
+    """Runs one of Kafka's programs on a served log and returns its standard output."""
     return run_tool(main_class, "--bootstrap-server", address, *arguments, stdin=stdin)
 
 
 def rows(table: str) -> list[dict[str, str]]:
-    """The rows of a table that a tool prints, by the names in its head."""
+    """The rows of a table that a tool prints, by the names in its header."""
     lines = [line.split() for line in table.splitlines() if line.strip() and not line.startswith("Consumer group")]
     return [dict(zip(lines[0], line, strict=False)) for line in lines[1:]]
 
@@ -133,7 +133,7 @@ def test_javas_verifiable_producer_and_consumer_agree(address: str) -> None:
 
 
 class JavaMember:
-    """A verifiable consumer of Kafka's in a process of its own, and the partitions that it has now."""
+    """Kafka's verifiable consumer in a process, and its current partitions."""
 
     def __init__(self, address: str, protocol: str) -> None:
         settings = ["--session-timeout", str(SESSION_MS)] if protocol == "classic" else []
@@ -166,7 +166,7 @@ class JavaMember:
 
 
 def is_shared(members: Sequence[JavaMember], shares: Sequence[int]) -> bool:
-    """True when each partition has one of the members, and their numbers of partitions are these."""
+    """True when each partition has one owner, and the members have these numbers of partitions."""
     held = [member.partitions for member in members]
     owned = sorted(partition for partitions in held for partition in partitions)
     return owned == list(range(PARTITION_COUNT)) and sorted(map(len, held), reverse=True) == list(shares)
@@ -189,7 +189,7 @@ def test_javas_consumers_share_three_partitions_and_inherit_those_of_a_killed_on
 
 
 def run_kcat(address: str, *arguments: str, stdin: str = "") -> str:
-    """Runs kcat on a served log; its standard output."""
+    """Runs kcat on a served log and returns its standard output."""
     if shutil.which("kcat") is None:
         pytest.skip("this test needs kcat (on Debian: apt-get install kcat)")
     command = ["kcat", "-b", address, *arguments]

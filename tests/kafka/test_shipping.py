@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shipping a log to brokers: killed shippers, cut connections, and Apache Kafka as the judge."""
+"""Shipping a log to brokers: killed shippers, lost connections, and Apache Kafka."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ CORRUPT_MESSAGE, OUT_OF_ORDER, INVALID_RECORD = 2, 45, 87
 
 HOUR_MS = 3_600_000
 RECENT_MS = time.time_ns() // 1_000_000 - HOUR_MS
-"""Records must be younger than a day: a broker that starts forgets a producer whose records are older."""
+"""When a broker starts, it forgets producers whose records are older than a day."""
 
 
 def make_log(
     path: Path, topic: str, partition_count: int, batch_count: int, **options: Any
 ) -> dict[int, list[bytes | None]]:
-    """A log of small segments; the values that each partition has."""
+    """Makes a log of small segments, and returns the values of each partition."""
     with LogDirectory(path, LogSinkOptions.parse(options)) as directory:
         directory.create_topic(topic, partition_count)
         for partition in range(partition_count):
@@ -68,7 +68,7 @@ def make_log(
 
 
 class Broker:
-    """The memory of a broker: the batches that it took, and those that it recognises."""
+    """The memory of a broker: appended batches, and the last batches of producers."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.taken = MemorySink()
@@ -76,7 +76,7 @@ class Broker:
         cluster.on_produce = self.take
 
     def take(self, arrived: Arrived) -> Reply:
-        """Takes a batch as Kafka's ProducerStateManager does."""
+        """Checks and appends a batch as Kafka's ProducerStateManager does."""
         with self._lock:
             (ack,) = self.taken.write([arrived.wire_batch()])
         return Reply(0, ack.base_offset) if ack.verdict is Verdict.DELIVERED else Reply(OUT_OF_ORDER)
@@ -88,7 +88,7 @@ class Broker:
 
 @contextlib.contextmanager
 def shipping_child(log: Path, bootstrap: str) -> Iterator[int]:
-    """A process that ships the log, and its pid; killed at the end if it lives."""
+    """Ships the log in a child, which is killed at the end, and yields its pid."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -179,7 +179,7 @@ def test_a_refusal_is_told_with_the_brokers_reason(tmp_path: Path, open_fake: Op
 def test_damage_that_the_broker_finds_is_told_and_the_rest_is_shipped(
     tmp_path: Path, open_fake: OpenFake, caplog: pytest.LogCaptureFixture, place: int, bit: int, code: int
 ) -> None:
-    """No record behind a damaged header is left out, wherever the header says that the next batch begins."""
+    """No record after a damaged header is lost, whatever length the header states."""
     log = tmp_path / "log"
     made = make_log(log, TOPIC, 1, 20)[0]
     batches = list(LogReader(log).partition(TOPIC, 0).batches())
@@ -239,7 +239,7 @@ def test_a_batch_loop_forces_a_durable_log_to_disk(
 
 
 def size_of(log: Path) -> int:
-    """Bytes of the only segment."""
+    """The size of the only segment."""
     (file,) = log_files(log)
     return file.stat().st_size
 
@@ -281,7 +281,7 @@ def test_a_batch_that_arrives_damaged_and_is_sound_in_the_log_is_sent_again(
 
 
 def test_a_segment_that_is_cut_while_it_is_shipped_costs_what_is_cut_off(tmp_path: Path, open_fake: OpenFake) -> None:
-    """sendfile meets the end of the file in the middle of a request, and nothing is repeated."""
+    """sendfile meets the end of the file inside a request. Nothing is repeated."""
     log = tmp_path / "log"
     with LogDirectory(log) as directory:
         directory.create_topic(TOPIC, 1)
@@ -306,7 +306,7 @@ def test_a_segment_that_is_cut_while_it_is_shipped_costs_what_is_cut_off(tmp_pat
 def test_a_shipper_that_dies_at_any_system_call_sends_each_record_once(
     tmp_path: Path, open_fake: OpenFake, stride: int
 ) -> None:
-    """The kill comes before every system call, or every 120th or so; the following shipper goes on."""
+    """Kill before every system call, or about every 120th. The next shipper continues."""
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)
@@ -353,7 +353,7 @@ def test_apache_kafka_has_each_record_once_after_kills_of_the_shipper(apache: Cl
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     log = tmp_path / "log"
     made = make_log(log, topic, 3, 300)
-    with LogDirectory(log) as directory:  # compressed batches go as they are, too
+    with LogDirectory(log) as directory:  # compressed batches are sent unchanged, too
         offsets(directory.partition(topic, 1).append([make_batch([b"z" * 500] * 3, codec=1)]))
     made[1] += [b"z" * 500] * 3
     apache.create_topic(topic, 3)
@@ -372,13 +372,13 @@ def test_apache_kafka_has_each_record_once_after_kills_of_the_shipper(apache: Cl
 
 
 def shipped_offset(log: Path, topic: str) -> int:
-    """The shipping position of partition 0; -1 where there is none."""
+    """The shipping position of partition 0, or -1."""
     position = read_shipped(str(log)).positions.get(TopicPartition(topic, 0))
     return -1 if position is None else position.offset
 
 
 def test_apache_kafka_and_a_log_that_is_written_meanwhile(own_broker: Cluster, tmp_path: Path) -> None:
-    """The broker is killed and started again while the log is written and shipped."""
+    """Kill and restart the broker while the log is written and shipped."""
     topic = f"flights-{uuid.uuid4().hex[:8]}"
     log = tmp_path / "log"
     make_log(log, topic, 1, 10)
@@ -406,7 +406,7 @@ def test_apache_kafka_and_a_log_that_is_written_meanwhile(own_broker: Cluster, t
 
 @pytest.mark.kafka
 def test_outages_of_any_length_before_apache_kafka_cost_and_repeat_nothing(tmp_path: Path) -> None:
-    """The proxy is away, silent or cut for a random time, while shippers are killed."""
+    """The proxy rejects, discards or cuts for a random time, while shippers are killed."""
     seed = random.randrange(10**6)
     print("seed", seed)
     chance = random.Random(seed)
@@ -438,11 +438,11 @@ def test_outages_of_any_length_before_apache_kafka_cost_and_repeat_nothing(tmp_p
 
 
 def away(between: Proxy) -> None:
-    """Nobody listens any more."""
+    """Close connections, and reject new ones."""
     between.is_away = True
     between.cut()
 
 
 def silent(between: Proxy) -> None:
-    """No byte arrives any more."""
+    """Discard all bytes."""
     between.is_silent = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ledger of millions of records, shipped through kills of the shipper and cut connections: each once, in order."""
+"""Shipping of millions of records outlasts kills and lost connections: each once, in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CUT_CHANCE = 0.01
 
 
 def numbered_batches(first: int, end: int) -> Iterator[MadeBatch]:
-    """Batches of the same records, each with its number as its time."""
+    """Batches of the same records. The time of each is its number."""
     records = make_batch([b"%03d" % number for number in range(RECORD_COUNT)]).wire[HEADER_SIZE:]
     for number in range(first, end):
         time_ms = START_MS + number
@@ -40,7 +40,7 @@ def numbered_batches(first: int, end: int) -> Iterator[MadeBatch]:
 
 @dataclass
 class Page:
-    """The ledger of a partition: the numbers of its batches, and the last batches of the producer."""
+    """A partition: the numbers of its batches, and the last batches of the producer."""
 
     numbers: list[int] = field(default_factory=list)
     epoch: int = -1
@@ -49,7 +49,7 @@ class Page:
 
 
 class Ledger:
-    """A broker's memory without the records. It cuts connections before and after it took a batch."""
+    """A broker's memory without records. It cuts connections before and after it appends a batch."""
 
     def __init__(self, cluster: FakeCluster, chance: random.Random) -> None:
         self.pages = [Page() for _ in range(PARTITION_COUNT)]
@@ -58,7 +58,7 @@ class Ledger:
         cluster.on_produce = self._take_or_cut
 
     def count(self) -> int:
-        """How many batches it has."""
+        """The number of its batches."""
         return sum(len(page.numbers) for page in self.pages)
 
     def _take_or_cut(self, arrived: Arrived) -> Reply:
@@ -73,7 +73,7 @@ class Ledger:
 
     @staticmethod
     def _take(page: Page, header: BatchHeader) -> Reply:
-        """Takes a batch as Kafka's ProducerStateManager does."""
+        """Checks and appends a batch as Kafka's ProducerStateManager does."""
         if header.producer_epoch == page.epoch and header.base_sequence in page.recent:
             return Reply()
         if header.base_sequence != (page.next_sequence if header.producer_epoch == page.epoch else 0):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of an arena in Apache Kafka. A consumer of librdkafka that reads committed records is the judge."""
+"""Transactions of an arena in Apache Kafka, checked by a librdkafka consumer of committed records."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def topic() -> str:
-    """A name nobody else uses."""
+    """A unique topic name."""
     return f"flights-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(params=[1, 2], ids=["explicit", "implicit"])
 def version(request: pytest.FixtureRequest, apache: Cluster) -> int:
-    """The transaction.version of the cluster: with 2 its brokers add partitions by themselves (KIP-890)."""
+    """The cluster's transaction.version. With 2, brokers add partitions themselves (KIP-890)."""
     apache.set_transaction_version(request.param)
     number: int = request.param
     return number
@@ -83,7 +83,7 @@ def committed(cluster: Cluster, topic: str) -> list[bytes]:
 
 
 def offset(cluster: Cluster, group: str) -> int | None:
-    """The committed offset of the group for the input; None: it has committed none."""
+    """The committed offset of the group for the input, or None."""
     admin = cluster.admin()  # ends its requests when it is collected
     found = admin.list_consumer_group_offsets([confluent_kafka.ConsumerGroupTopicPartitions(group)])
     places = found[group].result(WATCHDOG_S).topic_partitions or ()
@@ -152,7 +152,7 @@ def test_a_sender_is_cut_off_or_killed_in_front_of_each_request_and_answer(
 def test_another_arena_with_the_id_fences_this_one_until_it_takes_the_id_back(
     apache: Cluster, transactional: Arena, version: int, topic: str
 ) -> None:
-    """With version 2 a batch is the first to meet the fence, and leaves an abort, which the coordinator refuses."""
+    """With version 2, a batch is fenced first. It causes an abort, which the coordinator rejects."""
     name = f"{transactional.name}-rival"
     try:
         with (

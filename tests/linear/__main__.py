@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs rounds of all kinds, and prints one line of figures: ``python -m tests.linear --seed 1 --minutes 10``.
 
-``--made 10000000`` judges a history of so many operations instead, which it makes without the product.
+``--made 10000000`` judges a generated history of so many operations instead, without the product.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUND_S = 40.0
 
 
 def main() -> int:
-    """The exit code: 1 when something was found."""
+    """Return the exit code, which is 1 if a fault was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.linear", description=__doc__)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--minutes", type=float, default=10.0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round: starts all processes beside a log without topics, makes topics, kills and stops processes, judges.
+"""Run one round: start all processes with an empty log, create topics, kill and stop processes, judge.
 
-Each process has a seat. A killed one gets a successor there at once. A process that ends by itself before its time, or
-whose output has a traceback, is a failure of the round.
+Each process has a seat. A killed process is replaced there at once. If a process exits early or its output has a
+traceback, the round fails.
 
 ::
 
@@ -46,32 +46,32 @@ STOP_S_MAX = 1.0
 TOPIC_PAUSE_S = (1.0, 6.0)
 TOPIC_COUNT_MAX = 8
 CREATION_SHARE = 0.6
-"""How often a writer is killed or stopped while it may be making a topic."""
+"""How often a writer is killed or stopped while it may be creating a topic."""
 CREATION_S_MAX = 0.03
 WEIGHTS = {"producer": 2.0, "sender": 3.0, "server": 1.5, "shipper": 2.0, "reader": 0.5, "member": 1.5, "kafka": 0.4}
 END_S = 180.0
 RECORD_COUNT_MIN = 500
-"""A round is as long as these take."""
+"""A round lasts at least until the log has so many records."""
 OUTPUT_SIZE_MAX = 3000
 
 
 @dataclass
 class Seat:
-    """A role and the process that has it."""
+    """A role and its process."""
 
     name: str
     role: str
     run: Callable[[int], None]
-    """With the number of the incarnation."""
+    """Takes the number of the incarnation."""
     pid: int = 0
     incarnation: int = -1
     continue_s: float | None = None
-    """When the process goes on, while it is stopped."""
+    """If the process is stopped, when it is continued."""
 
 
 @dataclass
 class Outcome:
-    """The figures of a round, or of several."""
+    """The figures of one or more rounds."""
 
     rounds: int = 0
     seconds: float = 0.0
@@ -95,7 +95,7 @@ class Outcome:
 
     @property
     def is_clean(self) -> bool:
-        """True when nothing was found."""
+        """True when no fault was found."""
         return not (self.verdict.counts.total() or self.checked.faults or self.failures)
 
     def lines(self) -> list[str]:
@@ -104,7 +104,7 @@ class Outcome:
 
     @property
     def operation_count(self) -> int:
-        """Sends, results, records that were read, and commits."""
+        """Count sends, results, read records and commits."""
         found = self.verdict
         return self.record_count + found.told_count + found.read_count + found.commit_count + found.transaction_count
 
@@ -123,7 +123,7 @@ class Round:
     """One round.
 
     Attributes:
-        history: the notes and the logs, after `run`.
+        history: the notes and the logs, set by `run`.
     """
 
     def __init__(self, folder: Path, arena: str, kind: str, seconds: float, seed: str) -> None:
@@ -152,7 +152,7 @@ class Round:
         seats += [self._seat("member", number, self._member("member", number)) for number in range(MEMBERS)]
         seats += [self._seat("kafka", number, self._member("kafka", number)) for number in range(KAFKA_MEMBERS)]
         ship: tuple[object, ...] = ("ship", places.log, "--to", f"log:{places.shipped}", "--quiet")
-        if not self._is_transactional:  # transactions are not shipped
+        if not self._is_transactional:  # a log with transactions is not shipped
             seats.append(self._seat("shipper", 0, functools.partial(_run_command, ship)))
         seats.append(self._seat("sender", 0, functools.partial(_run_command, self._sender_words())))
         if self._kind != "inside":
@@ -209,7 +209,7 @@ class Round:
         self._start(seat)
 
     def _is_alive(self, seat: Seat) -> bool:
-        """False when it ended by itself: that is a failure, and it gets a successor."""
+        """If the process exited, record a failure, replace it and return False."""
         pid, status = os.waitpid(seat.pid, os.WNOHANG)
         if not pid:
             return True
@@ -236,7 +236,7 @@ class Round:
     # --- the round
 
     def run(self) -> Outcome:
-        """Runs, and judges."""
+        """Runs the processes and judges the history."""
         begin_s = time.monotonic()
         try:
             self._begin()
@@ -255,7 +255,7 @@ class Round:
         return self._outcome
 
     def _begin(self) -> None:
-        """The log has no topic, and there is no arena: producers that start at once make it."""
+        """Start without topics and arena. The producers create the arena."""
         LogDirectory(self.places.log).close()
         first = self._of("producer", "server", "shipper", "reader", "member")
         self._random.shuffle(first)
@@ -290,7 +290,7 @@ class Round:
             self._hurt(self._random.choices(self._seats, weights)[0])
 
     def _has_records(self, end_s: float) -> bool:
-        """False while there are too few for a verdict, because the machine does other work."""
+        """Return False while a busy machine has produced too few records for a verdict."""
         assert time.monotonic() < end_s + END_S, f"there are fewer than {RECORD_COUNT_MIN} records"
         return sum(_ends(self.places.log, is_committed=False).values()) >= RECORD_COUNT_MIN
 
@@ -301,7 +301,7 @@ class Round:
             self._kill(seat)
 
     def _leave(self) -> None:
-        """Producers first, then the consumers when they are at the ends, then shipper, sender and server."""
+        """Stop producers, then consumers that have reached the ends, then shipper, sender and server."""
         self._continue_due(are_all=True)
         self._words.phase = PRODUCERS_LEAVE
         self._join(self._of("producer"))
@@ -378,7 +378,7 @@ def _run_command(words: tuple[object, ...], _: int) -> None:
 
 
 def _be(seat: Seat, output: Path) -> None:
-    """The life of a child, which does not return."""
+    """Run a child. This does not return."""
     code = 1
     try:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -409,7 +409,7 @@ def _end_now(seat: Seat) -> None:
 
 
 def _ends(directory: Path, *, is_committed: bool) -> dict[TopicPartition, int]:
-    """The end of each partition: past the last record that its consumers see."""
+    """The end of each partition, after the last record that its consumers see."""
     reader = LogReader(directory, isolation_level="read_committed" if is_committed else "read_uncommitted")
     partitions = {place: reader.partition(*place) for place in reader.topic_partitions()}
     if not is_committed:

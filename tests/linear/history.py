@@ -2,8 +2,8 @@
 """The history of a round: the notes of each process, and the records of the logs at the end.
 
 Each seat appends lines to a file of its own, in one write for each line. A line ends with a full stop as its last word.
-A kill may cut a line off, and a line without that word is left out. An operation has a line for its call and one for
-its result. Without the second one its result is unknown.
+A kill may truncate a line, and a line without that word is ignored. An operation has a line for its call and one for
+its result. Without the latter, its result is unknown.
 
 ::
 
@@ -23,11 +23,10 @@ its result. Without the second one its result is unknown.
 
 A *code* is the value of a record. It is unique: producer, incarnation, and a number that counts from 0.
 
-A *position* counts the records of a partition that a reader of committed records sees. It is the offset where the log
-has no transactions. Otherwise markers and aborted records have offsets, and no positions.
+A *position* counts the records of a partition that a reader of committed records sees. If the log has no
+transactions, it is the offset. Otherwise, markers and aborted records have offsets but no positions.
 
-Codes of a log are mapped files, and the lines of a file are read when they are judged, so a history may be larger than
-the memory.
+Codes of a log are mapped files, and lines are read when they are judged, so a history may exceed the memory.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class Sent(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Positions that futures returned."""
+    """The positions that futures returned."""
 
     ns: int
     place: TopicPartition
@@ -113,7 +112,7 @@ class Joining(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Its result: it returned, or it raised."""
+    """The result of a send in a transaction: it returned or raised."""
 
     number: int
     code: int
@@ -136,7 +135,7 @@ class Ended(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """A member owns a partition from here on."""
+    """The assignment of a partition to a member."""
 
     begin_ns: int
     """The begin of the poll."""
@@ -164,7 +163,7 @@ class Committing(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A commit that returned."""
+    """The result of a commit."""
 
     ns: int
     """The begin of the call."""
@@ -186,11 +185,11 @@ class Life:
 
 @dataclass
 class History:
-    """Everything that a judge looks at."""
+    """All input of a judge."""
 
     log: Log = field(default_factory=dict)
     shipped: Log | None = None
-    """None: nothing was shipped."""
+    """If nothing was shipped, None."""
     producers: list[Iterable[SendEvent]] = field(default_factory=list)
     """The notes of each producer's seat."""
     readers: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
@@ -207,11 +206,11 @@ class Notes:
         os.write(self._descriptor, b"\n")  # ends a line that a kill cut off
 
     def add(self, *words: object) -> None:
-        """One line."""
+        """Append a line."""
         self.add_all([words])
 
     def add_all(self, lines: Iterable[Sequence[object]]) -> None:
-        """Several lines, in one write."""
+        """Append lines in one write."""
         text = "".join(f"{' '.join(map(str, words))} {END}\n" for words in lines)
         os.write(self._descriptor, text.encode())
 
@@ -220,23 +219,23 @@ class Notes:
 
 
 class Positions:
-    """Positions of offsets.
+    """Maps offsets to positions.
 
     Args:
-        offsets: of the visible records of each partition, where they have holes.
+        offsets: offsets of the visible records of each partition that has gaps.
     """
 
     def __init__(self, offsets: Log | None = None) -> None:
         self._offsets = offsets or {}
 
     def of(self, place: TopicPartition, offset: int) -> int:
-        """How many visible records are before this offset."""
+        """Count the visible records before this offset."""
         offsets = self._offsets.get(place)
         return offset if offsets is None else int(np.searchsorted(offsets, offset))
 
 
 def _lines(path: Path, begin: int = 0) -> Iterator[tuple[int, str, str]]:
-    """The place behind each whole line, its first word, and the others."""
+    """Yield the end of each whole line, its first word, and the others."""
     with path.open("rb") as file:
         file.seek(begin)
         place = begin
@@ -285,7 +284,7 @@ class NotedSends:
 
 @dataclass(frozen=True)
 class NotedEvents:
-    """The notes of an incarnation of a consumer, from a place in its file."""
+    """The notes of an incarnation of a consumer, from a position in its file."""
 
     path: Path
     begin: int
@@ -328,7 +327,7 @@ class CodesFile:
         path.write_bytes(b"")
 
     def add(self, code: int) -> None:
-        """One more."""
+        """Append a code."""
         self._buffer.append(code)
         if len(self._buffer) >= BUFFERED_COUNT:
             self._flush()
@@ -339,16 +338,16 @@ class CodesFile:
         self._buffer = array("q")
 
     def mapped(self) -> Codes:
-        """All of them."""
+        """Map all codes."""
         self._flush()
         return np.memmap(self._path, np.int64, "r") if self._path.stat().st_size else codes_of()
 
 
 def read_log(directory: Path, folder: Path, *, is_committed: bool) -> tuple[Log, Log]:
-    """The codes of all partitions of a log, and their offsets, in files of a folder.
+    """Write the codes and offsets of all partitions of a log to files of a folder.
 
     Args:
-        is_committed: the log has transactions, and only committed records are read. Otherwise its offsets have no hole.
+        is_committed: the log has transactions, and only committed records are read. Otherwise, offsets have no gaps.
     """
     folder.mkdir(exist_ok=True)
     reader = LogReader(directory, isolation_level="read_committed" if is_committed else "read_uncommitted")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges a history in one pass over each of its parts. It keeps a bit for each record, and nothing else grows.
+"""Judges a history in one pass over each part. Memory grows only by a bit for each record.
 
-lost            a record whose send returned is not in the log, or one of the log is not in the shipped log
+lost            a record whose send returned is not in the log, or a record of the log is not in the shipped log
 doubled         a code is in a log twice, or a consumer read an offset again without a new assignment
 out of order    the numbers of an author do not ascend in a partition, or the shipped log has another order
-skipped         a consumer went on past a record that it (or another member of its group) had not read
+skipped         a consumer passed a record that it (or another member of its group) had not read
 withdrawn       an offset that a future returned, that was read, or that was committed, means another record later
 in part         a committed transaction lacks records, or records of an aborted one are seen
 """
@@ -43,7 +43,7 @@ from tests.linear.history import (
 
 KINDS = ("lost", "doubled", "out of order", "skipped", "withdrawn", "in part")
 DESCRIBED_MAX = 20
-"""Faults that are described; all are counted."""
+"""The number of faults that are described. All are counted."""
 CHUNK = 1 << 20
 
 
@@ -76,7 +76,7 @@ class Verdict:
 
 
 def judge(history: History) -> Verdict:
-    """The faults of a history; none of them: the counts are empty."""
+    """Return the faults of a history. If there are none, the counts are empty."""
     verdict = Verdict()
     seen = _judge_log(history.log, verdict)
     for events in history.producers:
@@ -106,7 +106,7 @@ class Seen:
         self._bits: dict[int, npt.NDArray[np.uint8]] = {}
 
     def add(self, author: int, numbers: Codes) -> int:
-        """Adds different numbers in ascending order. The answer is how many of them were there."""
+        """Adds different numbers in ascending order. Returns how many were present."""
         first, end = int(numbers[0]) // 8, int(numbers[-1]) // 8 + 1
         window = np.zeros((end - first) * 8, bool)
         window[numbers - first * 8] = True
@@ -124,7 +124,7 @@ class Seen:
         return bits is not None and number // 8 < len(bits) and bool(bits[number // 8] >> number % 8 & 1)
 
     def missing(self, author: int, end: int) -> tuple[int, int]:
-        """How many numbers of an author below `end` are not there, and the first of them."""
+        """Return how many numbers of an author below `end` are missing, and the first one."""
         bits = self._bits.get(author, np.zeros(0, np.uint8))
         count, first = 0, -1
         for begin in range(0, end, CHUNK):
@@ -140,7 +140,7 @@ class Seen:
 
 
 def _judge_log(log: Log, verdict: Verdict) -> Seen:
-    """Counts doubles and disorder of the log; all of its codes."""
+    """Counts repeated and unordered records of the log. Returns all of its codes."""
     seen = Seen()
     for place, codes in log.items():
         last: dict[int, int] = {}
@@ -203,7 +203,7 @@ def _judge_producer(events: Iterable[SendEvent], log: Log, seen: Seen, verdict: 
 
 
 def _judge_transactions(events: Iterable[SendEvent], seen: Seen, verdict: Verdict) -> None:
-    """All records of a transaction are visible, or none."""
+    """Check that all records of a transaction are visible, or none."""
     joined: dict[int, list[int]] = defaultdict(list)
     outcomes: dict[int, bool] = {}
     for event in events:
@@ -242,7 +242,7 @@ def _judge_step(name: str, read: Read, expected: int, verdict: Verdict) -> None:
 
 
 def _judge_reader(name: str, lives: list[Life], log: Log, verdict: Verdict) -> None:
-    """Each incarnation reads every partition from its first record on; the last one reads all."""
+    """Each incarnation reads every partition from its first record. The last one reads all."""
     expected: dict[TopicPartition, int] = {}
     for life in lives:
         expected = defaultdict(int)
@@ -257,7 +257,7 @@ def _judge_reader(name: str, lives: list[Life], log: Log, verdict: Verdict) -> N
 
 
 def _in_order(life: Life, number: int) -> Iterator[tuple[int, int, int, Event]]:
-    """The events of a life with ascending times: an assignment happens within the poll that reads its first records."""
+    """Yield a life's events with ascending times. An assignment is within the poll that reads its first records."""
     last_ns = 0
     for order, event in enumerate(life.events):
         last_ns = max(last_ns, event.ns)
@@ -272,15 +272,15 @@ class _Group:
         self._log = log
         self._verdict = verdict
         self._read_to: dict[TopicPartition, int] = defaultdict(int)
-        """Past the last record that any member has read."""
+        """The position after the last record that any member has read."""
         self._committed: dict[TopicPartition, int] = defaultdict(int)
-        """By commits that had returned."""
+        """Positions of returned commits."""
         self._returning: list[tuple[int, TopicPartition, int]] = []
-        """Commits whose end lies after the time that was reached."""
+        """Commits that return after the current time."""
         self._expected: dict[tuple[int, TopicPartition], int] = {}
         """Life and partition -> the next position of this assignment."""
         self._begins: dict[tuple[int, TopicPartition], int] = {}
-        """Life and partition of an assignment of which nothing was read -> what had been committed."""
+        """Life and partition of an assignment without reads -> the committed position."""
 
     def judge(self, lives: list[Life]) -> None:
         for ns, number, _, event in heapq.merge(*(_in_order(life, number) for number, life in enumerate(lives))):
@@ -293,7 +293,7 @@ class _Group:
             elif isinstance(event, Committed):
                 self._commit(event)
             else:
-                assert isinstance(event, Committing)  # its result is unknown, unless a line follows
+                assert isinstance(event, Committing)  # its result is unknown, unless another line follows
         for place, codes in self._log.items():
             if (skipped := len(codes) - self._read_to[place]) > 0:
                 self._verdict.add("skipped", f"{self._name} never read {skipped} records of {place}", skipped)

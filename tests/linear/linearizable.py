@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the history of each partition and of each group for linearizability, by porcupine (porcupine/main.go).
+"""Checks the history of each partition and group for linearizability by porcupine (porcupine/main.go).
 
 A partition has appends and reads, a group has assignments, reads and commits. Rules:
 
-- The partitions of narrow topics are checked, and all partitions of a round with transactions. There at most ten calls
-  are open at once, apart from those of dead processes.
+- The partitions of narrow topics are checked, and all partitions of a round with transactions. At most ten calls there
+  are open at once, apart from calls of dead processes.
 - The codes of a committed transaction are one append. It begins with the call of the commit.
-- A result that is not known is either the one that readers saw, or the call did nothing. So an append whose process
-  died has its position in the log, and returns before the first call returns that saw a record at this position or
-  after it. An append that nobody saw is left out, and so is a commit to a position at which no member began.
+- If a result is unknown, either readers saw it or the call did nothing. So an append whose process died has its
+  position in the log. It returns before the first call that read a record at or after this position. An append without
+  readers is omitted, and so is a commit to a position at which no member began.
 - The whole log is read at the end, by a last call.
 """
 
@@ -55,7 +55,7 @@ SOURCE = Path(__file__).parent / "porcupine"
 BUILT = Path(__file__).parents[2] / "build" / "linear"
 BUILD_S = 300
 READER, LOG_READER = 32, 63
-"""The clients of readers; the numbers of producers are below."""
+"""The client numbers of readers. Producers have lower numbers."""
 REASONS = {
     "requires go >=": "Go is too old",
     "dial tcp": "the module of porcupine cannot be fetched",
@@ -66,7 +66,7 @@ REASONS = {
 
 @dataclass
 class Checked:
-    """The faults that porcupine found, and the size of its task."""
+    """The faults that porcupine found, and the size of its input."""
 
     histories: int = 0
     operations: int = 0
@@ -96,12 +96,12 @@ class Checked:
 
 @functools.cache
 def missing() -> str:
-    """Why there is no porcupine here; it is empty when it was built."""
+    """Return why porcupine is missing. If it was built, return an empty string."""
     if shutil.which("go") is None:
         return "there is no Go"
     environment = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
     BUILT.mkdir(parents=True, exist_ok=True)
-    program = BUILT / f"porcupine-{os.getpid()}"  # another process may run the one that is there
+    program = BUILT / f"porcupine-{os.getpid()}"  # another process may run the existing one
     words = ["go", "build", "-o", str(program), "."]
     done = subprocess.run(words, cwd=SOURCE, env=environment, capture_output=True, text=True, timeout=BUILD_S)
     if done.returncode == 0:
@@ -113,7 +113,7 @@ def missing() -> str:
 
 
 def check(history: History, path: Path) -> Checked:
-    """Writes the calls of a history into a file, and checks them."""
+    """Writes the calls of a history to a file, and checks them."""
     if reason := missing():
         return Checked(reason=reason)
     with path.open("w", encoding="ascii") as file:
@@ -142,7 +142,7 @@ class Call(NamedTuple):
 
 
 def lines_of(history: History) -> Iterator[str]:
-    """The histories of all partitions and groups."""
+    """Yield the histories of all partitions and groups."""
     sends = _Sends(history)
     events = (event for life in _lives(history) for event in life.events)
     ends_ns = (event.end_ns if isinstance(event, Read | Committed) else event.ns for event in events)
@@ -171,7 +171,7 @@ def _lives(history: History) -> Iterator[Life]:
 
 
 def _polls(life: Life) -> Iterator[Event]:
-    """The events of a life. Records of one poll between which a partition has markers alone are one read."""
+    """Yield the events of a life. Records of one poll with only markers between them are one read."""
     last: Event | None = None
     for event in life.events:
         if isinstance(last, Read) and isinstance(event, Read) and _continues(event, last):
@@ -199,7 +199,7 @@ class _Sends:
         self._begins: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """Author -> the first number of each burst, and its call."""
         self.told: dict[TopicPartition, dict[int, tuple[int, int]]] = defaultdict(dict)
-        """Code -> its position, and when it was known."""
+        """Code -> its position, and when it became known."""
         self.joining: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
         """Code -> its transaction."""
         self.joined: set[int] = set()
@@ -229,7 +229,7 @@ class _Sends:
         return bool(self.joining)
 
     def begin_of(self, code: int) -> int | None:
-        """When its send was called; None when it never was."""
+        """Return when its send was called, or None."""
         begins = self._begins.get(author_of(code), [])
         index = bisect.bisect(begins, (number_of(code), 1 << 63)) - 1
         return begins[index][1] if index >= 0 else None
@@ -238,7 +238,7 @@ class _Sends:
 def _calls_of_partition(
     place: TopicPartition, log: Codes, reads: Iterable[tuple[int, Read]], sends: _Sends, end_ns: int
 ) -> Iterator[Call]:
-    seen = np.full(len(log), end_ns, np.int64)  # for each position, when a call returned that saw it
+    seen = np.full(len(log), end_ns, np.int64)  # for each position, when a call returned that read it
     for client, read in reads:
         yield Call("read", client, read.ns, read.end_ns, read.position, read.codes)
         last = min(read.position + len(read.codes), len(log)) - 1
@@ -267,7 +267,7 @@ def _appended(log: Codes, told: dict[int, tuple[int, int]], seen: Codes, sends: 
 
 
 def _appended_together(place: TopicPartition, log: Codes, seen: Codes, sends: _Sends) -> Iterator[Call]:
-    """An append for the records of each transaction. Those that the log does not have are at its end."""
+    """Yield one append for the records of each transaction. Records that the log lacks are at its end."""
     joining = sends.joining.get(place, {})
     present = set(log.tolist())
     hidden: dict[int, list[int]] = defaultdict(list)
@@ -292,7 +292,7 @@ def _appended_together(place: TopicPartition, log: Codes, seen: Codes, sends: _S
 
 
 def _calls_of_group(lives: list[Life], end_ns: int) -> dict[TopicPartition, list[Call]]:
-    """An assignment is known by the first position of its member. A commit without a result may return at the end."""
+    """The first position of a member shows its assignment. A commit without a result may return at the end."""
     calls: dict[TopicPartition, list[Call]] = defaultdict(list)
     for client, life in enumerate(lives):
         assigned: dict[TopicPartition, int] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sound history of any size, made without the product, so that the judge's speed and memory can be measured."""
+"""Generates a sound history of any size, to measure the judge's speed and memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.linear.roles import PARTITIONS, topic_name
 TOPICS, PRODUCERS, READERS, GROUPS = 4, 8, 2, 2
 PLACES = [TopicPartition(topic_name(topic), partition) for topic in range(TOPICS) for partition in range(PARTITIONS)]
 OPERATIONS = 2 + READERS + GROUPS
-"""For each record: it is sent, its offset is told, and every reader and group reads it."""
+"""Operations for each record: a send, its result, and a read by every reader and group."""
 RECORDS_READ = 200
 RECORDS_TOLD = 4
-"""Of one partition in one line."""
+"""Records of one partition in a line."""
 
 
 def make(folder: Path, operation_count: int) -> History:
-    """A history of so many operations, in the files of a folder."""
+    """Make a history of so many operations, in the files of a folder."""
     rounds = max(operation_count // (OPERATIONS * PRODUCERS * len(PLACES)), 1)
     log: Log = {}
     for index, place in enumerate(PLACES):
@@ -73,7 +73,7 @@ def _note_reads(path: Path, log: Log, begin: int, end: int, *, is_member: bool) 
 
 
 def _lines(log: Log, first: int, last: int, *, is_member: bool) -> Iterator[tuple[object, ...]]:
-    """Times are twice the positions, and a commit is between two reads."""
+    """Times are twice the positions. Each commit is between two reads."""
     for place, codes in log.items():
         yield "read", 2 * first, 2 * first, *place, first, *_listed(codes[first:last])
         if is_member:
@@ -86,12 +86,12 @@ def _listed(codes: Codes) -> list[int]:
 
 
 def count_of(verdict: Verdict, history: History) -> int:
-    """How many operations were judged."""
+    """Count the judged operations."""
     return sum(map(len, history.log.values())) + verdict.told_count + verdict.read_count
 
 
 def measure(folder: Path, operation_count: int) -> tuple[Verdict, str]:
-    """Makes a history and judges it; also the figures."""
+    """Makes a history, judges it, and returns the figures."""
     history = make(folder, operation_count)
     begin_s = time.process_time()
     verdict = judge(history)

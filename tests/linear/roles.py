@@ -45,7 +45,7 @@ RECORDS_MAX = 500
 CLOSE_S = 120.0
 
 COORDINATORS = 2
-"""The first producers begin and end the transactions, and the others join them."""
+"""The first producers coordinate the transactions, and the others join them."""
 TRANSACTION_COUNT_MAX = 12
 FLUSH_IN_TRANSACTION_SHARE = 0.3
 ABORT_SHARE = 0.3
@@ -55,7 +55,7 @@ NOT_JOINED = (NoTransactionError, TransactionEndedError, ProducerFencedError, Bu
 
 
 class Words:
-    """Numbers that the director writes and all other processes read: the phase, and how many topics there are."""
+    """Numbers that the director writes and all other processes read: the phase and the number of topics."""
 
     def __init__(self, path: Path) -> None:
         with path.open("a+b") as file:
@@ -78,7 +78,7 @@ class Words:
         return [topic_name(number) for number in range(self._words[TOPICS])]
 
     def add_topic(self) -> str:
-        """One more."""
+        """Add a topic."""
         self._words[TOPICS] += 1
         return topic_name(self._words[TOPICS] - 1)
 
@@ -89,24 +89,24 @@ def topic_name(number: int) -> str:
 
 
 def is_narrow(topic: str) -> bool:
-    """True for every other topic: a producer sends its next record there when it has the result of the last one."""
+    """True for every second topic. There, a producer waits for each result before it sends again."""
     return int(topic.removeprefix(f"{TOPIC_PREFIX}-")) % 2 == 0
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where everything of a round is."""
+    """The paths and addresses of a round."""
 
     folder: Path
     arena: str
     address: str
     """Host and port of the server."""
     is_transactional: bool = False
-    """All records are sent in transactions, and consumers read committed ones."""
+    """True if all records are sent in transactions, and consumers read committed ones."""
 
     @property
     def isolation_level(self) -> str:
-        """The consumers' option."""
+        """The isolation level of the consumers."""
         return "read_committed" if self.is_transactional else "read_uncommitted"
 
     @property
@@ -127,7 +127,7 @@ class Places:
 
     @property
     def ends(self) -> Path:
-        """The end of each partition, once nothing is appended any more."""
+        """The file with the end of each partition, written after the last append."""
         return self.folder / "ends"
 
     def notes(self, seat: str) -> Path:
@@ -148,7 +148,7 @@ class Places:
 
 
 class Waiting(NamedTuple):
-    """A record whose result is not known."""
+    """A record whose result is unknown."""
 
     code: int
     topic: str
@@ -198,7 +198,7 @@ def _flush(one: Producer, waiting: list[Waiting]) -> None:
 
 
 def _told(waiting: list[Waiting], notes: Notes) -> list[Waiting]:
-    """Notes the results that are known; the others."""
+    """Notes the known results, and returns the other records."""
     found: dict[tuple[str, int], list[int]] = {}
     left = []
     for sent in waiting:
@@ -213,7 +213,7 @@ def _told(waiting: list[Waiting], notes: Notes) -> list[Waiting]:
 
 
 def produce_in_transactions(places: Places, seat: str, producer: int, incarnation: int, chance: random.Random) -> None:
-    """Coordinates one transaction after the other, or sends in whatever transaction is open."""
+    """Coordinates one transaction after another, or sends in any open transaction."""
     words, notes = Words(places.words), Notes(places.notes(seat))
     arena = Arena.attach_or_create(places.arena, transactional_id="linear", **ARENA_OPTIONS)
     codes = itertools.count(code_of(producer, incarnation))
@@ -234,14 +234,14 @@ def produce_in_transactions(places: Places, seat: str, producer: int, incarnatio
 def _run_transaction(
     one: Producer, topics: list[str], codes: Iterator[int], notes: Notes, chance: random.Random
 ) -> None:
-    """One transaction, and a note of its outcome."""
+    """Runs one transaction, and notes its outcome."""
     transaction = one.transaction()
     for _ in range(chance.randrange(4)):
         _join(one, transaction.number, topics, codes, notes, chance)
         time.sleep(chance.random() * PAUSE_S_MAX / 4)
     try:
         if chance.random() < FLUSH_IN_TRANSACTION_SHARE:
-            one.flush(timeout=CLOSE_S)  # so that an abort also meets records that are in the log
+            one.flush(timeout=CLOSE_S)  # so that aborts also affect records in the log
         if chance.random() >= ABORT_SHARE:
             _commit_transaction(transaction, notes)
             return
@@ -315,7 +315,7 @@ class Listener:
 
 
 def read_alone(places: Places, seat: str) -> None:
-    """Reads every record from the first one on, until it is at the ends."""
+    """Reads every record from the first one to the ends."""
     words, notes = Words(places.words), Notes(places.notes(seat))
     notes.add("begin", 0)
     options = {"auto_offset_reset": "earliest", "isolation_level": places.isolation_level}
@@ -367,16 +367,16 @@ def _commit(consumer: Consumer, notes: Notes) -> None:
 
 
 def read_by_kafka(places: Places, seat: str, chance: random.Random) -> None:
-    """As `read_in_group`, by librdkafka from the server.
+    """Like `read_in_group`, by librdkafka from the server.
 
     The member names the offset at which it begins, and `auto.offset.reset` is `error`. librdkafka 2.16 must not look it
     up: where the answer to ListOffsets comes after the next assignment, librdkafka asks for the first offset once more
     after 500 ms, and goes back to it although it has read and committed meanwhile. So an answer of the server that
-    would move the position is an error too. librdkafka may leave a topic out for good that it meets in the middle of a
-    rebalance. A member that owns no partition of such a topic at the end subscribes once more.
+    would move the position is an error too. If librdkafka finds a new topic during a
+    rebalance, it may omit it permanently. A member that owns no partition of such a topic at the end resubscribes.
 
-    kafka-python is no judge here. It keeps its position in a partition that it lost while it was stopped, when it gets
-    the partition again, although another member has committed meanwhile.
+    kafka-python is not used here. If it loses a partition while it is stopped and gets it again, it keeps its old
+    position, although another member has committed meanwhile.
     """
     from confluent_kafka import Consumer as KafkaConsumer
     from confluent_kafka import KafkaException
@@ -430,7 +430,7 @@ def read_by_kafka(places: Places, seat: str, chance: random.Random) -> None:
 def _commit_by_kafka(consumer: Any, wanted: list[Any], notes: Notes) -> None:
     """Commits.
 
-    A member that was stopped longer than its session is no member any more, and a dead server answers later.
+    A member that was stopped longer than its session is removed. A dead server is retried.
     """
     from confluent_kafka import KafkaException
 
@@ -446,7 +446,7 @@ def _commit_by_kafka(consumer: Any, wanted: list[Any], notes: Notes) -> None:
 
 
 def _begins(consumer: Any, given: list[Any]) -> list[Any]:
-    """Where the group has committed, and 0 elsewhere. A server that is dead or cannot tell is asked again."""
+    """The committed positions of the group, or 0. A server that is dead or returns an error is asked again."""
     from confluent_kafka import KafkaException
     from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -459,7 +459,7 @@ def _begins(consumer: Any, given: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Message:
-    """A record of librdkafka, as the notes take it."""
+    """A librdkafka record in the form of the notes."""
 
     offset: int
     value: bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short round of each kind; and the judge finds one planted fault of each kind in the history that it recorded."""
+"""Run a short round of each kind. The judge finds one planted fault of each kind in its history."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ needs_porcupine = pytest.mark.skipif("linearizable.missing()", reason="no Go, or
 
 
 def small_history() -> History:
-    """Two authors, a reader, and a group of two members of which the second takes the partition over."""
+    """Two authors, a reader, and a group of two members. The second member takes the partition over."""
     first, second = code_of(1, 0), code_of(2, 3)
     codes = [first, second, first + 1, second + 1, first + 2]
     log = codes_of(*codes)
@@ -76,7 +76,7 @@ def small_history() -> History:
 
 
 def small_transactions() -> History:
-    """A committed transaction, an aborted one, and one whose coordinator died in the commit, which is visible."""
+    """A committed transaction, an aborted one, and a visible one whose coordinator died in the commit."""
     codes = [code_of(producer, 0, number) for number in range(3) for producer in range(2)]
     log = codes_of(*codes[:2], *codes[4:])
     events: list[SendEvent] = [
@@ -128,7 +128,7 @@ def told_of(history: History) -> tuple[list[Any], int]:
 
 
 def lose_from_log(history: History) -> None:
-    """The last record of a partition of which a producer knows a result is gone."""
+    """Remove the last record of a partition whose result a producer knows."""
     events, index = told_of(history)
     place, code = events[index].place, events[index].codes[-1]
     history.log[place] = history.log[place][history.log[place] != code]
@@ -155,7 +155,7 @@ def double_in_shipping(history: History) -> None:
 
 
 def swap_in_log(history: History) -> None:
-    """Two records of one author change their places."""
+    """Swap two records of one author."""
     for place, codes in history.log.items():
         offsets: dict[int, int] = {}
         for offset, code in enumerate(codes.tolist() if is_narrow(place.topic) else ()):
@@ -183,7 +183,7 @@ def skip_in_reader(history: History) -> None:
 
 
 def skip_in_group(history: History) -> None:
-    """The first read of a group lacks its first record."""
+    """Remove the first record of a group's first read."""
     for life in next(iter(history.groups.values())):
         for number, event in enumerate(life.events):
             if isinstance(event, Read) and not event.position:
@@ -261,7 +261,7 @@ def lose_part_of_transaction(history: History) -> None:
 
 
 def show_aborted_record(history: History) -> None:
-    """A record of a transaction that was aborted is visible at the end."""
+    """A record of an aborted transaction is visible at the end."""
     numbers = {event.number for events in history.producers for event in events
                if isinstance(event, Ended) and not event.is_committed}  # fmt: skip
     for events in history.producers:
@@ -292,7 +292,7 @@ PLANTED: dict[Plant, str] = {
 }
 PLANTED_IN_TRANSACTIONS: dict[Plant, str] = {lose_part_of_transaction: "in part", show_aborted_record: "in part"}
 NOT_IN_THE_MODEL = {lose_in_shipping, double_in_shipping, swap_in_shipping, skip_in_reader}
-"""Faults that porcupine does not look for: the model has no second log, and each of its reads may begin anywhere."""
+"""Faults that porcupine cannot find: the model has no second log, and each read may begin anywhere."""
 IN_THE_MODEL: list[Plant] = [
     *(plant for plant in PLANTED if plant not in NOT_IN_THE_MODEL),
     commit_before_another_record,
@@ -300,7 +300,7 @@ IN_THE_MODEL: list[Plant] = [
 
 
 def planted(history: History, plant: Plant) -> History:
-    """A copy with this fault."""
+    """Return a copy with this fault."""
     copied = loaded(history)
     plant(copied)
     return copied
@@ -342,7 +342,7 @@ def test_porcupine_finds_each_planted_fault(plant: Plant, tmp_path: Path) -> Non
 def test_porcupine_knows_that_a_commit_without_a_result_may_have_happened(
     seen: int, count: int, tmp_path: Path
 ) -> None:
-    """A member commits 3, and dies while it commits 5. Its successor may begin at either, and nowhere else."""
+    """A member commits 3, and dies while it commits 5. Its successor may begin only at 3 or 5."""
     history = small_history()
     first, second = history.groups["group"]
     log = history.log[PLACE]
@@ -353,7 +353,7 @@ def test_porcupine_knows_that_a_commit_without_a_result_may_have_happened(
 
 
 def test_the_records_of_one_poll_are_one_read() -> None:
-    """Two lines are one call when one poll gave them and their positions follow one another."""
+    """If one poll returned two lines with consecutive positions, they are one call."""
     log = codes_of(*range(6))
     history = History(log={PLACE: log})
     reads = [Read(1, 2, PLACE, 0, log[:2]), Read(1, 2, PLACE, 2, log[2:3]), Read(1, 2, PLACE, 4, log[4:5])]
@@ -371,7 +371,7 @@ def test_porcupine_finds_a_transaction_that_is_seen_before_its_commit(tmp_path: 
 
 @needs_porcupine
 def test_porcupine_checks_each_segment_of_a_long_history(tmp_path: Path) -> None:
-    """The last read is wrong, many quiet moments after the first append."""
+    """The last read is wrong, many idle moments after the first append."""
     count = 5000
     log = codes_of(*range(count))
     sends: list[SendEvent] = [event for code in range(count) for event in
@@ -408,7 +408,7 @@ def test_without_porcupine_nothing_is_checked_and_the_reason_is_known(
 
 
 def test_a_log_that_is_longer_than_a_chunk_is_judged_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each fault is next to the border of two chunks, or spans it."""
+    """Each fault is next to a chunk boundary or spans it."""
     monkeypatch.setattr("tests.linear.judge.CHUNK", 8)
     log = codes_of(*range(30))
 
@@ -444,7 +444,7 @@ def fill(log: LogDirectory, topic: str) -> None:
 
 @dataclass(frozen=True)
 class Alone:
-    """A log with one topic, served through a proxy to one member that leaves when it has read all of some topics."""
+    """A log with one topic, served through a proxy to one member, which leaves when it has read some topics."""
 
     places: Places
     log: LogDirectory
@@ -472,7 +472,7 @@ def alone(tmp_path: Path) -> Iterator[Alone]:
 
 
 def test_a_member_of_librdkafka_looks_no_offset_up(alone: Alone) -> None:
-    """A late answer to ListOffsets would take it back to the first offset, whatever the server does."""
+    """A late answer to ListOffsets would reset it to the first offset, whatever the server does."""
     alone.read(PLACE.topic)
     assert alone.between.counts[FETCH] > 0
     assert alone.between.counts[LIST_OFFSETS] == 0
@@ -481,7 +481,7 @@ def test_a_member_of_librdkafka_looks_no_offset_up(alone: Alone) -> None:
 def test_a_member_of_librdkafka_subscribes_again_for_a_topic_that_it_lacks(
     alone: Alone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the topic is made when it has done so."""
+    """The topic is created after the member has subscribed again."""
     later = topic_name(1)
     real_begins = roles._begins
     calls = []
@@ -534,7 +534,7 @@ def test_no_round_loses_doubles_reorders_skips_or_withdraws_a_record(
 
 
 def commit_one_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first commit of some offsets does so, the next one of the same offsets does not."""
+    """Reduces the first commit of some offsets by one, but not the next one of the same offsets."""
     real = Consumer.commit
     last: dict[TopicPartition, int] = {}
 
@@ -577,7 +577,7 @@ def test_a_mutant_of_the_product_is_found(
     seeded: Callable[[], random.Random],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The processes of a round are forked from this one, so they run the mutant. A round may be without an occasion."""
+    """The processes of a round are forked from this one, so they run the mutant. A round may not trigger it."""
     kind, fault = MUTANTS[mutate]
     mutate(monkeypatch)
     chance, total, no_go = seeded(), Outcome(), linearizable.missing()

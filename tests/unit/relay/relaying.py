@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by tests of relays: inputs and outputs in one log, and a sender in a thread."""
+"""Helpers for tests of relays: inputs and outputs in one log, and a sender in a thread."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_log(folder: Path, numbers: range) -> None:
 
 @contextlib.contextmanager
 def sending(arena: Arena, folder: Path | None) -> Iterator[Sender]:
-    """A sender of the arena that delivers to the log, until the end of the block. None: it delivers nowhere."""
+    """Run a sender of the arena to the log until the block ends. If the log is None, it delivers nothing."""
     sink = "null:" if folder is None else f"log:{folder}"
     sender = Sender(arena, sink, linger_ms=0)
     thread = threading.Thread(target=sender.run)
@@ -56,13 +56,13 @@ def make_relay(folder: Path, producer: Producer, **options: Any) -> Relay:
 
 
 def send_outputs(relay: Relay, record: ConsumerRecord) -> None:
-    """Two outputs of each input, one in each partition."""
+    """Send two outputs of each input, one to each partition."""
     for number in range(2):
         relay.send(record, OUTPUT, record.value + b".%d" % number, partition=number)
 
 
 def relay_all(relay: Relay, count: int) -> None:
-    """Relays until so many inputs were handed out."""
+    """Relays until it has received so many inputs."""
     done = 0
     while done < count:
         with relay.turn(timeout_ms=1000) as records:
@@ -72,12 +72,12 @@ def relay_all(relay: Relay, count: int) -> None:
 
 
 def outputs(folder: Path) -> Counter[bytes]:
-    """How often each output is in the log."""
+    """Count each output in the log."""
     log = LogReader(folder)
     places = [place for place in log.topic_partitions() if place.topic == OUTPUT]
     return Counter(record.value or b"" for place in places for record in log.partition(*place).records())
 
 
 def each_once(numbers: range) -> Counter[bytes]:
-    """The outputs that a relay makes of these inputs."""
+    """The expected outputs of these inputs, once each."""
     return Counter(b"%d.%d" % (number, output) for number in numbers for output in range(2))

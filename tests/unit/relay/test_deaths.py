@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A member of a relay dies at a system call of its turns: its successor makes the other outputs, and none twice.
+"""A relay's member dies at a system call of its turns. Its successor sends the missing outputs once.
 
 The steps of an append within the arena make no system call; tests/crash and tests/native kill there.
 """
@@ -31,12 +31,12 @@ from tests.unit.relay.relaying import (
 INPUTS_A_TRIAL = 4
 SHORT = 6
 CALLS = 150
-"""About as many system calls has a member from its takeover to its commit."""
+"""Approximate number of a member's system calls from its takeover to its commit."""
 CALLS_MAX = 2000
 
 
 class Trials:
-    """One log and one arena, in which one member after the other dies."""
+    """A log and an arena whose members die one after another."""
 
     def __init__(self, arena: Arena, log: Path, producer: Producer) -> None:
         self._arena = arena
@@ -45,7 +45,7 @@ class Trials:
         self.input_count = 0
 
     def run(self, number: int) -> bool:
-        """A member dies at the system call of this number, another one goes on. False: the first made fewer calls."""
+        """Kill a member at the system call of this number, and run another. Return False if there was no such call."""
         for _ in range(INPUTS_A_TRIAL):
             self._producer.send(INPUT, b"%d" % self.input_count, partition=self.input_count % 2)
             self.input_count += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relays: each output once, whatever ended a turn, and clear errors where that cannot be kept."""
+"""Relays write each output once, however a turn ends, or raise a clear error."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CutShortError(Exception):
 
 
 def cut_short(relay: Relay, sent: int, before: Callable[[], object] = lambda: None) -> None:
-    """A turn that raises after so many outputs."""
+    """Run a turn that raises after so many outputs."""
     with contextlib.suppress(CutShortError), relay.turn(timeout_ms=1000) as records:
         before()
         for index in range(sent):

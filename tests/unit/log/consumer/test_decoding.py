@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records that the native core decodes for a consumer, beside those of kafka-python's decoder; hostile bytes."""
+"""The native core decodes the same records for a consumer as kafka-python. Hostile bytes raise errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ batches = st.lists(st.tuples(rows, st.booleans()), min_size=1, max_size=4)
 
 
 def wire_of(found: list[Any], first_offset: int, epoch: int) -> bytes:
-    """Batches, one behind the other, as a broker keeps them."""
+    """Consecutive batches, as a broker stores them."""
     wire, offset = b"", first_offset
     for records, has_log_time in found:
         builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
@@ -44,7 +44,7 @@ def wire_of(found: list[Any], first_offset: int, epoch: int) -> bytes:
 
 
 def kafka_pythons(wire: bytes) -> list[tuple[Any, ...]]:
-    """The records of kafka-python's decoder, without sizes."""
+    """Decode by kafka-python, without sizes."""
     found, memory = [], MemoryRecords(wire)
     while batch := memory.next_batch():
         assert batch.validate_crc()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer in an event loop: the loop goes on while it waits, and a cancelled call loses nothing."""
+"""A consumer in an event loop does not block the loop while it waits. A cancelled call loses nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(work: Awaitable[Any]) -> Any:
 
 
 async def turns(count: int) -> None:
-    """Lets every other task of the loop come to its next wait."""
+    """Runs every other task of the loop until its next wait."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -254,7 +254,7 @@ def test_a_poll_finds_records_while_a_stopped_member_has_the_pen(log: LogDirecto
     with consumer_of(log, group_id="g") as consumer:
         assert len(consumer.poll(timeout_ms=1000)[PLACE]) == 1
         with consumer_of(log, group_id="g"):
-            pass  # it joined and left, so the plan is to be written anew; it may have had the partition meanwhile
+            pass  # it joined and left, so another plan is due; it may have owned the partition meanwhile
         other.lock_offsets(0)
         append(log, b"2")
         assert consumer.poll(timeout_ms=FOREVER_MS)[PLACE][-1].value == b"2"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finalizers and signal handlers may end a consumer at any moment of any thread."""
+"""Finalizers and signal handlers may close a consumer at any moment of any thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log(tmp_path: Any) -> Iterator[LogDirectory]:
 
 @contextmanager
 def held(*locks: Any) -> Iterator[None]:
-    """Another thread holds the locks meanwhile, as the thread would that a collection interrupts."""
+    """Hold the locks in another thread, like a thread that garbage collection interrupts."""
     is_held, is_over = threading.Event(), threading.Event()
 
     def hold() -> None:

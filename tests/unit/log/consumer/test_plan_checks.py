@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan checks of a group: one consumer of a process checks the plan for all, and informs the others if needed."""
+"""One consumer of a process checks the group's plan for all, and informs the others if needed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC, open_log
 
 IN_GROUP: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": ["sticky"]}
-"""Only the partitions of a member that leaves change hands."""
+"""Move only the partitions of a member that leaves."""
 
 
 class Checker:
-    """A consumer that acts on the next plan, or not."""
+    """A consumer with a switch for acting on the next plan."""
 
     def __init__(self, *, acts: bool = False) -> None:
         self.acts = acts
@@ -94,7 +94,7 @@ def test_a_check_without_a_checker_is_left_for_the_next_one() -> None:
     checks = checks_of(busy)
     checks.wake()
     assert checks.next_checker(0.0, stranger, {stranger: None}) is None
-    assert checks.next_s == math.inf  # the timer does not end the waits of others again and again
+    assert checks.next_s == math.inf  # the timer does not repeatedly end other waits
     assert checks.next_checker(9.0, busy, ()) is busy
 
 
@@ -208,7 +208,7 @@ def test_threads_of_a_process_share_the_partitions_in_any_order_of_their_ends(
 def test_one_member_of_a_process_looks_for_all(
     start: Callable[[], Consumer], log: LogDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_checks, "PAUSE_S_MIN", WATCHDOG_S)  # no check but after a wake-up
+    monkeypatch.setattr(plan_checks, "PAUSE_S_MIN", WATCHDOG_S)  # checks follow only wake-ups
     consumers = [start() for _ in range(3)]
     wait_until(lambda: is_settled(*consumers), "the partitions are shared")
     looks: list[Membership] = []
@@ -239,7 +239,7 @@ def wake_and_wait(other: MemberLocks, looks: list[Membership]) -> None:
 
 
 def test_a_consumer_that_does_not_poll_delays_nobody(start: Callable[[], Consumer], log: LogDirectory) -> None:
-    """The consumer that listens for all goes on with its program, and another member leaves meanwhile."""
+    """The consumer that watches for all does not poll while another member leaves."""
     with Consumer(log.path, TOPIC, **IN_GROUP) as busy:
         busy.poll(timeout_ms=1)
         consumers = [start(), start()]

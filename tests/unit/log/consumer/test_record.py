@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a consumer: the manners of kafka-python's named tuple, and its memory."""
+"""A consumer's record behaves as kafka-python's named tuple. Its memory is freed."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_wrong_fields_are_told() -> None:
 
 def test_the_collector_knows_only_records_that_hold_objects_of_the_program() -> None:
     class Value:
-        """Can be watched."""
+        """Supports weak references."""
 
         record: ConsumerRecord
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All consumers of a process share one instance of inotify, and each hears of its own files."""
+"""All consumers of a process share one instance of inotify, and each gets events of its own files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folders(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def waiters(folders: list[str]) -> Iterator[list[ChangeWaiter]]:
-    """One for each folder."""
+    """A waiter for each folder."""
     made = [ChangeWaiter() for _ in folders]
     for one, folder in zip(made, folders, strict=True):
         one.watch([folder])
@@ -51,7 +51,7 @@ def instance_count() -> int:
 
 
 def wait_in_thread(one: ChangeWaiter, found: dict[ChangeWaiter, set[str]]) -> threading.Thread:
-    """Waits for the next change in a thread of its own, which has begun to wait."""
+    """Starts a thread that waits for the next change, and returns when it waits."""
 
     def run() -> None:
         while not found.get(one) and not one.wait(time.monotonic() + WATCHDOG_S):

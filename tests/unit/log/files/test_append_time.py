@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log with LogAppendTime gives each record the time of its append, and tells that time."""
+"""A log with LogAppendTime gives each record the time of its append, and returns that time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTING = {"message.timestamp.type": "LogAppendTime"}
 
 
 class Clock:
-    """Seconds, as the test says."""
+    """A manual clock, in seconds."""
 
     now_ms = NOW_MS
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An open that may have lost records raises the leader epoch, and nothing else does."""
+"""Only an open that may have lost records raises the leader epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def append(path: Path, first: int, count: int) -> None:
 
 
 def stamps(path: Path) -> list[int]:
-    """The epoch of each batch."""
+    """The leader epoch of each batch."""
     found, position = [], 0
     content = b"".join(file.read_bytes() for file in log_files(path))
     while position < len(content):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log, an overflow and dead letters let in the users of the arena, and nobody else, whatever the umask is."""
+"""Only users of the arena can open its log, overflow and dead letter log, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def deliver(arena: Arena, folder: Path, **options: Any) -> None:
-    """A sender that writes all its logs, a local consumer of a group, and a copy of the log."""
+    """Run a sender that writes all its logs, and a local consumer of a group. Copy the log."""
     with (
         Producer(arena) as producer,
         Sender(
@@ -93,7 +93,7 @@ def test_the_logs_of_an_arena_that_a_group_shares_are_the_groups(arena_name: str
 def test_a_folder_that_a_stranger_may_have_made_is_refused(
     arena_name: str, tmp_path: Path, above: int, is_accepted: bool
 ) -> None:
-    """As a log in /tmp. In a folder of root's nobody else makes one."""
+    """A log in /tmp is an example. Only root creates folders in root's folders."""
     tmp_path.chmod(above)
     for place in PLACES:
         (tmp_path / place).mkdir(mode=0o755)

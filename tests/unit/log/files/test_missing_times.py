@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs that have batches whose headers tell no largest timestamp, as former versions and other programs wrote them."""
+"""Logs from former versions and other programs may have batches without a largest timestamp."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 def timeless(start_ms: int, told_ms: int = -1) -> LogBatch:
-    """A batch of three records, a millisecond apart, whose header tells another largest timestamp."""
+    """A batch of three records, a millisecond apart. Its header has a wrong largest timestamp."""
     wire = make_batch([b"a", b"b", b"c"], timestamp_ms=start_ms).wire
     header = read_header(wire)
     content = changed_header(header, header._replace(max_timestamp_ms=told_ms)) + wire[HEADER_SIZE:]
@@ -33,7 +33,7 @@ def written(path: Path, *batches: LogBatch) -> None:
 
 
 def deleted(path: Path, now_ms: float) -> int:
-    """The segments that an hour of retention deletes at this time."""
+    """Return the segments that one hour of retention deletes at this time."""
     with LogDirectory(path, LogSinkOptions(retention_ms=HOUR_MS), clock=lambda: now_ms / 1000) as log:
         log.partition(TOPIC, 0)
         return log.retain()
@@ -82,6 +82,6 @@ def test_a_log_with_such_batches_is_opened_again_and_its_index_ascends(tmp_path:
 
 
 def test_records_of_a_negative_time_are_read(tmp_path: Path) -> None:
-    """No server takes them, and a log of others may have them."""
+    """Servers reject them, but a foreign log may have them."""
     written(tmp_path, timeless(-5, -3))
     assert [one.timestamp_ms for one in LogReader(tmp_path).partition(TOPIC, 0).records(0)] == [-5, -4, -3]

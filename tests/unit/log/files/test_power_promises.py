@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A promise comes after the syncs that it depends on: of the file, and of each name on the way to it.
+"""An ack follows the syncs that it depends on: of the file, and of each directory above it.
 
-``tests/power`` cuts the power of a real disk; these tests notice each single sync that is missing.
+``tests/power`` cuts the power of a real disk. These tests detect each missing sync.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def test_a_shipper_ships_to_a_log_that_syncs(tmp_path: Path, forced: Forced) -> 
 
 
 class NotedSink(MemorySink):
-    """A sink that notes among the syncs when a batch came."""
+    """A sink that records deliveries in the list of syncs."""
 
     def __init__(self, forced: Forced) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ def test_a_window_of_batches_is_forced_to_disk_once(tmp_path: Path, forced: Forc
     (segment,) = log_files(tmp_path / "log")
     steps = [name.isdigit() for _, name in forced.calls if name.isdigit() or name == os.path.realpath(segment)]
     windows = "".join("s" if is_sent else "F" for is_sent in steps).rstrip("F")
-    assert re.fullmatch("Fs(Fsssss)*Fssss", windows), windows  # the first batch of an epoch goes alone
+    assert re.fullmatch("Fs(Fsssss)*Fssss", windows), windows  # the first batch of an epoch is sent alone
 
 
 def test_records_that_cannot_be_forced_to_disk_wait(
@@ -216,7 +216,7 @@ def test_with_an_interval_an_ack_waits_for_the_sync(tmp_path: Path, sender: Accu
     acks = _polled(sink, bell)
     assert forced.has(*log_files(tmp_path / "log"))
     assert [ack.verdict for ack in acks] == [Verdict.DELIVERED]
-    assert sink.log_ends == {}  # a batch that is appended in C has no ack that could wait
+    assert sink.log_ends == {}  # a batch appended in C has no delayed ack
     _end(sink, sender, acks)
     os.close(bell)
     os.close(rope)
@@ -473,7 +473,7 @@ def test_records_are_on_disk_before_a_commit_of_a_consumer_counts_them(tmp_path:
         with Consumer(tmp_path, group_id="group", enable_auto_commit=False, auto_offset_reset="earliest") as consumer:
             consumer.subscribe([TOPIC])
             wait_until(lambda: bool(consumer.poll(timeout_ms=100)), "there are records")
-            consumer.commit({PLACE: 1})  # the file is made
+            consumer.commit({PLACE: 1})  # creates the file
             forced.clear()
             consumer.commit()
             assert names(forced.synced) == [f"{0:020d}.log", "group.offsets"]
@@ -688,7 +688,7 @@ def test_every_new_folder_on_the_way_to_a_durable_arena_is_synced(tmp_path: Path
     assert forced.has(tmp_path, tmp_path / "a", tmp_path / "a/b")
     arena.close()
     forced.clear()
-    Arena.attach(path).close()  # the creator may have died before it synced them
+    Arena.attach(path).close()  # their creator may have died before the sync
     assert forced.has(tmp_path, tmp_path / "a", tmp_path / "a/b")
     forced.clear()
     Arena.remove(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The times of a batch's records are the same when its bytes come piece by piece."""
+"""The times of a batch's records do not depend on how its bytes are split."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that are made of records in Python: the bytes are those another encoder writes."""
+"""Batches encoded in Python have the same bytes as those of another encoder."""
 
 from __future__ import annotations
 

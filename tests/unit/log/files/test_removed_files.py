@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file that is removed, moved or replaced under its writer: nothing is acknowledged that the next process lacks."""
+"""If a writer's file is removed, moved or replaced, it acknowledges nothing that the next process lacks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of a block are those of its plain batches, and no other batch is in them; hostile bytes."""
+"""The columns of a block have the records of its plain batches only. Hostile bytes raise errors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ EVERYTHING = BaseOffsetRange(0, OFFSET_MAX - 1)
 
 
 def sealed(batch: LogBatch, **changes: int) -> bytes:
-    """The bytes of a batch with other fields in its header, and the CRC that fits them."""
+    """The bytes of a batch with other header fields and a right CRC."""
     records = bytes(batch.view[HEADER_SIZE:])
     return sealed_header(batch.header._replace(**changes), records) + records
 
 
 def block_of(parts: list[Any]) -> tuple[bytes, list[LogBatch]]:
-    """Batches one behind the other, the second of them with the time of the log."""
+    """Consecutive batches. The second one has the time of the log."""
     batches: list[LogBatch] = []
     for index, records in enumerate(filter(None, parts)):
         first = batches[-1].next_offset if batches else 0
@@ -43,7 +43,7 @@ def block_of(parts: list[Any]) -> tuple[bytes, list[LogBatch]]:
 
 
 def decoded(wire: bytes, first: int = 0, end: int = OFFSET_MAX, *, has_headers: bool = True) -> Any:
-    """The columns of a block whose batches have all offsets from 0 on."""
+    """The columns of a block with all offsets from 0."""
     found, position, next_offset = _native.decode_block(wire, 0, first, end, has_headers, 0, 0)
     return RecordColumns.of(found), position, next_offset
 
@@ -142,7 +142,7 @@ def test_wrong_arguments_are_told() -> None:
 
 
 def read(path: Path, wanted: BaseOffsetRange = EVERYTHING, **options: Any) -> tuple[list[int], list[int]]:
-    """The offsets of all rows that come as columns, and of all batches that come alone."""
+    """Read the offsets of all rows in columns, and of all single batches."""
     rows: list[int] = []
     alone: list[int] = []
     with contextlib.closing(LogReader(path, **options).partition(TOPIC, 0).cursor(wanted.first)) as cursor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records as columns are the same records, whatever their batches look like."""
+"""Columns have the same records for batches of any form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def numbers(buffer: bytes, kind: pa.DataType) -> list[int]:
 
 
 def records_of(batches: list[LogBatch], first: int, end: int) -> list[LogRecord]:
-    """The same by the reader that makes an object of each."""
+    """Read the same records as objects."""
     return [record for batch in batches for record in batch.records() if first <= record.offset < end]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log directory in which FIFOs, sockets, devices and folders lie under the names of its files: nobody waits for ever.
+"""FIFOs, sockets, devices and folders with the names of a log's files do not block any process.
 
-Each look is a call in a child, because a thread that hangs in open(2) cannot be ended.
+Each check runs in a child, because a thread that blocks in open(2) cannot be ended.
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ def findings_of_opening(path: Path) -> list[str]:
 
 
 def in_child(look: Callable[[Path], Answer], path: Path) -> Answer:
-    """The finding of a child that looks, or the exception that it gets.
+    """Return the result of a child, or the exception that it raises.
 
     Raises:
-        multiprocessing.TimeoutError: it hangs.
+        multiprocessing.TimeoutError: the child blocks.
     """
     with multiprocessing.get_context("fork").Pool(1) as pool:
         return pool.apply_async(look, [path]).get(WATCHDOG_S)
 
 
 def sentence_of(look: Callable[[Path], None], path: Path) -> str:
-    """The exception that a child gets."""
+    """Return the exception that a child raises."""
     with pytest.raises(NotARegularFileError) as told:
         in_child(look, path)
     return str(told.value)
@@ -97,7 +97,7 @@ def sentence_of(look: Callable[[Path], None], path: Path) -> str:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """Two segments with all their files, and the small files of a directory that was closed."""
+    """Write two segments with all their files, and close the directory."""
     path = tmp_path / "log"
     batches = make_batches(4)
     with open_log(path, segment_bytes=batches[0].size * 2, index_interval_bytes=1) as log:

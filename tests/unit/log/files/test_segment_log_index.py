@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of an index: lists and arrays give the same answers; and a sender starts without slow imports."""
+"""Lists and arrays of index entries return the same results. A sender starts without slow imports."""
 
 from __future__ import annotations
 

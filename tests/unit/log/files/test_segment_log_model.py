@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random lives of a partition against a list: appends, duplicates, rolls, retention, closings, deaths, torn tails."""
+"""Random operations match a list: appends, duplicates, rolls, retention, reopening, deaths, torn tails."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.support.segment_log import PRODUCER_ID, START_MS, TOPIC, MadeBatch, l
 
 OPTIONS: dict[str, Any] = {"segment_bytes": 700, "index_interval_bytes": 100, "retention_bytes": 1500}
 SHAPE = st.tuples(st.integers(1, 4), st.integers(0, 60), st.integers(0, 10**6))
-"""Values of a batch, bytes of each, its age."""
+"""The number of values of a batch, their size, and the batch's age."""
 
 
 class PartitionLife(RuleBasedStateMachine):
-    """`self.batches` is what the log must hold: each batch with the offset it was given."""
+    """`self.batches` has the expected batches and their offsets."""
 
     def __init__(self) -> None:
         super().__init__()

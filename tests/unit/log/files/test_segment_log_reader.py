@@ -48,13 +48,13 @@ def reader_of(path: Path, *, verify_crc: bool = True, on_corrupt: OnCorrupt = "r
 
 @pytest.fixture
 def batches() -> list[MadeBatch]:
-    """Ten of three records."""
+    """Ten batches of three records."""
     return make_batches(10)
 
 
 @pytest.fixture
 def written(tmp_path: Path, batches: list[MadeBatch]) -> Path:
-    """Four segments: of three batches each, the last has one."""
+    """Three segments of three batches, and one of a single batch."""
     with open_log(tmp_path, segment_bytes=batches[0].size * 3, index_interval_bytes=1) as log:
         log.partition(TOPIC, 0).append(batches)
     assert check_log(tmp_path) == []
@@ -253,7 +253,7 @@ def test_retention_under_a_reader_is_told(tmp_path: Path) -> None:
         reading = reader_of(tmp_path).batches()
         assert next(reading).base_offset == 0
         partition.retain()
-        assert next(reading).base_offset == 3  # it has that segment open
+        assert next(reading).base_offset == 3  # the reader has that segment open
         with pytest.raises(
             OffsetOutOfRangeError, match="offset 6 of flights-0 was deleted by retention: the log starts at 24"
         ):
@@ -398,7 +398,7 @@ def test_the_directory_of_a_broker_can_be_read(tmp_path: Path) -> None:
     folder.mkdir()
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
     (folder / f"{7:020d}.log").write_bytes((7).to_bytes(8, "big") + make_batch([b"v"]).wire[8:])
-    (folder / f"{7:020d}.index").write_bytes(bytes(10 << 20))  # as a running broker has it
+    (folder / f"{7:020d}.index").write_bytes(bytes(10 << 20))  # like a running broker
     (folder / f"{7:020d}.timeindex").write_bytes(bytes(10 << 20))
     partition = LogReader(tmp_path).partition("events", 2)
     assert [record.offset for record in partition.records()] == [7]
@@ -425,7 +425,7 @@ def test_decoding_any_cut_of_records_raises_and_never_reads_beyond() -> None:
 
 def test_decoding_makes_only_tuples() -> None:
     class WithDict(tuple[object, ...]):
-        """Until Python 3.11 the dict of its instances lies behind the fields; later it lies before the object."""
+        """Its instances' dict follows the fields until Python 3.11, and precedes the object later."""
 
     records = make_batch([b"a"]).wire[HEADER_SIZE:]
     assert type(decoded(records, 1)[0]) is LogRecord
@@ -437,7 +437,7 @@ def test_decoding_makes_only_tuples() -> None:
 
 def test_decoded_records_are_let_go_of() -> None:
     class Value(bytes):
-        """Can be counted by the collector."""
+        """Supports weak references."""
 
     def records() -> Iterator[tuple[object, ...]]:
         yield from decoded(make_batch([b"a" * 40] * 100).wire[HEADER_SIZE:], 100)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening a segment log after a death: torn tails, indexes, half-rolled segments, damage, crashes of the host.
 
-Each test makes exactly the damage it names, on files a writer left, and opens the log as the next writer would.
+Each test damages the files of a writer as it names, and opens the log as the next writer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write(path: Path, batches: list[MadeBatch], **options: Any) -> None:
 
 
 def findings_of_opening(path: Path, **options: Any) -> list[str]:
-    """The report of the next writer, which leaves a sound log."""
+    """Open as the next writer, check the log, and return the findings."""
     with open_log(path, **options) as log:
         log.partition(TOPIC, 0)
         findings = list(log.findings)
@@ -56,7 +56,7 @@ def findings_of_opening(path: Path, **options: Any) -> list[str]:
 
 
 def forget_boot(path: Path) -> None:
-    """As if the host had crashed since the last writer."""
+    """Simulate a crash of the host since the last writer."""
     (path / ".lock").write_bytes(properties({"pid": "1", "boot.id": "another"}))
 
 
@@ -65,7 +65,7 @@ def values(path: Path) -> list[bytes | None]:
 
 
 def batches_in(path: Path) -> bytes:
-    """All batches without the 16 bytes that the log gives them; the log must be sound."""
+    """Check the log. Return all batches without the 16 bytes that the log writes."""
     assert check_log(path) == []
     wire, position, parts = wire_in_files(path), 0, []
     while position < len(wire):
@@ -97,7 +97,7 @@ def test_a_log_cut_at_any_byte_recovers_to_its_whole_batches(tmp_path: Path, *, 
         findings = findings_of_opening(image, segment_bytes=size * 3, **DENSE)
         assert batches_in(image) == without_prefixes(batches[:whole])
         assert any("torn batch" in finding for finding in findings) == (length % size != 0)
-        with open_log(image) as log:  # a batch that was cut off is no duplicate, one that is left is
+        with open_log(image) as log:  # a truncated batch is no duplicate, a remaining one is
             assert offsets(log.partition(TOPIC, 0).append(batches[whole - 1 :])) == list(range(whole - 1, 5))
         shutil.rmtree(image)
 
@@ -163,7 +163,7 @@ def test_sound_indexes_are_left_alone(tmp_path: Path) -> None:
 
 
 def rolled(path: Path) -> tuple[list[MadeBatch], int]:
-    """Two full segments and a third with one batch; the size of a batch."""
+    """Write two full segments and a third with one batch. Return the size of a batch."""
     batches = make_batches(7)
     write(path, batches, segment_bytes=batches[0].size * 3, **DENSE)
     return batches, batches[0].size
@@ -260,7 +260,7 @@ def test_after_a_crash_of_the_host_what_was_synced_is_trusted_and_the_rest_is_re
         log.partition(TOPIC, 0).append(batches[:7])
     with open_log(tmp_path, **options) as log:
         log.partition(TOPIC, 0).append(batches[7:])
-    damage(log_files(tmp_path)[0], size + 80)  # below the recovery point: nobody looks
+    damage(log_files(tmp_path)[0], size + 80)  # below the recovery point: not checked
     damage(log_files(tmp_path)[2], 2 * size + 80)
     forget_boot(tmp_path)
     with open_log(tmp_path, **options) as log:
@@ -283,7 +283,7 @@ def test_a_snapshot_of_more_than_the_log_has_is_removed(tmp_path: Path) -> None:
 
 
 def life(path: Path, batches: list[MadeBatch], acknowledge: Callable[[int], None]) -> None:
-    """Opens, appends one after another over several segments, retains what is old, closes."""
+    """Opens, appends batches over several segments, deletes old segments, closes."""
     size = batches[0].size
     with open_log(path, segment_bytes=2 * size, retention_bytes=8 * size, **DENSE) as log:
         for index, batch in enumerate(batches):
@@ -294,7 +294,7 @@ def life(path: Path, batches: list[MadeBatch], acknowledge: Callable[[int], None
 
 
 def check_prefix(path: Path, batches: list[MadeBatch], acknowledged: list[int]) -> None:
-    """Acknowledged batches are there (or were retained), none is there twice, and the rest can be appended."""
+    """Acknowledged batches are there once or were deleted by retention. The rest can be appended."""
     with open_log(path, **DENSE) as log:
         log.create_topic(TOPIC)
         partition = log.partition(TOPIC, 0)
@@ -371,7 +371,7 @@ def test_a_failure_of_any_system_call_loses_nothing(
 
 
 class Disk:
-    """Remembers how much of each file was synced when."""
+    """Records how much of each file was synced."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.synced: dict[str, int] = {}
@@ -387,7 +387,7 @@ class Disk:
         return noted
 
     def image(self, source: Path, target: Path, random: Random) -> None:
-        """Makes the files of a power cut: of bytes not synced, any sectors are missing, or the end is."""
+        """Creates the files after a power cut. Of unsynced bytes, random sectors or the end are missing."""
         shutil.copytree(source, target)
         for file in target.rglob("*"):
             if file.is_file():
@@ -422,7 +422,7 @@ def test_with_sync_batch_a_power_cut_loses_nothing_that_was_acknowledged(
 
 
 def check_power_cut(image: Path, batches: list[MadeBatch], acknowledged_count: int) -> None:
-    """All that was acknowledged is there, is recognised when it is sent again, and the log goes on."""
+    """Acknowledged batches are there and are recognized as duplicates. The log accepts more."""
     with open_log(image, **DENSE) as log:
         partition = log.partition(TOPIC, 0)
         assert partition.log_end_offset >= 3 * acknowledged_count
@@ -468,7 +468,7 @@ def test_a_file_named_by_an_offset_no_log_comes_to_is_no_segment(tmp_path: Path)
 def test_what_has_to_be_read_after_a_death_has_a_bound_however_often_writers_die(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Producers may wait for memory meanwhile."""
+    """Producers may be waiting for memory."""
     read: list[int] = []
 
     def counted(view: memoryview, base_offset: int, position: int = 0, **how: bool) -> Iterator[LocatedBatch | Damage]:
@@ -490,7 +490,7 @@ def test_what_has_to_be_read_after_a_death_has_a_bound_however_often_writers_die
 def test_an_index_that_lags_is_completed_without_reading_the_segment_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its writer died between a write and the entries for it."""
+    """Its writer died between a write and its index entries."""
     batches = make_batches(400)
     write(tmp_path, batches, **DENSE)
     sound = index_contents(tmp_path)
@@ -514,7 +514,7 @@ def test_an_index_that_lags_is_completed_without_reading_the_segment_again(
 
 @pytest.mark.parametrize("last_call", ["ftruncate", "pwrite"])
 def test_a_death_while_the_lock_is_signed_is_no_crash_of_the_host(tmp_path: Path, last_call: str) -> None:
-    """Else the next writer checks the whole log, and a writer killed meanwhile leaves that to its successor."""
+    """Otherwise, the next writer would check the whole log."""
     write(tmp_path, make_batches(3))
 
     call = getattr(os, last_call)
@@ -535,5 +535,5 @@ def test_a_death_while_the_lock_is_signed_is_no_crash_of_the_host(tmp_path: Path
 
 
 def batches_per_index_entry(batches: list[MadeBatch]) -> int:
-    """How many batches lie between two entries of the index, at most."""
+    """The largest number of batches between two index entries."""
     return 4096 // min(batch.size for batch in batches) + 2

@@ -155,7 +155,7 @@ def test_a_marker_fences_older_epochs(tmp_path: Path) -> None:
         assert gap.error_code is BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER
         old = partition.end_transaction(A, 0, is_commit=True)
         assert isinstance(old, Rejection)
-    with open_log(tmp_path) as log:  # the snapshot tells the fence
+    with open_log(tmp_path) as log:  # the snapshot has the fence
         partition = log.partition(TOPIC, 0)
         (late,) = partition.append([batch_of(A, 1, b"zombie")])
         assert isinstance(late, Rejection)
@@ -225,13 +225,13 @@ def life(path: Path, count: int = 4) -> None:
 
 
 def aborted_of(path: Path) -> list[Aborted]:
-    """The aborted transactions that the index files of partition 0 tell."""
+    """Return the aborted transactions in the index files of partition 0."""
     folder = partition_folder(path)
     return [entry for file in log_files(path) for entry in read_aborted(str(folder), int(file.stem))]
 
 
 def aborted_by_markers(path: Path) -> list[Aborted]:
-    """The aborted transactions that a full replay of the log tells, without any snapshot."""
+    """Replay the whole log without snapshots, and return the aborted transactions."""
     for file in log_files(path, ".snapshot"):
         file.unlink()
     recovered = Recovery(str(partition_folder(path)), 4096, 0, is_same_boot=False).run()
@@ -325,7 +325,7 @@ def test_a_crash_of_the_host_rebuilds_the_index_behind_the_recovery_point(tmp_pa
 
 
 def test_random_transactions_are_read_as_they_were_decided(tmp_path: Path, seeded: Callable[[], Random]) -> None:
-    """The log against a list: random producers, decisions, rolls, reopenings; both isolation levels, by two readers."""
+    """Compare random transactions with a list, in both isolation levels and by two readers."""
     dice = seeded()
     sequences = dict.fromkeys(range(5), 0)
     begun: dict[int, dict[int, bytes]] = {}

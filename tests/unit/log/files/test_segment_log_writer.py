@@ -167,7 +167,7 @@ def test_index_entries_follow_kafkas_rules(tmp_path: Path) -> None:
         partition.append(batches)
         partition.append(make_batches(1, first=10))
     offset_entries = list(struct.iter_unpack(">ii", log_files(tmp_path, ".index")[0].read_bytes()))
-    # More than 2 batches must lie between two entries, so every third has one.
+    # Entries must be more than 2 batches apart, so every third batch has one.
     assert offset_entries == [(3 * index + 2, size * index) for index in (3, 6, 9)]
     time_entries = list(struct.iter_unpack(">qi", log_files(tmp_path, ".timeindex")[0].read_bytes()))
     assert time_entries == [(START_MS + 1000 * index + 2, 3 * index + 2) for index in (3, 6, 9)]
@@ -208,7 +208,7 @@ def test_a_duplicate_in_the_same_call_is_recognised(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_reopened", [False, True])
 @pytest.mark.parametrize("codec", [0, 1])
 def test_another_batch_under_the_same_sequences_is_no_duplicate(tmp_path: Path, is_reopened: bool, codec: int) -> None:
-    """An arena on disk loses sequences by a power cut, and assigns them again."""
+    """After a power cut, an arena on disk may assign sequences again."""
     batches = [make_batch([b"%d" % number], producer=(PRODUCER_ID, 0, number), codec=codec) for number in range(4)]
     log = open_log(tmp_path, segment_bytes=batches[0].size * 2)
     log.partition(TOPIC, 0).append(batches)
@@ -262,7 +262,7 @@ def test_gaps_and_old_epochs_are_refused_as_a_broker_does(tmp_path: Path) -> Non
         return make_batch([b"v"], producer=(PRODUCER_ID, epoch, sequence))
 
     tries = [
-        (batch(0, 7), None),  # of an unknown producer any sequence is taken
+        (batch(0, 7), None),  # any sequence of an unknown producer is accepted
         (batch(0, 9), BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER),
         (batch(0, 8), None),
         (batch(2, 1), BrokerError.OUT_OF_ORDER_SEQUENCE_NUMBER),
@@ -364,7 +364,7 @@ def test_what_is_older_than_retention_ms_is_deleted_even_when_active(tmp_path: P
 
 @pytest.fixture
 def limited() -> Iterator[None]:
-    """Files may grow to 4000 bytes: a real short write, then EFBIG."""
+    """Limit files to 4000 bytes, which causes a short write and then EFBIG."""
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, former[1]))
@@ -392,7 +392,7 @@ def test_what_a_full_disk_cut_short_is_taken_back_to_the_last_whole_batch(tmp_pa
 
 
 class FailingWrites:
-    """Stands in for os.pwritev: writes at most this many bytes more, then fails."""
+    """Replaces os.pwritev: writes at most so many more bytes, then fails."""
 
     def __init__(self, room: int, error: int) -> None:
         self.room = room
@@ -506,7 +506,7 @@ def test_a_segment_that_cannot_be_rolled_is_retried(tmp_path: Path, monkeypatch:
 def test_after_a_roll_that_failed_nothing_is_appended_behind_the_next_segments_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    """The next segment's file is there by then: offsets that its name gives away must not be in the one before."""
+    """The next segment's file exists then. The previous one must not get offsets from its base offset on."""
 
     def fails(*_: object) -> None:
         raise OSError(errno.EIO, "made to fail")
@@ -548,7 +548,7 @@ def test_with_sync_batch_no_offset_is_told_before_it_is_on_disk(
             assert "could not be synced" in str(outcomes[0])
         rewritten = os.stat(log_files(tmp_path)[0]).st_mtime_ns
         monkeypatch.setattr(os, "fdatasync", note)
-        # The kernel forgets what a failed fdatasync left out: the bytes are written again first.
+        # The kernel drops the bytes of a failed fdatasync, so they are written again first.
         assert offsets(partition.append(batches[:2])) == [0, 3]
         assert os.stat(log_files(tmp_path)[0]).st_mtime_ns > rewritten
         assert synced == [batches[0].size * 2]
@@ -651,7 +651,7 @@ def test_partitions_are_those_of_the_option_and_then_those_that_exist(tmp_path: 
 
 def test_a_topic_whose_creation_was_interrupted_has_all_of_its_partitions(tmp_path: Path) -> None:
     with open_log(tmp_path):
-        make_partition_folder(str(tmp_path / "half-4"), bytes(range(16)))  # the highest is made first
+        make_partition_folder(str(tmp_path / "half-4"), bytes(range(16)))  # the highest is created first
     with open_log(tmp_path) as log:
         assert log.partition_count("half") == 5
         assert offsets(log.partition("half", 2).append([make_batch([b"v"])])) == [0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic while it is being created, and after a death in between, as every reader of a log sees it."""
+"""How readers of a log see a topic during its creation, and after a death in between."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def append(path: Path, partition: int, first: int = 0) -> None:
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
-    """A topic whose creation was broken off: only its highest partition has a folder, and records."""
+    """A partly created topic. Only its highest partition has a folder and records."""
     path = tmp_path / "log"
     append(path, PARTITIONS - 1)
     for place in PLACES[:-1]:
@@ -59,7 +59,7 @@ def read_all(consumer: Consumer) -> int:
 
 
 def read_count(consumer: Any, count: int) -> list[Any]:
-    """The next records, so many of them."""
+    """Read the next records, and return their number."""
     found: list[Any] = []
 
     def is_read() -> bool:
@@ -105,7 +105,7 @@ def test_a_folder_without_the_id_of_its_topic_does_not_exist_yet(tmp_path: Path,
 def test_readers_find_a_folder_that_gets_its_files_without_a_change_of_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_folders, "SETTLED_NS", 0)  # each listing is kept that may be
+    monkeypatch.setattr(partition_folders, "SETTLED_NS", 0)  # cache each listing if possible
     with open_log(tmp_path):
         pass
     (tmp_path / "other-0").mkdir()
@@ -118,7 +118,7 @@ def test_readers_find_a_folder_that_gets_its_files_without_a_change_of_the_direc
 
 
 def test_records_without_the_id_of_their_topic_are_read(tmp_path: Path) -> None:
-    """A crash of the host may leave the file of the id empty, and the records whole."""
+    """After a crash of the host, the file of the id may be empty and the records complete."""
     append(tmp_path, 0)
     for place in PLACES:
         (tmp_path / str(place) / "partition.metadata").write_text("")

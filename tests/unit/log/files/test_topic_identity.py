@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic that is deleted and created again is another one: nothing that is kept of the former topic holds for it."""
+"""A topic that is deleted and created again is another one. No state of the former topic applies to it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def delete(log: LogDirectory) -> None:
 
 
 def delete_by_hand(log: LogDirectory) -> None:
-    """The writer is restarted, as the sentence of the lost partition says."""
+    """Remove the folders and restart the writer, as the error message advises."""
     log.close()
     for place in PLACES:
         shutil.rmtree(os.path.join(log.path, str(place)))
@@ -77,7 +77,7 @@ def offsets_of(log: LogDirectory, *, is_writer: bool) -> OffsetsFile:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("is_again", [False, True])
 def test_offsets_end_with_their_topic(log: LogDirectory, way: Delete, is_again: bool) -> None:
-    """A living coordinator and a new reader see none, also when nobody was told of the deletion."""
+    """A running coordinator and a new reader see no offsets, even if the deletion is not announced."""
     file = offsets_of(log, is_writer=True)
     file.commit({PLACE: committed(3), TopicPartition("other", 0): committed(7)})
     way(log)
@@ -129,7 +129,7 @@ def test_offsets_are_there_again_with_a_folder_that_was_away(log: LogDirectory, 
 
 
 WITHOUT_ID = [None, b"", b"version: 0\n", b"version: 0\ntopic_id: AAAA\n"]
-"""Contents of the file of an id that tell none; None: there is no file."""
+"""Contents of the id's file without an id. None stands for a missing file."""
 
 
 def damage_ids(log: LogDirectory, content: bytes | None) -> None:
@@ -191,7 +191,7 @@ def test_offsets_without_an_id_end_with_the_topic_once_a_writer_has_opened_them(
 
 
 def test_offsets_without_an_id_hold_as_before(log: LogDirectory) -> None:
-    """Those of the former version: the next writer, or the first commit, tells the id."""
+    """The former version wrote none. The next writer, or the first commit, adds the id."""
     offsets_of_the_former_version(log)
     file = offsets_of(log, is_writer=True)
     assert dict(file.offsets) == {PLACE: committed(3)}
@@ -225,7 +225,7 @@ def read_until(consumer: Consumer, count: int) -> list[Any]:
 def test_a_consumer_reads_the_new_topic(
     log: LogDirectory, caplog: pytest.LogCaptureFixture, count: int, is_by_hand: bool, is_in_group: bool
 ) -> None:
-    """Fewer records than before, as many, or more."""
+    """The topic has fewer records than before, as many, or more."""
     options = {} if is_in_group else {"group_id": None}
     with consumer_of(log, **options) as consumer:
         consumer.assign([PLACE]) if is_by_hand else consumer.subscribe([TOPIC])
@@ -289,7 +289,7 @@ def test_a_group_goes_on_while_the_id_of_its_topic_cannot_be_read(log: LogDirect
 
 
 def test_a_cursor_at_a_replaced_file_ends_with_an_error(log: LogDirectory) -> None:
-    """So does log cat --follow, which reads by one."""
+    """This also holds for log cat --follow, which uses a cursor."""
     partition = LogReader(log.path).partition(*PLACE)
     follow = partition.follow()
     assert next(follow).record_count == 3
@@ -349,7 +349,7 @@ def points(log: LogDirectory, name: str) -> dict[TopicPartition, int]:
 
 
 def checkpointed(log: LogDirectory) -> None:
-    """Every file has a line of the topic."""
+    """Write checkpoint files with a line of the topic each."""
     log.partition(*PLACE).sync()
     log.checkpoint()
     log.delete_records(*PLACE, 2)

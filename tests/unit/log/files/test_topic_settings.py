@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of single topics are durable and hold at once; deleted records stay deleted; a topic has one id."""
+"""Settings of topics are durable and apply at once. Deleted records stay deleted. A topic has one id."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_deleted_records_are_gone_for_every_reader_and_after_a_new_open(tmp_path
 
 
 def batch_at(*ages_ms: int) -> MadeBatch:
-    """A batch whose records have these timestamps, counted from `START_MS`."""
+    """A batch of records with these timestamps, relative to `START_MS`."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
     for number, age_ms in enumerate(ages_ms):
         assert builder.append(number, START_MS + age_ms, None, b"value", []) is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions of a log directory: batches of winners are in the log once, whoever dies, comes late or comes twice."""
+"""Transactions of a log directory: after deaths, delays and repetitions, batches of winners are in the log once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RECORDS_PER_BATCH = 3
 def stage(
     path: Path, transaction: TransactionId, word: str, *, batch_count: int = 2, partitions: int = 2, **options: Any
 ) -> Winner:
-    """An attempt that stages `word` and a number in each record, the same number of batches in every partition."""
+    """Stage an attempt with as many batches in each partition. Each record has `word` and a number."""
     with StagedAttempt(path, transaction, word) as attempt:
         with LogDirectory(attempt.log, LogSinkOptions(partitions=partitions, **options)) as log:
             log.create_topic(TOPIC)
@@ -67,7 +67,7 @@ def stage(
 
 
 def words(path: Path) -> Counter[str]:
-    """How many records of each attempt are in the log; a record that is there twice is an error."""
+    """Return the number of records of each attempt in the log, and check that none is repeated."""
     with contextlib.suppress(LogError):
         reader = LogReader(path)
         values = [
@@ -81,7 +81,7 @@ def words(path: Path) -> Counter[str]:
 
 
 def check_clean(path: Path, overs: set[str]) -> None:
-    """The log is sound, and nothing else is left but what says which transactions are over."""
+    """Check that the log is sound, and that only the files of finished transactions are left."""
     assert check_log(path) == []
     assert os.listdir(path / ".staging") == []
     assert set(os.listdir(path / ".transactions")) == {f"{series}.over" for series in overs}
@@ -116,7 +116,7 @@ def test_a_transaction_that_is_concluded_again_stays_as_it_is(tmp_path: Path) ->
     for winners in ([first], [second], []):
         transactions.conclude(tmp_path, SEVENTH, winners)
     assert words(tmp_path) == {"first": 12}
-    transactions.conclude(tmp_path, TransactionId("query", 6), [])  # a number covers those before it
+    transactions.conclude(tmp_path, TransactionId("query", 6), [])  # a number includes the previous ones
     transactions.conclude(tmp_path, TransactionId("query", 8), [stage(tmp_path, TransactionId("query", 8), "third")])
     assert words(tmp_path) == {"first": 12, "third": 12}
     check_clean(tmp_path, {"query"})
@@ -233,7 +233,7 @@ def test_abort_before_a_decision_leaves_nothing(tmp_path: Path) -> None:
     transactions.abort(tmp_path, SEVENTH)
     transactions.abort(tmp_path, TransactionId("query", 8))
     assert os.listdir(tmp_path / ".staging") == []
-    transactions.conclude(tmp_path, SEVENTH, [stage(tmp_path, SEVENTH, "c")])  # a series may come again
+    transactions.conclude(tmp_path, SEVENTH, [stage(tmp_path, SEVENTH, "c")])  # a series may be repeated
     assert words(tmp_path) == {"c": 12}
 
 
@@ -266,11 +266,11 @@ def test_abort_of_what_was_never_begun_makes_no_log(tmp_path: Path) -> None:
     assert not (tmp_path / "log").exists()
 
 
-# --- those who come late
+# --- late attempts
 
 
 def test_a_zombie_can_write_nothing_any_more(tmp_path: Path) -> None:
-    """It has files open, and makes others."""
+    """The zombie has open files and creates others."""
     winner = stage(tmp_path, SEVENTH, "winner")
     zombie = StagedAttempt(tmp_path, SEVENTH, "zombie")
     log = LogDirectory(zombie.log, LogSinkOptions(partitions=2, segment_bytes=300))
@@ -407,20 +407,20 @@ def test_of_many_who_decide_at_once_one_is_followed(tmp_path: Path) -> None:
 
 
 def prepared(path: Path, transaction: TransactionId) -> tuple[list[Winner], list[Winner]]:
-    """Two attempts at the same: the first process to conclude names the first one, the next process the other."""
+    """Stage two attempts. The first process names the first one as the winner, the next process the other."""
     first = stage(path, transaction, "first", batch_count=1)
     return [first], [stage(path, transaction, "second", batch_count=2, partitions=1)]
 
 
 def check_one_of_them(path: Path) -> None:
-    """Either the first winner is there or the other, whole."""
+    """Check that the log has exactly one of the winners, complete."""
     found = words(path)
     found.pop("between", None)
     assert found in ({"first": 6}, {"second": 6})
 
 
 def write_between(path: Path) -> None:
-    """Somebody else writes the directory after the death."""
+    """Write to the directory as another process after the death."""
     with LogDirectory(path, LogSinkOptions(partitions=2)) as log:
         log.create_topic(TOPIC)
         log.partition(TOPIC, 0).append([make_batch([b"between 0"])])
@@ -431,7 +431,7 @@ ONE_IN_FIVE = 5
 
 
 def some_of_all(stride: int, random: Random) -> Iterator[int]:
-    """Numbers of system calls: each of them, or one in so many, others in every run."""
+    """Numbers of system calls: one in every *stride*, from a random first one."""
     return itertools.count(1 + random.randrange(stride), stride)
 
 
@@ -505,7 +505,7 @@ def test_a_failure_of_any_system_call_is_made_good_by_the_next_one(
 
 
 def test_killed_at_any_moment_a_series_is_in_the_log_once(tmp_path: Path, seeded: Callable[[], Random]) -> None:
-    """As a query that is restarted from its checkpoint: the last number is staged and concluded again."""
+    """Repeat the last number, as a query does that restarts from its checkpoint."""
     random = seeded()
     log = tmp_path / "log"
 
@@ -527,7 +527,7 @@ def test_killed_at_any_moment_a_series_is_in_the_log_once(tmp_path: Path, seeded
 
 
 def run_number(log: Path, number: int) -> None:
-    """Two tasks, which may find that their transaction is over, and its conclusion."""
+    """Stage two tasks and conclude. The transaction may be over already."""
     transaction = TransactionId("query", number)
     try:
         winners = [stage(log, transaction, f"n{number}_{task}") for task in range(2)]
@@ -537,12 +537,12 @@ def run_number(log: Path, number: int) -> None:
 
 
 def told(path: Path) -> int:
-    """The last number of which a child said that it is concluded."""
+    """Return the last number that a child concluded."""
     return int(([b"-1", *(path / "told").read_bytes().split()])[-1])
 
 
 def kill_after_one(live: Callable[[int], None], told: Callable[[], int], random: Random) -> None:
-    """Lets a child conclude at least one transaction, and kills it in the middle of another."""
+    """Kills a child during a transaction, after it has concluded at least one."""
     known = told()
     child = Child(live, known + 1)
     wait_until(lambda: told() > known or child.has_ended(), "one was concluded")
@@ -558,7 +558,7 @@ def forget_boot(path: Path) -> None:
 
 
 def half_applied(path: Path) -> Winner:
-    """A transaction of which one partition is in the log, the other not."""
+    """Apply one of the two partitions of a transaction."""
     LogDirectory(path).close()
     winner = stage(path, SEVENTH, "a")
     files = TransactionFiles(str(path))
@@ -590,7 +590,7 @@ def test_a_decision_whose_staging_went_in_a_crash_of_the_host_is_dropped(tmp_pat
     TransactionFiles(str(tmp_path)).decide(SEVENTH, Decision((winner,)))
     (log,) = (tmp_path / ".staging").glob(f"*/log/{TOPIC}-0/*.log")
     content = bytearray(log.read_bytes())
-    content[70] ^= 1  # the first of two batches, the last one is whole
+    content[70] ^= 1  # damages the first of two batches
     log.write_bytes(content)
     forget_boot(tmp_path)
     with LogDirectory(tmp_path) as directory:
@@ -623,7 +623,7 @@ def test_one_that_is_in_the_log_in_part_is_kept_and_holds_up_retention_and_nobod
 
 
 def test_a_kill_leaves_the_right_to_write_to_the_next_one(tmp_path: Path) -> None:
-    """A decision that was made while a writer lived, who was killed before it looked."""
+    """Make a decision while a writer runs that is killed before it reads the decision."""
     winner = stage(tmp_path, SEVENTH, "a")
     reader, writer = os.pipe()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log has a batch with a right CRC that no reader can read: the error names the offset at which each goes on."""
+"""No reader can read a batch despite its right CRC. The error names the offset at which each can continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.segment_log import START_MS, TOPIC, make_batch
 
 
 def made(records: bytes | None = None, **fields: Any) -> LogBatch:
-    """A batch of two records, or of these bytes, with fields as a careless client sets them."""
+    """A batch of two records, or of these bytes, with header fields of a careless client."""
     wire = make_batch([b"a", b"b"]).wire
     content = wire[HEADER_SIZE:] if records is None else records
     whole = sealed_header(read_header(wire)._replace(**fields), content) + content
@@ -39,7 +39,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def written(path: Path, kind: str) -> tuple[list[int], int]:
-    """The offsets of the records that can be read, and the first one after the batch that cannot."""
+    """Write a log, and return the offsets of readable records and the first one after the unreadable batch."""
     unreadable = KINDS[kind]
     with LogDirectory(path, LogSinkOptions()) as log:
         log.create_topic(TOPIC)
@@ -61,7 +61,7 @@ def test_a_reader_names_it_or_passes_over_it(tmp_path: Path, kind: str) -> None:
 
 
 def offsets_of(consumer: Consumer) -> list[int]:
-    """The offsets of the records of one poll."""
+    """Poll once, and return the offsets of the records."""
     return [record.offset for records in consumer.poll(10_000).values() for record in records]
 
 

@@ -104,7 +104,7 @@ def test_ranges_and_turns_are_those_of_kafka() -> None:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_work_grows_with_members_and_partitions_and_not_with_their_product(name: str) -> None:
-    """A thousand members share ten thousand partitions, first when none has any, then when one has all of them."""
+    """A thousand members share ten thousand partitions. First, none is assigned. Then, one member has all."""
     group = uniform(1000, partition_count=10_000)
     calls = count_calls(lambda: BY_NAME[name](group))
     alone = {"m0": group.partitions()}
@@ -112,7 +112,7 @@ def test_the_work_grows_with_members_and_partitions_and_not_with_their_product(n
 
 
 def count_calls(run: Callable[[], object]) -> int:
-    """How many calls of functions a run makes, those of C among them."""
+    """Count the function calls of a run, including calls of C functions."""
     count = 0
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of local groups: plans, locks, commits, and both modes. Several members of one process stand for several."""
+"""Members of local groups: plans, locks, commits and both modes. Members of one process stand for processes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def join(tmp_path: Path) -> Iterator[Join]:
 
 
 def settle(*members: Membership) -> list[int]:
-    """Lets each member act until nothing changes; answers how many partitions each owns."""
+    """Lets each member act until nothing changes, and returns the number of partitions of each."""
     for _ in range(3):
         for member in members:
             member.check_plan()
@@ -104,7 +104,7 @@ def test_a_commit_behind_a_rewrite_or_a_removal_of_the_file_is_kept(
 
 
 def stored(directory: Path) -> dict[TopicPartition, int]:
-    """The offsets that a program finds that was not there before."""
+    """Return the offsets that a new program reads."""
     file = OffsetsFile(os.fspath(directory), "g", is_writer=False)
     return {place: one.offset for place, one in file.offsets.items()}
 
@@ -286,7 +286,7 @@ def test_a_pen_that_is_held_is_told(join: Join, tmp_path: Path, monkeypatch: pyt
 def test_a_consumer_that_is_no_member_looks_and_publishes_nothing(join: Join, tmp_path: Path) -> None:
     first, second = join("range"), join("range")
     settle(first, second)
-    second.locks.close()  # as a death does
+    second.locks.close()  # like a death
     looking = Membership(os.fspath(tmp_path), "g", count_of=lambda _topic: 9, assignors=Assignors.of(["sticky"]))
     assert looking.check_plan()
     assert {member.member_id: member.lives for member in looking.members()} == {
@@ -354,7 +354,7 @@ def test_a_death_is_found_though_each_look_asks_about_few_members(join: Join, mo
     monkeypatch.setattr(membership, "LOOKED_AT_MAX", 1)
     members = [join() for _ in range(3)]
     settle(*members)
-    members.pop().locks.close()  # as a death does
+    members.pop().locks.close()  # like a death
     while sum(len(member.locks.owned) for member in members) < len(PLACES):
         settle(*members)
 
@@ -369,7 +369,7 @@ def test_the_death_of_a_process_is_found_at_once_by_each_look_in_a_large_group(
     members = [join() for _ in range(8)]
     settle(*members)
     for one in dead:
-        one.locks.close()  # as a death does
+        one.locks.close()  # like a death
     assert all(member._is_outdated(is_known=False) for member in members for _ in range(20))
     assert not any(member._is_outdated(is_known=True) for member in members)
 
@@ -428,7 +428,7 @@ def test_a_look_at_a_group_without_a_plan_opens_no_lock_file(
 
 
 def same_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has members look for a free slot from the first one on."""
+    """Makes members search for a free slot from the first one."""
     monkeypatch.setattr(random, "randrange", lambda _count: 0)
 
 
@@ -446,7 +446,7 @@ def test_a_former_holder_of_a_slot_is_no_member(join: Join, monkeypatch: pytest.
 
 @contextlib.contextmanager
 def planning(directory: Path) -> Iterator[None]:
-    """A member of another process that makes a plan all the time."""
+    """A member of another process that is making a plan until the block ends."""
     other = MemberLocks(os.fspath(directory), "g")
     with other.planner() as is_planner:
         assert is_planner
@@ -605,7 +605,7 @@ def test_a_plan_of_a_large_group_is_left_alone_for_a_while(join: Join, monkeypat
 
 
 def test_a_member_that_dies_at_any_call_of_its_join_leaves_nothing(join: Join, tmp_path: Path) -> None:
-    """Dies in a process of its own, before its first call of the kernel, before its second, and so on to its last."""
+    """A child dies before its first system call, then before its second, and so on to its last."""
     first = join()
     settle(first)
     for count in itertools.count(1):
@@ -622,7 +622,7 @@ def test_a_member_that_dies_at_any_call_of_its_join_leaves_nothing(join: Join, t
 
 
 def dies_in_join(directory: Path, count: int) -> bool:
-    """Joins and takes part in a process that kills itself before so many calls of the kernel; False: it had fewer."""
+    """Joins in a child that kills itself before the system call of this number. Returns False if there was none."""
     child = os.fork()
     if not child:
         try:
@@ -639,11 +639,11 @@ def dies_in_join(directory: Path, count: int) -> bool:
 
 
 CALLS = {"open", "close", "fcntl", "write", "pwrite", "replace", "ftruncate", "mkdir"}
-"""Functions that change what other processes see."""
+"""Functions whose effects other processes see."""
 
 
 def kill_before_call(count: int) -> None:
-    """Ends this process before so many calls of the kernel that change something."""
+    """Kills this process before the call of this number to one of these functions."""
     left = itertools.count(count - 1, -1)
 
     def note(_frame: FrameType, event: str, function: Any) -> None:
@@ -716,7 +716,7 @@ def test_a_member_loses_everything_to_a_server_that_has_the_new_files(join: Join
 
 
 def as_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members that follow do not share what this process knows of the offsets."""
+    """Later members do not share the open offsets files of this process."""
     monkeypatch.setattr(shared_offsets._OpenFiles, "files", {})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group's offsets survive every death of their writer, whole commits only."""
+"""A group's offsets survive every death of their writer. A commit is complete or absent."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_commit_torn_at_any_byte_is_the_former_one_or_the_new_one(tmp_path: Pa
 
 
 def tear_at_each_byte(directory: Path, commit_count: int) -> None:
-    """Makes so many commits, and tears the last frame of the file at each of its bytes."""
+    """Makes so many commits, and truncates the last frame of the file at each of its bytes."""
     file = written(directory)
     for number in range(commit_count - 1):
         file.commit({PLACES[number % 3]: committed(number)})
@@ -88,7 +88,7 @@ def tear_at_each_byte(directory: Path, commit_count: int) -> None:
     expected = dict(file.offsets)
     file.close()
     whole = path_of(directory).read_bytes()
-    assert before < len(whole) < offsets_file.DEAD_SIZE_MIN + 1000 * len(PLACES)  # it was written anew meanwhile
+    assert before < len(whole) < offsets_file.DEAD_SIZE_MIN + 1000 * len(PLACES)  # the file was rewritten meanwhile
     for end in range(before, len(whole)):
         path_of(directory).write_bytes(whole[:end])
         assert read(directory).offsets == former
@@ -187,12 +187,12 @@ def test_pending_offsets_count_from_the_commit_on(tmp_path: Path, monkeypatch: p
     file.commit_pending(7, {places[0]: committed(10), places[1]: committed(11)})
     file.commit_pending(8, {places[2]: committed(12)})
     monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", -(10**9))
-    file.commit({places[2]: committed(2)})  # and writes the file anew
+    file.commit({places[2]: committed(2)})  # and rewrites the file
     for known in (file, read(tmp_path)):
         assert {place: one.offset for place, one in known.offsets.items()} == {places[0]: 1, places[2]: 2}
         assert [known.is_pending(place) for place in places] == [True] * 3
     file.end_pending(7, is_commit=True)
-    file.end_pending(7, is_commit=False)  # which finds nothing
+    file.end_pending(7, is_commit=False)  # which recovers nothing
     file.end_pending(8, is_commit=False)
     file.close()
     for known in (file, read(tmp_path)):
@@ -360,7 +360,7 @@ def test_a_deleted_group_leaves_no_file(tmp_path: Path) -> None:
 def test_a_lock_file_that_is_removed_before_it_is_locked_is_opened_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take: Callable[[str], Callable[[], None]]
 ) -> None:
-    """Else two processes could have the lock: one on the removed file, one on the new one."""
+    """Otherwise, two processes could have the lock: one on the removed file, one on the new one."""
 
     def open_and_lose(path: str, flags: int) -> int:
         descriptor = open_regular(path, flags)
@@ -405,7 +405,7 @@ def at_once(tmp_path: Path) -> Iterator[AtOnce]:
 
 
 def set_lock(path: Path, kind: int) -> int:
-    """A descriptor of its own that asks for the byte."""
+    """Open a descriptor and try to lock the byte."""
     descriptor = os.open(path, os.O_RDWR)
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, FLOCK.pack(kind, os.SEEK_SET, BYTE, 1, 0))
     return descriptor
@@ -445,7 +445,7 @@ def test_a_commit_at_once_leaves_a_file_alone_that_others_wrote(tmp_path: Path, 
 
 
 def test_a_commit_at_once_on_a_full_disk_leaves_no_part_of_a_frame(tmp_path: Path, at_once: AtOnce) -> None:
-    """The limit of a file's size lets the kernel write a part of the frame."""
+    """With a file size limit, the kernel writes a part of the frame."""
     assert at_once.commit(1)
     before = at_once.path.read_bytes()
     former = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members of a process share what was read of their group's offsets: in threads, after a fork, in any order."""
+"""The members of a process share the offsets that they read of a group: in threads, after a fork, in any order."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_frame_of_another_process_is_read_once_for_all(tmp_path: Path, monkeyp
 
 
 def test_threads_commit_and_read_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmaccum.log.groups.offsets_file.DEAD_SIZE_MIN", -100)  # the file is often written anew
+    monkeypatch.setattr("shmaccum.log.groups.offsets_file.DEAD_SIZE_MIN", -100)  # the file is often rewritten
     failures: list[BaseException] = []
 
     def commit(place: TopicPartition) -> None:
@@ -109,7 +109,7 @@ def with_own_locks(directory: Path, place: TopicPartition) -> None:
 
 
 def test_a_forked_child_opens_a_file_of_its_own(tmp_path: Path) -> None:
-    """Another thread of the parent has all locks in the moment of the fork."""
+    """During the fork, another thread of the parent holds all locks."""
     offsets = shared_offsets(os.fspath(tmp_path), "g")
     offsets.commit({PLACES[0]: offset(1)})
     begun, is_over = threading.Event(), threading.Event()
@@ -136,7 +136,7 @@ def test_a_forked_child_opens_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def hold(offsets: SharedOffsets, begun: threading.Event, is_over: threading.Event) -> None:
-    """Has the locks that a member takes, until told."""
+    """Holds a member's locks until *is_over* is set."""
     with _OpenFiles.lock, offsets._lock:
         begun.set()
         is_over.wait(WATCHDOG_S)

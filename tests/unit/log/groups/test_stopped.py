@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stopped member is killed where a member was told to, and never any other process."""
+"""A member kills a stopped member if it is configured to, and never kills any other process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Start = Callable[[str, Path], "subprocess.Popen[bytes]"]
 
 
 class Watched:
-    """A watch on a clock of ours."""
+    """A watch with a manual clock."""
 
     def __init__(self, directory: Path) -> None:
         self.now_s = 0.0
@@ -70,7 +70,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts a program, and comes back when it has written a line."""
+    """Starts a program, and returns when it has written a line."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start_one(program: str, directory: Path) -> subprocess.Popen[bytes]:

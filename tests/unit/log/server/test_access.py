@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each request of a principal who lacks its right gets Kafka's error for it, in every version, and changes nothing."""
+"""A request without its right gets Kafka's error, in every version, and changes nothing."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def errors(found: Any) -> set[int]:
 
 
 def versions(server: LogServer, api_key: int) -> range:
-    """Those that are served; OffsetFetch 1 has no place for a group's error, and Produce 13 names topics by id."""
+    """The served versions. OffsetFetch 1 has no field for a group's error, and Produce 13 names topics by id."""
     route = server._dispatcher.table[api_key]
     lowest, highest = {PRODUCE: (3, 12), OFFSET_FETCH: (2, 99)}.get(api_key, (0, 99))
     return range(max(route.version_min, lowest), min(route.version_max, highest) + 1)
@@ -164,21 +164,21 @@ NEEDED: dict[tuple[int, BrokerError], set[str]] = {
     (0, TOPIC_ERROR): WRITE,
     (61, TOPIC_ERROR): READ,
     **{(key, GROUP_ERROR): READ for key in (8, 11, 12, 13, 14, 68)},
-    **{(key, GROUP_ERROR): ANY - WRITE for key in (9, 10, 15, 69)},  # no group is written
+    **{(key, GROUP_ERROR): ANY - WRITE for key in (9, 10, 15, 69)},  # no right to write groups exists
     **{(key, GROUP_ERROR): ADMINISTER for key in (42, 47)},
     **{(key, ID_ERROR): WRITE for key in (0, 22, 24, 25, 26, 28)},
     (65, ID_ERROR): ANY,
     (22, CLUSTER_ERROR): WRITE,
     **{(key, CLUSTER_ERROR): set() for key in (32, 33, 34, 35, 43, 44, 45, 46, 74)},
 }
-"""Api key and refusal -> the rights on the resource that are enough; none: administering every topic is."""
+"""API key and error -> the sufficient rights on the resource. If empty, only administering every topic suffices."""
 RESOURCES = (f"topic:{TOPIC}", "topic:new", f"group:{GROUP}", "transactional-id:t")
 ADMINISTRATORS = {"admin topic:*": True, "read topic:*": False, "write topic:*": False, "admin topic:hid*": False,
                   "admin group:*": False, "admin transactional-id:*": False}  # fmt: skip
 
 
 def refusals(server: LogServer, user: User, api_key: int, version: int, values: dict[str, Any]) -> set[int]:
-    """The errors of an answer; none where the request waits, for which it had to be let in."""
+    """Return the errors of an answer. A waiting request has none, because it had to be accepted."""
     try:
         return errors(answer(server, user, api_key, version, values))
     except ValueError as error:
@@ -229,7 +229,7 @@ SEVERAL: list[tuple[int, dict[str, Any], dict[str, BrokerError]]] = [
     (68, {**HEARTBEAT, "group_id": GROUP, "subscribed_topic_names": [TOPIC]},
      {"read group:secret": GROUP_ERROR, "read topic:hidden": TOPIC_ERROR}),
 ]  # fmt: skip
-"""Requests that need rights on several resources: each of these rights, and the refusal of a principal without it."""
+"""Requests that need rights on several resources: each right, and the error of a principal without it."""
 
 
 @pytest.mark.parametrize(

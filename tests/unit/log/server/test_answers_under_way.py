@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An answer that a socket does not take whole goes on in C, portion by portion, beside those of the other clients."""
+"""If a socket does not accept a whole answer, C sends it in portions, alternately with those of other clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCH_COUNT = 3
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A log that no small socket takes at once."""
+    """A log that is larger than the buffer of a small socket."""
     dice = random.Random(0)
     with open_log(tmp_path / "log") as directory:
         directory.partition(TOPIC, 0).append([make_batch([dice.randbytes(BATCH_SIZE)]) for _ in range(BATCH_COUNT)])
@@ -46,7 +46,7 @@ def topics(path: Path) -> LogTopics:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """A server's end with a small buffer, and its client."""
+    """A server's socket with a small buffer, and its client."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
@@ -57,14 +57,14 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture
 def bell() -> Iterator[Pair]:
-    """Another file of the loop, and the other end of it."""
+    """Another file of the loop, and its write end."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield ours, theirs
 
 
 def answer_to(topics: LogTopics, content: bytes) -> bytes:
-    """The whole answer, for which a window is open from now on."""
+    """Return the whole answer, and open a window for it."""
     answer = python_answer(topics, content)
     assert answer is not None
     return answer
@@ -137,7 +137,7 @@ def test_a_reader_that_stops_leaves_the_rest_to_python_and_the_epoll_as_it_was(t
         assert 0 < outcome.sent < len(answer)
         assert taken(theirs, outcome.sent) == answer[: outcome.sent]
         assert sum(piece.size if isinstance(piece, tuple) else len(piece) for piece in outcome.pieces) == len(answer)
-        assert epoll.poll(0) == []  # the socket has room, and nobody waits for it
+        assert epoll.poll(0) == []  # the socket is writable, and no event waits for it
         theirs.sendall(b"x")
         assert epoll.poll(DEADLINE_S) == [(ours.fileno(), select.EPOLLIN)]
 
@@ -158,7 +158,7 @@ def test_a_large_answer_of_a_session_ends_the_call_when_it_is_whole(topics: LogT
 
 
 def broken_outcome(topics: LogTopics, pair: Pair, break_off: Callable[[], object]) -> OSError:
-    """The outcome of an answer that something ends under way. The client got nothing else than a part of it."""
+    """Break an answer off, and return its outcome. Check that the client received only a prefix of it."""
     ours, theirs = pair
     content = whole_fetch()
     answer = answer_to(topics, content)
@@ -228,7 +228,7 @@ def test_a_call_that_fails_breaks_the_connections_whose_answers_are_under_way(to
             raise RuntimeError("a handler fails")
 
     def read_and_send_signals() -> bytes:
-        first = taken(theirs, 1)  # the call is under way, and the rest does not fit
+        first = taken(theirs, 1)  # the call is running, and the rest does not fit
         while not is_over.wait(0.01):
             signal.pthread_kill(waiting, signal.SIGUSR1)
         return first + taken(theirs, len(answer))
@@ -252,7 +252,7 @@ def test_a_call_that_fails_breaks_the_connections_whose_answers_are_under_way(to
 
 @contextlib.contextmanager
 def serving(path: Path) -> Iterator[LogServer]:
-    """A server whose sockets take little at once."""
+    """A server with small socket buffers."""
     with running(path, is_writable=False) as server:
         server._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BATCH_SIZE // 2)  # inherited
         yield server
@@ -260,7 +260,7 @@ def serving(path: Path) -> Iterator[LogServer]:
 
 @contextlib.contextmanager
 def slow_client(server: LogServer) -> Iterator[socket.socket]:
-    """A client whose socket takes little at once, too."""
+    """A client with a small socket buffer."""
     with socket.socket() as client:
         client.settimeout(DEADLINE_S)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BATCH_SIZE // 2)
@@ -311,7 +311,7 @@ def test_a_server_sends_large_answers_without_a_step_of_python(path: Path, monke
     monkeypatch.setattr(LogServer, "_take_event", noted)
     with serving(path) as server, slow_client(server) as client:
         whole = ask(client)
-        while True:  # a call ends each second, and an answer that is under way then goes by Python
+        while True:  # a call ends each second, and Python then sends the rest of an unfinished answer
             before = len(events)
             assert ask(client) == whole
             if len(events) == before:

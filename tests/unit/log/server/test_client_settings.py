@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The properties of Kafka's clients are read as Kafka's own tools read them, and refused where they make no sense."""
+"""Properties of Kafka's clients are read as Kafka's own tools read them. Invalid ones are rejected."""
 
 from __future__ import annotations
 

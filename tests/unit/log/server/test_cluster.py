@@ -29,7 +29,7 @@ def lookup(tmp_path: Path) -> OffsetLookup:
 def look_up(
     lookup: OffsetLookup, timestamp_ms: int, delete: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, int] | None:
-    """The offset of a time; something is deleted behind the first look at the segments."""
+    """Look a time up. Files are deleted after the segments are first listed."""
     deletions, segments = [delete], PartitionReader.segments
 
     def deleting(partition: PartitionReader) -> list[int]:

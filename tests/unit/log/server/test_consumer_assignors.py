@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The assignors of a consumer group, on any members, topics and former places."""
+"""The assignors of a consumer group, with any members, topics and former assignments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMER = st.dictionaries(
 
 
 def moved(before: Mapping[str, Places], after: Mapping[str, Places]) -> int:
-    """How many places have another owner than before."""
+    """Count the partitions that have another owner than before."""
     owners = {place: name for name, places in before.items() for place in places}
     return sum(owners.get(place, name) != name for name, places in after.items() for place in places)
 

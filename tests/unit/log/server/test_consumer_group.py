@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state machine of consumer groups whose partitions the server assigns, with a clock that the tests turn."""
+"""The state machine of consumer groups whose partitions the server assigns, with a manual clock."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Simulation:
         self.topics = {TOPIC: TopicShape(IDS[TOPIC], 3), OTHER: TopicShape(IDS[OTHER], 2)}
 
     def die(self) -> None:
-        """The coordinator dies, and another one knows the epoch of the group, and no member."""
+        """Replace the coordinator. The new one knows the epoch of the group, but no member."""
         self.group = ConsumerGroup("g", self.group.limits, generation=self.group.generation)
 
     def state(self) -> ConsumerGroupState:
@@ -57,7 +57,7 @@ class Simulation:
         return self.group.heartbeat(request, self.topics, self.now_ms, self.matching)
 
     def matching(self, pattern: str) -> frozenset[str]:
-        """A stand-in for regular expressions; ``(`` is none."""
+        """Replaces regular expressions. ``(`` is invalid."""
         if pattern == "(":
             raise HeartbeatRefusedError(BrokerError.INVALID_REGULAR_EXPRESSION, "a bracket is open")
         return frozenset(fnmatch.filter(self.topics, pattern))
@@ -158,7 +158,7 @@ def test_another_epoch_is_fenced_and_the_former_one_is_taken_for_a_lost_answer()
 
 
 def test_a_member_that_acts_on_an_old_answer_is_told_with_its_next_heartbeat() -> None:
-    """It reported itself without the places, then lost the answer that took one of them away, then took them over."""
+    """The member reported no partitions, lost the answer that revoked one, and then took them over."""
     simulation = Simulation()
     simulation.join("a")
     simulation.join("b")
@@ -342,7 +342,7 @@ def test_the_subscriptions_of_a_group_have_a_bound() -> None:
 
 @dataclass
 class Client:
-    """A consumer as Java's: it gives up and takes over what it is told, and begins again when it is fenced."""
+    """A consumer like Java's. It applies its assignments, and joins again when it is fenced."""
 
     member_id: str
     instance_id: str | None
@@ -374,7 +374,7 @@ class Client:
         self.news, self.hears = {"rebalance_timeout_ms": REBALANCE_MS, "topic_names": self.topics}, False
 
     def act(self) -> None:
-        """Gives up and takes over, and tells that with the next heartbeat; not while an answer is missing."""
+        """Applies the assignment, which the next heartbeat reports. Does nothing while an answer is missing."""
         if self.hears and self.owned != self.told:
             self.owned = self.told
             self.news = {"rebalance_timeout_ms": REBALANCE_MS, "topic_names": self.topics}
@@ -390,7 +390,7 @@ REFUSALS = {
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Clients that join, die, leave, subscribe anew and lose answers, and deaths of the coordinator, in any order."""
+    """Clients join, die, leave, resubscribe and lose answers, and coordinators die, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -405,7 +405,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(slot=CLIENTS, is_static=st.booleans(), topics=st.sampled_from([{TOPIC}, {OTHER}, {TOPIC, OTHER}]))
     def start(self, slot: int, is_static: bool, topics: set[str]) -> None:
-        """A process starts; one that had this slot died."""
+        """A process starts in this slot. The previous one died."""
         name = f"m{next(self.numbers)}"
         self.clients[slot] = Client(name, f"i{slot}" if is_static else None, frozenset(topics))
 
@@ -480,7 +480,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.group.deadline_ms >= self.simulation.now_ms
 
     def teardown(self) -> None:
-        """The living settle: each place has a member that consumes it."""
+        """The living members become stable: each partition has a member that consumes it."""
         for _ in range(30):
             for slot in self.clients:
                 self.act(slot)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator knows groups by the names of their files, reads of a file what is new, and may die in a commit."""
+"""The coordinator finds groups by file name, reads only new data of a file, and may die in a commit."""
 
 from __future__ import annotations
 
@@ -111,11 +111,11 @@ def test_names_that_are_no_groups_are_passed_over(log: str) -> None:
     assert lags(coordinator_of(log)) == {"a": RECORD_COUNT - 1}
 
 
-# --- offsets of which nobody can tell whether they hold
+# --- offsets whose validity is unknown
 
 
 def fetched(coordinator: Coordinator, group_id: str) -> tuple[BrokerError, int | None]:
-    """The answer to an OffsetFetch of one partition: the error, or the offset."""
+    """Fetch the offset of one partition. Return the error and the offset."""
     values = {"group_id": group_id, "topics": [{"name": TOPIC, "partition_indexes": [0]}], "require_stable": False}
     frame = encode_request(OFFSET_FETCH, VERSION, values)
     request = read_head(memoryview(frame)[4:])
@@ -128,7 +128,7 @@ def fetched(coordinator: Coordinator, group_id: str) -> tuple[BrokerError, int |
 
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_a_group_keeps_its_offsets_while_the_id_of_its_topic_cannot_be_read(log: str, is_loaded: bool) -> None:
-    """They are told, and a look for groups that nobody uses deletes none of them."""
+    """The offsets can be fetched, and the removal of unused groups deletes none of them."""
     commit(log, "a", 10)
     coordinator = coordinator_of(log)
     if is_loaded:
@@ -161,7 +161,7 @@ def test_a_server_whose_log_is_away_answers_that_it_cannot_tell(log: str, tmp_pa
 def test_a_group_of_which_nobody_can_tell_whether_it_is_there_has_no_answer(
     log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its offsets file cannot be looked at, for a reason that passes."""
+    """Its offsets file cannot be read, for a temporary reason."""
     commit(log, "a", 10)
     coordinator = coordinator_of(log)
     real_stat = os.stat
@@ -211,7 +211,7 @@ def test_a_group_that_another_process_has_locked_since_is_given_up(log: str) -> 
 
 
 def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
-    """A JoinGroup of a new member, whose answer waits for others; its error goes into `answers`."""
+    """Send the JoinGroup of a new member, whose answer waits for others. Its error is appended to `answers`."""
     values = {"group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "member_id": ""}
     protocols = [{"name": "range", "metadata": b""}]
     frame = encode_request(JOIN_GROUP, 3, {**values, "protocol_type": "consumer", "protocols": protocols})
@@ -226,7 +226,7 @@ def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
 
 
 def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], object]) -> None:
-    """An OffsetCommit of every partition, by a client that is no member."""
+    """Commit an offset of every partition, as a client that is no member."""
     one = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
     partitions = [{"partition_index": partition, **one} for partition in range(PARTITION_COUNT)]
     values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
@@ -254,7 +254,7 @@ def test_a_server_killed_in_a_commit_leaves_the_old_offsets_or_the_new_ones(
     for number in itertools.count(1):
         told.unlink(missing_ok=True)
         is_dead = dies_at_system_call(about_to_commit, number)
-        lock = GroupLock(log, "g")  # which the kernel has freed
+        lock = GroupLock(log, "g")  # which the kernel has released
         with contextlib.closing(OffsetsFile(log, "g", is_writer=True)) as file:
             offsets = file.offsets
         lock.release()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch, read and written in C, says what kafka-python's classes say, in every version."""
+"""C decodes and encodes Fetch as kafka-python does, in every version."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state machine of consumer groups, with a clock that the tests turn."""
+"""The state machine of consumer groups, with a manual clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Simulation:
     """A group, its clock, and the answers it gave.
 
     Attributes:
-        life: how often its coordinator died.
+        life: the number of deaths of its coordinator.
     """
 
     def __init__(self, **limits: int) -> None:
@@ -42,12 +42,12 @@ class Simulation:
         return Group("g", self._limits, lambda name: f"{name}-{next(self._numbers)}", generation=self._noted)
 
     def die(self) -> None:
-        """The coordinator dies, and another one has the generation that the file of the group tells."""
+        """Replace the coordinator. The new one has the generation of the group's file."""
         self.life += 1
         self.group = self._new_group()
 
     def take(self) -> None:
-        if self.group.state in SETTLED:  # the file tells a generation before an answer does
+        if self.group.state in SETTLED:  # the file has a generation before an answer has it
             self._noted = self.group.generation
         for answer in self.group.take_answers():
             assert isinstance(answer, Answer)
@@ -96,7 +96,7 @@ class Simulation:
         return answer
 
     def stable(self, count: int) -> list[str]:
-        """A stable group of so many members; answers their ids, the leader's first."""
+        """Makes a stable group of so many members, and returns their ids, the leader's first."""
         for number in range(count):
             self.join(f"join {number}")
         self.pass_time(INITIAL_DELAY_MS)
@@ -417,8 +417,8 @@ class Offsets:
     """The committed offsets of a group, which outlive its coordinator, and the records that clients processed.
 
     Attributes:
-        committed: by partition.
-        processed: how often each record was, by partition and offset.
+        committed: offsets by partition.
+        processed: how often each record was processed, by partition and offset.
         is_in_step: clients process a record and commit it in one transaction.
     """
 
@@ -432,7 +432,7 @@ class Offsets:
         self.committed[partition] = offset
 
     def audit(self) -> None:
-        """No offset lies ahead of what was processed; in step, no record was processed twice."""
+        """Check that no offset is past the processed records. In step, check that none was processed twice."""
         records = [(place, offset) for place, end in self.committed.items() for offset in range(end)]
         assert all(self.processed[record] for record in records)
         if self.is_in_step:
@@ -440,10 +440,10 @@ class Offsets:
 
 
 class Client:
-    """A consumer that does what Kafka's clients do, and may die at any moment."""
+    """A consumer that behaves as Kafka's clients, and may die at any moment."""
 
     numbers = itertools.count()
-    """Of all clients: no two requests have the same name."""
+    """Numbers of all clients, so that the names of requests are unique."""
 
     def __init__(self, name: str, simulation: Simulation, offsets: Offsets, dice: random.Random) -> None:
         self.name = name
@@ -477,7 +477,7 @@ class Client:
         self.waits_for, self.life = f"{self.name} {what} {next(self.numbers)}", self.simulation.life
 
     def consume(self, positions: dict[int, int]) -> BrokerError:
-        """Processes a record of each partition; commits it in the same moment, or later, or never."""
+        """Processes a record of each partition, and commits it at once, later or never."""
         for partition, position in positions.items():
             if self.offsets.is_in_step:
                 error = self.commit({partition: position + 1})
@@ -549,7 +549,7 @@ def test_after_ten_thousand_deaths_the_living_share_everything(seeded: Callable[
 
 
 def live_and_die(death_count: int, dice: random.Random) -> None:
-    """Groups whose members and coordinators die at random, on a simulated clock."""
+    """Let members and coordinators of groups die at random, on a simulated clock."""
     deaths = 0
     while deaths < death_count:
         simulation, offsets = Simulation(), Offsets(is_in_step=dice.random() < 0.5)
@@ -577,7 +577,7 @@ def live_and_die(death_count: int, dice: random.Random) -> None:
 
 
 def one_dies(simulation: Simulation, clients: list[Client], dice: random.Random) -> None:
-    """The coordinator, or a client, which may have a successor under its name."""
+    """Let the coordinator die, or a client, which may have a successor of the same name."""
     if dice.random() < COORDINATOR_SHARE:
         simulation.die()
         return
@@ -589,7 +589,7 @@ def one_dies(simulation: Simulation, clients: list[Client], dice: random.Random)
 
 
 def settle(simulation: Simulation, clients: list[Client]) -> None:
-    """Nobody dies any more; long enough for every session and round of the dead to end."""
+    """Wait without deaths, until every session and round of the dead has ended."""
     for _ in range((SESSION_MS + 3 * REBALANCE_MS) // 1000):
         simulation.pass_time(1000)
         for client in clients:

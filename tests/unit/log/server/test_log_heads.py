@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A served partition: its end is the last whole batch, and a range begins with the batch that has the offset."""
+"""A served partition ends after the last whole batch. A range begins with the batch that has the offset."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_hostile_index_costs_nothing_but_time(tmp_path: Path) -> None:
 
 
 def test_no_bytes_of_a_file_lead_astray(tmp_path: Path, seeded: Callable[[], random.Random]) -> None:
-    """The way to an offset ends at a header that is none, and never behind the end."""
+    """The search for an offset stops at an invalid header, and never passes the end."""
     dice = seeded()
     whole = b"".join(batch.wire for batch in make_batches(8))
     path = tmp_path / "segment"

@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> str:
 
 
 def proof(verifier: Verifier, mechanism: str, password: str, signed: str) -> str:
-    """The proof of a client that knows this password (RFC 5802, section 3)."""
+    """Return the proof of a client with this password (RFC 5802, section 3)."""
     name = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
     salted = hashlib.pbkdf2_hmac(name, password.encode(), verifier.salt, verifier.iterations)
     client_key = hmac.digest(salted, b"Client Key", name)
@@ -60,13 +60,13 @@ def proof(verifier: Verifier, mechanism: str, password: str, signed: str) -> str
 
 
 def step(login: Login, token: bytes) -> bytes:
-    """The answer to a token, its hash included."""
+    """Return the answer to a token, including its hash."""
     found = login.step(token)
     return found if isinstance(found, bytes) else login.conclude(found())
 
 
 def scram(login: Login, mechanism: str, name: str, password: str) -> bytes:
-    """A whole exchange; the last answer."""
+    """Run a whole exchange, and return the last answer."""
     assert login.begin(mechanism) is BrokerError.NONE
     first = f"n={name},r=nonce"
     challenge = step(login, f"n,,{first}".encode()).decode()
@@ -134,7 +134,7 @@ def test_plain_refuses_everything_else(path: str, token: bytes) -> None:
 
 PAIR_COUNT = 31
 MOST_OF_ONE_SIDE = 25
-"""Of 31 pairs that differ by chance alone, more than 25 fall on one side once in 5,000 runs."""
+"""If 31 pairs differ only by chance, more than 25 are on one side once in 5,000 runs."""
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
@@ -193,7 +193,7 @@ def test_scram_refuses_a_last_message_that_is_none(path: str, last: str) -> None
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("header", ["y,,", "n,a=user,", "n,,x", "", "p=tls-unique,,"])
 def test_scram_holds_the_last_message_to_the_header_of_the_first(path: str, mechanism: str, header: str) -> None:
-    """A proof that fits is refused when ``c=`` is another header than the one that was sent (RFC 5802, section 5.1)."""
+    """Reject a right proof if ``c=`` is not the header that was sent (RFC 5802, section 5.1)."""
     login = Login(UsersFile(path))
     login.begin(mechanism)
     challenge = step(login, b"n,,n=user,r=nonce").decode()

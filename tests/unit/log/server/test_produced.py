@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches as careless or hostile clients produce them: each is right in the log, or refused as a broker refuses it."""
+"""Batches of careless or hostile clients are right in the log, or rejected as by a broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def records_of(times: tuple[int, ...]) -> bytes:
 
 
 def batch(times: tuple[int, ...] = TIMES, *, codec: int = 0, records: bytes | None = None, **fields: Any) -> bytes:
-    """A batch with a right CRC, and with fields as a client sets them."""
+    """A batch with a right CRC and any header fields."""
     plain = records_of(times) if records is None else records
     count = len(times)
     header = BatchHeader(0, 0, -1, 2, 0, codec, count - 1, times[0], max(times), -1, -1, -1, count)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pieces of an answer come whole and in order, however little a socket takes, and never more than a file has."""
+"""Pieces of an answer arrive whole and in order, however little a socket accepts. They never exceed the file."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def test_pieces_without_bytes_are_no_pieces(
 
 
 def test_a_call_sends_one_portion_however_much_the_other_side_takes(file: LogFile, tmp_path: Path) -> None:
-    """A file takes everything, as the fastest reader does."""
+    """A file accepts everything, like the fastest reader."""
     with open(tmp_path / "taken", "wb") as taken:
         assert send_pieces(taken.fileno(), (FileRange(file, 0, FILE_SIZE),) * 5) == PORTION_SIZE
 
 
 class Greedy:
-    """A client that takes everything, a piece at a time."""
+    """A client that accepts everything, a piece at a time."""
 
     is_open = True
     wants_to_write = False
@@ -107,7 +107,7 @@ class Greedy:
         self.socket = self
 
     def fileno(self) -> int:
-        """No file."""
+        """Return no valid descriptor."""
         return -1
 
     def send(self, pieces: tuple[bytes, ...]) -> int:

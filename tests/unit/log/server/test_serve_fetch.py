@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary fetch, answered in one call of C, gets byte for byte the answer that Python gives."""
+"""C answers an ordinary fetch in one call, with the same bytes as Python."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OTHER = "other"
 SIZES = (0, 1, 400, 1000, 3000, 1 << 20)
 RECORD_COUNT = 120
 RECEIVED_MAX = 32 << 10
-"""Bytes of a frame that a pair of sockets takes, and one call reads, at once."""
+"""The largest frame that a pair of sockets buffers and one call reads."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture
 def topics(tmp_path: Path) -> LogTopics:
-    """Two topics of several segments, of which each was fetched from."""
+    """Two topics of several segments each."""
     path = tmp_path / "log"
     with open_log(path, segment_bytes=3000, index_interval_bytes=500, partitions=2) as directory:
         directory.create_topic(OTHER, 2)
@@ -70,7 +70,7 @@ def topics(tmp_path: Path) -> LogTopics:
 
 
 def wanted(version: int, topics: LogTopics, dice: random.Random) -> list[dict[str, Any]]:
-    """Topics and partitions of a request, most of them there."""
+    """Topics and partitions of a request, most of which exist."""
     names = dice.sample([TOPIC, OTHER], dice.choice([1, 1, 2]))
     fields = [{"topic_id": topics.topic_id(name)} if version >= 13 else {"topic": name} for name in names]
     return [
@@ -99,7 +99,7 @@ def frame(version: int, topics: LogTopics, dice: random.Random, /, **more: Any) 
 
 
 def receive(ours: socket.socket, tables: FetchTables) -> Outcome:
-    """The find of C at a client."""
+    """Return what C received from a client."""
     found = ready([ours], [ours], tables)
     assert [source for source, _, _ in found] == [ours] * len(found)
     return found[0][2] if found else None
@@ -108,7 +108,7 @@ def receive(ours: socket.socket, tables: FetchTables) -> Outcome:
 def served(
     pair: tuple[socket.socket, socket.socket], topics: LogTopics, content: bytes, sessions: Sessions | None = None
 ) -> bytes | None:
-    """The answer of C; None: C left the request to Python, with every byte of it, and sent nothing."""
+    """Return C's answer. If C sent nothing and left the whole request to Python, return None."""
     ours, theirs = pair
     theirs.sendall(content)
     tables = FetchTables(topics.heads, no_session if sessions is None else sessions.continued)
@@ -156,7 +156,7 @@ def test_hostile_frames_are_left_to_python_or_answered_as_python_does(
 
 
 def answered_in_session(topics: LogTopics, sessions: Sessions, content: bytes) -> bytes:
-    """The answer of the functions that take any fetch of a session."""
+    """Return Python's answer to a fetch of a session."""
     head = read_head(memoryview(content)[4:])
     session = sessions.of(read_request(head))
     assert isinstance(session, Session)
@@ -188,7 +188,7 @@ def test_a_session_that_goes_on_is_answered_alike(
         content = one(epoch, dice.choice([[], [0], [1], [1, 0], [0, 1], [0, 1]]))
         expected = answered_in_session(topics, theirs, content)
         answer = served(pair, topics, content, ours)
-        again = answered_in_session(topics, ours, content)  # takes over the changes, which C leaves to Python
+        again = answered_in_session(topics, ours, content)  # applies the changes, which C leaves to Python
         assert expected == again == (answer or again)
         count += answer is not None
     assert count > 0
@@ -236,7 +236,7 @@ def test_nothing_and_the_end_of_a_connection_are_told_apart(
 def test_a_socket_that_breaks_is_told_with_its_client(
     topics: LogTopics, tmp_path: Path, pair: tuple[socket.socket, socket.socket]
 ) -> None:
-    """Only a socket can be received from: a pipe is ready, and breaks."""
+    """A pipe is ready, but recv fails because it is no socket."""
     ours, theirs = pair
     reading, writing = os.pipe()
     os.write(writing, b"x")
@@ -272,7 +272,7 @@ def test_arguments_that_are_none_are_refused(topics: LogTopics, pair: tuple[sock
 
 
 def opened(topics: LogTopics, version: int = 11, **more: Any) -> tuple[bytes, bytes]:
-    """A fetch whose window is open, and its answer."""
+    """Open the window of a fetch, and return the fetch and its answer."""
     partitions = [{**partition(0, random.Random(1)), "fetch_offset": 3, "partition_max_bytes": 1 << 20}]
     values = {"max_bytes": 1 << 20, "min_bytes": 1, "topics": [{"topic": TOPIC, "partitions": partitions}], **more}
     content = frame(version, topics, random.Random(0), **values)
@@ -433,10 +433,10 @@ def test_a_server_answers_the_second_fetch_without_a_request_in_python(
     with running(tmp_path, is_writable=False) as server, stranger(f"127.0.0.1:{server.address.port}") as client:
         client.sendall(fetch(3, max_wait_ms=0))
         first = answer_of(client)
-        client.sendall(fetch(3, max_wait_ms=0) * 3)  # more than one request is Python's
+        client.sendall(fetch(3, max_wait_ms=0) * 3)  # Python answers several requests
         assert [answer_of(client) for _ in range(3)] == [first] * 3
         before = len(handled)
-        while len(handled) == before:  # a window lasts until the server's next look for deleted segments
+        while len(handled) == before:  # a window lasts until the server's next scan for deleted segments
             client.sendall(fetch(3, max_wait_ms=0))
             if answer_of(client) == first and len(handled) == before:
                 break

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many warnings become few, and none is lost without a word."""
+"""Repeated warnings are limited, and suppressed ones are counted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns of topics match as Kafka's do, and no pattern of a client holds the server up."""
+"""Topic patterns match as in Kafka, and no client's pattern delays the server."""
 
 from __future__ import annotations
 

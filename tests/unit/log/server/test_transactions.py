@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of a transactional id, their file, and the coordinator's deaths at each system call."""
+"""The states of a transactional id, their file, and deaths of the coordinator at each system call."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NEW = TransactionalId("etl", 7)
 
 
 def begun(state: TransactionalId = NEW, expected: ProducerKey = NO_PRODUCER) -> TransactionalId:
-    """The state after InitProducerId; a new producer id is 99."""
+    """The state after InitProducerId. A new producer id is 99."""
     return initialized(state, TIMEOUT_MS, expected, lambda: 99, 1)
 
 
@@ -209,7 +209,7 @@ def test_a_file_that_is_written_anew_has_the_last_step(tmp_path: Path, monkeypat
 
 
 class Host:
-    """A log with a topic of two partitions, and its coordinators, as a server has them."""
+    """A log with a topic of two partitions, and a server's coordinators."""
 
     def __init__(self, path: Path) -> None:
         self.now_ms = 1000.0
@@ -232,7 +232,7 @@ class Host:
         return BrokerError(found["error_code"])
 
     def send(self, sequence: int, value: bytes) -> None:
-        """The value to both partitions, and an offset to the group, in one transaction."""
+        """Send the value to both partitions and an offset to the group in one transaction."""
         topics = [SimpleNamespace(name=TOPIC, partitions=[0, 1])]
         self.ask(self.transactions.add_partitions, 3, topics=topics)
         for number in range(2):
@@ -256,7 +256,7 @@ class Host:
         return str(found["transaction_states"][0]["transaction_state"])
 
     def committed(self) -> tuple[list[list[bytes | None]], int]:
-        """The committed values of both partitions, and the offset of the group."""
+        """Return the committed values of both partitions and the offset of the group."""
         reader = LogReader(self.log.path, isolation_level="read_committed")
         values = [[record.value for record in reader.partition(TOPIC, number).records()] for number in range(2)]
         offset = self.groups.offsets_of("g").get(PLACE)
@@ -297,7 +297,7 @@ def test_a_time_out_goes_on_while_no_server_runs(tmp_path: Path) -> None:
 
 
 def test_a_tick_looks_at_ids_with_an_open_transaction_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log may know a hundred thousand ids, and each step of a transaction is followed by a tick."""
+    """A log may have a hundred thousand ids, and a tick follows each step of a transaction."""
     host = Host(tmp_path)
     for number in range(20):
         host.begin(f"idle-{number}")
@@ -352,7 +352,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypa
 
 
 def test_a_group_of_others_that_took_no_offsets_holds_no_transaction_up(tmp_path: Path) -> None:
-    """Another server coordinates the group, or consumers on the host share it. They may do so for months."""
+    """For months, another server may coordinate the group, or local consumers may share it."""
     host = Host(tmp_path)
     path = host.log.path
 
@@ -406,7 +406,7 @@ def test_a_server_that_cannot_read_the_ids_leaves_nothing_open(tmp_path: Path) -
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="transactional-ids"):
         LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True)
-    assert set(os.listdir("/proc/self/fd")) <= before  # other tests' may be closed meanwhile
+    assert set(os.listdir("/proc/self/fd")) <= before  # files of other tests may be closed meanwhile
     ids.rmdir()
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True):
         pass
@@ -445,7 +445,7 @@ def test_a_death_at_any_system_call_leaves_all_of_a_transaction_or_nothing(
         survived = Child(live_and_die, path, number).join() == "False"
         told = [int(line) for line in path.with_suffix(".told").read_text().split()]
         host = Host(path)
-        assert host.begin() is BrokerError.NONE  # which aborts what was open
+        assert host.begin() is BrokerError.NONE  # which aborts the open transaction
         (one, other), offset = host.committed()
         assert one == other
         assert one in ([], [b"0"], [b"0", b"2"]), number
