@@ -51,7 +51,7 @@ BROKER_PROPERTIES: Mapping[str, str] = {
     "auto.leader.rebalance.enable": "false",
     "controlled.shutdown.retry.backoff.ms": "200",
     "log.cleaner.enable": "false",
-    # Records of tests are years old. Half a minute after its start a broker would begin to delete them.
+    # Disable retention: tests append records that are years old.
     "log.retention.ms": "-1",
     # With a short session, another leader serves soon after a broker was killed.
     "broker.heartbeat.interval.ms": "500",
@@ -132,7 +132,7 @@ class Broker:
             "log.dirs": str(self.log_directory),
         }
         self._write("server.properties", {**BROKER_PROPERTIES, **own, **properties})
-        # StorageTool would write this, with a JVM of its own.
+        # StorageTool would need a JVM to write this.
         identity = {"version": "1", "node.id": str(self.node_id), "cluster.id": CLUSTER_ID}
         directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._write("log/meta.properties", {**identity, "directory.id": directory_id})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Kafka's jars, which Maven fetches once into a cache of the user.
+"""Apache Kafka's jars, which Maven fetches once into a user cache.
 
 ``make kafka`` fetches them, and ``make test`` does before it starts pytest. A test fetches nothing, because a download
 would count against its time limit. If there are no jars, ``require()`` skips the test.

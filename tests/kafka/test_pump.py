@@ -651,7 +651,7 @@ def append(accumulator: Accumulator, first: int, end: int) -> None:
 
 
 def deliver_all(sender: Sender, arena: Arena) -> None:
-    """Runs rounds until no buffer is taken."""
+    """Runs rounds until every buffer is free."""
     deadline_s = time.monotonic() + WATCHDOG_S
     while arena.statistics().slots["FREE"] != arena.geometry["slot_count"]:
         assert time.monotonic() < deadline_s

@@ -10,7 +10,7 @@ traceback, the round fails.
     beside     --sink log:LOG                            serve LOG, read only
     transact   the same, with an arena that has transactions
     inside     --sink log:LOG --listen ADDRESS           the sender's
-    behind     --sink kafka:ADDRESS --overflow log:DIR   serve LOG --writable, which makes the topics
+    behind     --sink kafka:ADDRESS --overflow log:DIR   serve LOG --writable, which creates the topics
 """
 
 from __future__ import annotations

@@ -199,11 +199,11 @@ class History:
 
 
 class Notes:
-    """The file of a seat, as one incarnation writes it."""
+    """The part of a seat's file that one incarnation writes."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(self._descriptor, b"\n")  # ends a line that a kill cut off
+        os.write(self._descriptor, b"\n")  # ends a line that a kill truncated
 
     def add(self, *words: object) -> None:
         """Append a line."""

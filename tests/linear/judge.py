@@ -5,7 +5,7 @@ lost            a record whose send returned is not in the log, or a record of t
 doubled         a code is in a log twice, or a consumer read an offset again without a new assignment
 out of order    the numbers of an author do not ascend in a partition, or the shipped log has another order
 skipped         a consumer passed a record that it (or another member of its group) had not read
-withdrawn       an offset that a future returned, that was read, or that was committed, means another record later
+withdrawn       an offset that a future returned, or that was read or committed, has another record later
 in part         a committed transaction lacks records, or records of an aborted one are seen
 """
 

@@ -9,7 +9,7 @@ A partition has appends and reads, a group has assignments, reads and commits. R
 - If a result is unknown, either readers saw it or the call did nothing. So an append whose process died has its
   position in the log. It returns before the first call that read a record at or after this position. An append without
   readers is omitted, and so is a commit to a position at which no member began.
-- The whole log is read at the end, by a last call.
+- A last call reads the whole log.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ REASONS = {
     "dial tcp": "the module of porcupine cannot be fetched",
     "module lookup disabled": "the module of porcupine cannot be fetched",
 }
-"""A part of the message of a failed build, and its meaning."""
+"""A part of a failed build's message, and the reason."""
 
 
 @dataclass
@@ -261,7 +261,7 @@ def _appended(log: Codes, told: dict[int, tuple[int, int]], seen: Codes, sends: 
     for code in {**first, **told}:
         begin_ns = sends.begin_of(code)
         if begin_ns is None:
-            continue  # it was never sent, so no append explains it
+            continue  # it was never sent
         position, ns = told.get(code) or (first[code], int(seen[first[code]]))
         yield Call("append", producer_of(code), begin_ns, max(ns, begin_ns), position, codes_of(code))
 

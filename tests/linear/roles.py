@@ -156,7 +156,7 @@ class Waiting(NamedTuple):
 
 
 def produce(places: Places, seat: str, producer: int, incarnation: int, chance: random.Random) -> None:
-    """Sends bursts until the phase ends. The first producer makes the arena."""
+    """Sends bursts until the phase ends. The first producer creates the arena."""
     words, notes = Words(places.words), Notes(places.notes(seat))
     arena = Arena.attach_or_create(places.arena, **ARENA_OPTIONS)
     numbers = itertools.count(code_of(producer, incarnation))
@@ -370,9 +370,9 @@ def read_by_kafka(places: Places, seat: str, chance: random.Random) -> None:
     """Like `read_in_group`, by librdkafka from the server.
 
     The member names the offset at which it begins, and `auto.offset.reset` is `error`. librdkafka 2.16 must not look it
-    up: where the answer to ListOffsets comes after the next assignment, librdkafka asks for the first offset once more
-    after 500 ms, and goes back to it although it has read and committed meanwhile. So an answer of the server that
-    would move the position is an error too. If librdkafka finds a new topic during a
+    up: if the answer to ListOffsets arrives after the next assignment, librdkafka requests the first offset again
+    after 500 ms, and returns to it although it has read and committed meanwhile. So an answer of the server that
+    would move the position is an error, too. If librdkafka finds a new topic during a
     rebalance, it may omit it permanently. A member that owns no partition of such a topic at the end resubscribes.
 
     kafka-python is not used here. If it loses a partition while it is stopped and gets it again, it keeps its old

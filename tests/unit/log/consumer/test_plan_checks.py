@@ -28,7 +28,7 @@ from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC, open_log
 
 IN_GROUP: dict[str, Any] = {"group_id": "g", "partition_assignment_strategy": ["sticky"]}
-"""Move only the partitions of a member that leaves."""
+"""This strategy moves only the partitions of a member that leaves."""
 
 
 class Checker:
@@ -227,7 +227,7 @@ def test_one_member_of_a_process_looks_for_all(
                 wake_and_wait(other, looks)
             return len(looks) == 5
 
-        # Each member may wake the others once more after it has its partitions, which may cause one more check.
+        # After it has its partitions, each member may wake the others and cause one more check.
         assert any(is_checked_once_a_wake_up() for _ in range(1 + len(consumers)))
 
 

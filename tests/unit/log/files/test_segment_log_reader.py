@@ -185,7 +185,7 @@ def test_batches_may_end_anywhere_in_what_is_read_ahead(
     assert found == [value for large in values for value in (large, b"small")]
 
 
-# --- a writer beside
+# --- a concurrent writer
 
 
 def test_a_cursor_reads_on_as_the_log_grows_rolls_and_is_opened_again(tmp_path: Path) -> None:

@@ -439,7 +439,7 @@ def test_opening_creates_nothing_before_the_lock_is_held(tmp_path: Path) -> None
         assert sorted(path for path in tmp_path.rglob("*")) == before
 
 
-# --- finds of fuzzing (tests/fuzz/test_segment_log_fuzz.py)
+# --- found by fuzzing (tests/fuzz/test_segment_log_fuzz.py)
 
 
 def test_an_index_that_points_before_the_file_is_as_good_as_none(tmp_path: Path) -> None:

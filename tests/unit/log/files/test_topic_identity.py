@@ -142,7 +142,7 @@ def damage_ids(log: LogDirectory, content: bytes | None) -> None:
 
 @pytest.mark.parametrize("content", WITHOUT_ID)
 def test_offsets_hold_while_the_id_of_their_topic_cannot_be_read(log: LogDirectory, content: bytes | None) -> None:
-    """Nothing proves that the topic is another one."""
+    """Without the id, the topic may be the same."""
     file = offsets_of(log, is_writer=True)
     file.commit({PLACE: committed(3)})
     file.commit_pending(5, {PLACES[1]: committed(1)})

@@ -51,7 +51,7 @@ RECORDS_PER_BATCH = 3
 def stage(
     path: Path, transaction: TransactionId, word: str, *, batch_count: int = 2, partitions: int = 2, **options: Any
 ) -> Winner:
-    """Stage an attempt with as many batches in each partition. Each record has `word` and a number."""
+    """Stage an attempt with *batch_count* batches in each partition. Each record has `word` and a number."""
     with StagedAttempt(path, transaction, word) as attempt:
         with LogDirectory(attempt.log, LogSinkOptions(partitions=partitions, **options)) as log:
             log.create_topic(TOPIC)
@@ -330,7 +330,7 @@ def test_what_nobody_decided_about_in_a_week_is_deleted_unless_it_is_written(tmp
     assert not over.exists()
 
 
-# --- others who write the directory
+# --- other writers
 
 
 def test_a_sender_that_writes_the_directory_applies_what_is_decided(tmp_path: Path, arena: Arena) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes of kafka-python are found by the API key of a request."""
+"""Requests are mapped to kafka-python's classes by API key."""
 
 from __future__ import annotations
 
