@@ -358,7 +358,6 @@ class FakeCluster:
 
 
 def partition_response(index: int, reply: Reply) -> Any:
-    """One partition of a Produce response."""
     kind = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
     leader = reply.leader and kind.LeaderIdAndEpoch(leader_id=reply.leader[0], leader_epoch=reply.leader[1])
     return kind(

@@ -184,5 +184,4 @@ def test_every_record_of_a_ledger_outlasts_outages_and_kills(
 
 
 def check_order(page: Page) -> None:
-    """Check that times ascend."""
     assert page.numbers == sorted(page.numbers)

@@ -82,7 +82,6 @@ class Broker:
         return Reply(0, ack.base_offset) if ack.verdict is Verdict.DELIVERED else Reply(OUT_OF_ORDER)
 
     def values(self) -> dict[int, list[bytes | None]]:
-        """The values of each partition."""
         return {partition: self.taken.values(topic, partition) for topic, partition in self.taken.topic_partitions()}
 
 
@@ -444,5 +443,4 @@ def away(between: Proxy) -> None:
 
 
 def silent(between: Proxy) -> None:
-    """Discard all bytes."""
     between.is_silent = True

@@ -56,7 +56,6 @@ Log = dict[TopicPartition, Codes]
 
 
 def code_of(producer: int, incarnation: int, number: int = 0) -> int:
-    """The code of a record."""
     return (producer << INCARNATION_BITS | incarnation) << NUMBER_BITS | number
 
 
@@ -66,17 +65,14 @@ def author_of(code: int) -> int:
 
 
 def producer_of(code: int) -> int:
-    """The producer of a code."""
     return author_of(code) >> INCARNATION_BITS
 
 
 def number_of(code: int) -> int:
-    """The number of a code."""
     return code & ((1 << NUMBER_BITS) - 1)
 
 
 def codes_of(*codes: int) -> Codes:
-    """An array of codes."""
     return np.array(codes, np.int64)
 
 

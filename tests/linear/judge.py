@@ -59,7 +59,6 @@ class Verdict:
     transaction_count: int = 0
 
     def add(self, kind: str, description: str, count: int = 1) -> None:
-        """Counts a fault."""
         self.counts[kind] += count
         if len(self.descriptions) < DESCRIBED_MAX:
             self.descriptions.append(f"{kind}: {description}")

@@ -65,7 +65,6 @@ class Words:
 
     @property
     def phase(self) -> int:
-        """The phase of the round."""
         return self._words[PHASE]
 
     @phase.setter
@@ -74,7 +73,6 @@ class Words:
 
     @property
     def topics(self) -> list[str]:
-        """The topics that producers send to."""
         return [topic_name(number) for number in range(self._words[TOPICS])]
 
     def add_topic(self) -> str:
@@ -84,7 +82,6 @@ class Words:
 
 
 def topic_name(number: int) -> str:
-    """The name of a topic."""
     return f"{TOPIC_PREFIX}-{number}"
 
 
@@ -139,7 +136,6 @@ class Places:
         return self.folder / f"{seat}.output"
 
     def read_ends(self) -> dict[TopicPartition, int]:
-        """The content of `ends`."""
         rows = (line.split() for line in self.ends.read_text(encoding="utf-8").splitlines())
         return {TopicPartition(topic, int(partition)): int(end) for topic, partition, end in rows}
 
@@ -428,10 +424,7 @@ def read_by_kafka(places: Places, seat: str, chance: random.Random) -> None:
 
 
 def _commit_by_kafka(consumer: Any, wanted: list[Any], notes: Notes) -> None:
-    """Commits.
-
-    A member that was stopped longer than its session is removed. A dead server is retried.
-    """
+    """Commits. Errors are ignored: the server may be dead, or the session of a stopped member over."""
     from confluent_kafka import KafkaException
 
     if not wanted:

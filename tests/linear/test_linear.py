@@ -112,7 +112,6 @@ def _loaded(named: Mapping[str, list[Life]]) -> dict[str, list[Life]]:
 
 
 def events_of(life: Life) -> list[Any]:
-    """The events of a loaded life."""
     assert isinstance(life.events, list)
     return life.events
 
@@ -300,7 +299,6 @@ IN_THE_MODEL: list[Plant] = [
 
 
 def planted(history: History, plant: Plant) -> History:
-    """Return a copy with this fault."""
     copied = loaded(history)
     plant(copied)
     return copied

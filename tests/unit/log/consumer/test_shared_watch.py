@@ -20,7 +20,6 @@ from tests.support.processes import WATCHDOG_S, wait_until
 
 @pytest.fixture
 def folders(tmp_path: Path) -> list[str]:
-    """Three folders."""
     found = [tmp_path / name for name in "abc"]
     for folder in found:
         folder.mkdir()
