@@ -57,9 +57,10 @@ class Senders:
         return process
 
     def working(self, *arguments: str) -> subprocess.Popen[str]:
-        """A sender that has the role."""
+        """A sender that has the role and listens."""
         process = self.start(*arguments)
-        wait_until(lambda: self.arena.native.sender_is_alive, "the sender has its role")
+        native = self.arena.native
+        wait_until(lambda: native.sender_is_alive and native.presence != 0, "the sender listens")
         return process
 
     def end(self) -> None:
