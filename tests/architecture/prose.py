@@ -18,7 +18,7 @@ FRAGMENT_WORDS_MAX = 4
 
 BARE = r"(?:who|whom|whoever|what|whatever)"
 QUESTION = r"(?!.*\?$)"
-# "Who waits for a buffer rings.", also after a comma, a semicolon or a colon.
+# "Who waits for a buffer wakes the sender.", also after a comma, a semicolon or a colon.
 HEADLESS = re.compile(rf"^{BARE}\b{QUESTION}|(?:, (?:and|but|so|or) |; |: ){BARE} {QUESTION}", re.IGNORECASE)
 # "Lost was nothing.", "Of an answer only that is read in which all is well."
 INVERTED = re.compile(

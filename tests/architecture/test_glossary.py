@@ -33,7 +33,7 @@ def test_a_word_has_one_entry() -> None:
 def test_every_word_of_the_glossary_is_used(texts: dict[Path, str]) -> None:
     words = {word for entry in ENTRIES for word in (*entry.words, *entry.not_words)}
     unused = sorted(word for word in words if not is_used(word, texts.values()))
-    assert unused == [], "leave these entries out, and list such a *not* word behind *Never*"
+    assert unused == [], "leave these entries out, and list such a *not* word after *Never*"
 
 
 def test_a_word_that_is_never_used_is_not_used(texts: dict[Path, str]) -> None:

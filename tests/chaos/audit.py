@@ -70,7 +70,7 @@ def _delivered(places: Places, partition: int, rows: Numbers) -> Numbers:
     next_sequence = np.zeros(len(rows), dtype=np.int64)
     proofs = Proofs(rows, partition)
     for offsets, authors, sequences in _chunks(places, partition):
-        assert authors.max() < len(rows), "a record of an author that nobody started"
+        assert authors.max() < len(rows), "a record of an author that was not started"
         _expect_in_order(partition, authors, sequences, next_sequence)
         proofs.look_up(offsets, authors, sequences)
     proofs.expect_all_found()
@@ -106,7 +106,7 @@ class Proofs:
         """Check the promises among these records, whose offsets have no gap."""
         is_here = (self._offsets >= offsets[0]) & (self._offsets <= offsets[-1])
         at = self._offsets[is_here] - offsets[0]
-        assert (authors[at] == self._authors[is_here]).all(), "somebody else's record is where one was promised"
+        assert (authors[at] == self._authors[is_here]).all(), "another record is where one was promised"
         assert (sequences[at] == self._sequences[is_here]).all(), "another record is where one was promised"
         self._found_count += int(is_here.sum())
 
@@ -123,7 +123,7 @@ def _chunks(places: Places, partition: int) -> Iterator[tuple[Numbers, Numbers, 
     for batches in _runs(LogReader(places.log).partition(TOPIC, partition).batches()):
         columns = decode_columns(batches, 0, 2**62)
         offsets = np.frombuffer(columns.offsets, dtype="<i8")
-        assert (offsets == np.arange(expected, expected + len(offsets))).all(), f"a gap behind offset {expected}"
+        assert (offsets == np.arange(expected, expected + len(offsets))).all(), f"a gap after offset {expected}"
         expected += len(offsets)
         yield (offsets, *_taken_apart(columns.value))
 

@@ -79,8 +79,8 @@ class Outcome:
     def _times(self) -> Iterator[str]:
         """Times in milliseconds."""
         delays = self.delays
-        yield _longest("an append, when nobody was stopped", delays.beside_deaths)
-        yield _longest("an append, when somebody was stopped", delays.beside_stops)
+        yield _longest("an append, while no process was stopped", delays.beside_deaths)
+        yield _longest("an append, while a process was stopped", delays.beside_stops)
         yield _longest("the machine's own, a sleep of a millisecond", delays.machine)
         yield from _distribution("after a kill a standby had the role", self.tally.take_over_ns)
         yield from _distribution("after a kill a standby had delivered", self.tally.result_ns)

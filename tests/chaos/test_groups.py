@@ -137,7 +137,7 @@ class Host:
             for partition, end in committed.items()
             if not all((partition, offset) in counts for offset in range(end))
         ]
-        assert lies == [], f"committed and consumed by nobody: {lies}"
+        assert lies == [], f"committed and not consumed: {lies}"
 
     def close(self) -> None:
         processes = [*(process for _, process in self._members), self._server]

@@ -500,7 +500,7 @@ int main(int argc, char **argv)
         check_repeats(&tally);
     }
     if (ledger->blocked_ns_max > BLOCKED_MS_MAX * NS_PER_MS + ledger->turn_ns_max) {
-        FAIL("an append took %llu ms, where nobody waited for a processor longer than %llu ms",
+        FAIL("an append took %llu ms, where no process waited for a processor longer than %llu ms",
              (unsigned long long)(ledger->blocked_ns_max / NS_PER_MS),
              (unsigned long long)(ledger->turn_ns_max / NS_PER_MS));
     }

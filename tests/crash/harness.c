@@ -576,7 +576,7 @@ void world_renew_transaction(struct world *world)
     uint64_t number;
     for (int round = 0; round < TRANSACTION_ROUNDS_MAX; round++) {
         if (transaction_word_state(transaction_read(world->arena)) == TRANSACTION_NONE) {
-            WORLD_EXPECT(world, world_count_slots(world, SLOT_READY) == 0, "a batch is left behind its transaction");
+            WORLD_EXPECT(world, world_count_slots(world, SLOT_READY) == 0, "a batch is left after its transaction");
             transaction_leave(world->arena);
         }
         enum status status = transaction_begin(world->arena, &number);
@@ -705,7 +705,7 @@ static void survivor_allocate(struct world *world)
         REQUIRE(status == STATUS_OK);
         status = world_wait_in_queue(world, &slot_index);
     }
-    WORLD_EXPECT(world, status == STATUS_OK, "%u slots are free and none can be had",
+    WORLD_EXPECT(world, status == STATUS_OK, "%u slots are free and none can be taken",
                  world_count_slots(world, SLOT_FREE));
     if (status == STATUS_OK) {
         TIMED(world, "give back", buffer_pool_give_back(world->arena, &slot_index, 1, NULL));

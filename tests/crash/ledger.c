@@ -70,20 +70,20 @@ static bool record_deliver(struct ledger *ledger, uint32_t partition_index, cons
     uint8_t expected[VALUE_SIZE_MAX];
     uint32_t producer, sequence;
     if (view->value_size < VALUE_HEAD_SIZE || view->value_size > VALUE_SIZE_MAX) {
-        snprintf(problem, PROBLEM_SIZE, "a record of %d bytes was delivered, nobody appended one", view->value_size);
+        snprintf(problem, PROBLEM_SIZE, "a record of %d bytes was delivered, and was never appended", view->value_size);
         return false;
     }
     memcpy(&producer, view->value, sizeof producer);
     memcpy(&sequence, view->value + sizeof producer, sizeof sequence);
     if (producer >= PRODUCER_COUNT || sequence >= ledger->producers[producer].begun_count) {
-        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u was delivered, nobody appended it", sequence,
+        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u was delivered, and was never appended", sequence,
                  producer);
         return false;
     }
     value_fill(expected, (uint32_t)view->value_size, producer, sequence);
     struct ledger_producer *entry = &ledger->producers[producer];
     if (sequence < entry->aborted_count) {
-        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u came behind the abort of its transaction", sequence,
+        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u came after the abort of its transaction", sequence,
                  producer);
         return false;
     }

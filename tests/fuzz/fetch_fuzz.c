@@ -561,7 +561,7 @@ static void outcome_check(PyObject *outcome, size_t received, const struct bytes
     }
     size_t sent = PyTuple_Check(outcome) ? PyLong_AsSize_t(PyTuple_GET_ITEM(outcome, SERVED_SENT)) : received + 1;
     if (sent != received) {
-        fuzz_fail("the bytes that were sent are not those that were told");
+        fuzz_fail("the bytes that were sent differ from the reported ones");
     }
     answer_check(PyTuple_GET_ITEM(outcome, SERVED_FOUND), frame, sent, segment);
 }
@@ -610,7 +610,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_check(&request);
     serve_check(&scene, &request, &segment);
     if (references(&scene) != before) {
-        fuzz_fail("a call kept an object");
+        fuzz_fail("a call leaked an object");
     }
     scene_end(&scene);
     return 0;

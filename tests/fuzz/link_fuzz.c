@@ -104,7 +104,7 @@ static void link_check(const struct broker_link *link, const uint8_t *bytes, uin
         fuzz_fail("an answer was taken for a request that is not written, or twice");
     }
     if (was_strange && link->answered != answered_before) {
-        fuzz_fail("an answer was taken behind one that is not ordinary");
+        fuzz_fail("a response was taken after one that is not ordinary");
     }
     if (link->received_size >= link->received_room || link->received_size > link->received_total ||
         memcmp(link->received, end - link->received_size, link->received_size) != 0) {

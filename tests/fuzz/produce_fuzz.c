@@ -78,7 +78,7 @@ static void request_check(const struct produce_request *request)
         }
     }
     if (size > room) {
-        fuzz_fail("a request is larger than its room");
+        fuzz_fail("a request is larger than its buffer");
     }
     free(own);
 }

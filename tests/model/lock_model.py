@@ -124,9 +124,9 @@ MUTATIONS = {
     "late hazard": "the hazard is published when word and lock were already read",
     "hazards ignored": "the sender frees without looking at the hazards",
     "hazards first": "the sender looks at the hazards before it seals",
-    "no fence": "append does not read the lock again behind its hazard",
+    "no fence": "append does not read the lock again after its hazard",
     "no fence to open": "a batch is opened without reading the lock again",
-    "adopt": "an appender that took over goes on in the open batch",
+    "adopt": "an appender that took over continues the open batch",
     "plain commit": "a record is committed by a store",
     "plain open": "`open` is set by a store",
     "plain seq": "next_seq is raised by a store",
@@ -603,12 +603,15 @@ class LockModel:
         index = appender.spare
         slot = state.slots[index]
         if slot.word == appender.word and slot.seq != appender.seq:
-            yield "takes another batch", state._replace(wrong="a slot was taken back that was somebody else's by now")
+            yield "takes another batch", state._replace(wrong="a slot was taken back that another process has by now")
         elif slot.word == appender.word:
             owned = self._with_slot(state, index, slot.with_word(OWNED, owner=p))
             yield "takes its slot back", self._at(owned, p, "leave:hint")
         elif self.mutation == "plain take back":
-            yield "takes its slot back by force", state._replace(wrong="a slot was taken that somebody had sealed")
+            yield (
+                "takes its slot back by force",
+                state._replace(wrong="a slot was taken that another process had sealed"),
+            )
         else:
             yield "finds its slot sealed", self._at(state, p, "leave:hint", spare=NO_SLOT)
 

@@ -112,11 +112,11 @@ MUTATIONS = {
     "noraise": "waiting_count is not raised before WAIT",
     "nocleanup": "a cancelled waiter leaves its grants behind",
     "nocap": "the cap of oversized slots is ignored",
-    "barging": "new arrivals pass those who wait, under the lock as well",
+    "barging": "new arrivals pass waiting processes, under the lock as well",
     "lifo": "the newest waiter is served first",
     "parked is served": "a parked waiter is eligible",
     "parked is counted": "waiting_count counts parked waiters",
-    "checked before parked": "the limit is checked before the word says PARKED, and not behind it",
+    "checked before parked": "the limit is checked before the word says PARKED, and not after it",
     "checked after a grant": "an owner checks the limit again when it takes its grant",
     "no wake-up": "a process that frees a slot posts no parked waiter",
     "no turns": "a parked waiter looks only when it was posted",
@@ -201,7 +201,7 @@ class PoolModel:
         if state.places[0] != DEAD and 2 * self._stuck_count(state) > self.bounds.slot_count:
             return "stuck partitions hold more than half of the slots"
         if self._somebody_sleeps_in_vain(state):
-            return "a waiter sleeps beside a slot it could have, and nobody is about to give it"
+            return "a waiter sleeps beside a slot it could have, and no process is about to give it"
         if self._fast_path_is_closed(state):
             return "the fast path is closed although no waiter waits"
         if self.is_good(state) and not self._is_clean(self._repaired(state)):
@@ -492,7 +492,7 @@ class PoolModel:
             slots = _replace(state.slots, state.slots.index(FREE), Owned(p, False))
             state = state._replace(slots=slots)
             if self.mutation == "barging" and any(isinstance(word, Wait) for word in state.waiters):
-                state = state._replace(problem="a new arrival passed those who wait")
+                state = state._replace(problem="a new arrival passed waiting processes")
             yield "takes a free slot", self._at(state, p, "give back")
         else:
             yield "finds no free slot", self._at(state, p, "lock:ticket")
@@ -511,7 +511,7 @@ class PoolModel:
         yield "says that it is parked", self._at(self._own_word_parked(state, p), p, "admit")
 
     def _park_for_a_slice(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        yield "parks without a look behind it", self._at(self._own_word_parked(state, p), p, "unlock:wait")
+        yield "parks without a check after it", self._at(self._own_word_parked(state, p), p, "unlock:wait")
 
     def _admit(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         """The owner alone ends its parking, under the lock."""

@@ -71,7 +71,7 @@ Slot = Owned | Open | Done | None
 MUTATIONS = {
     "added before OPEN": "an opener adds to `opened` before it stores OPEN",
     "freed before released": "the sender stores FREE before it adds to `released`",
-    "no recount at takeover": "a new sender goes on with the sum of a dead one",
+    "no recount at takeover": "a new sender continues the sum of a dead one",
     "no recount after a death": "a sender that repairs after a death does not recount, at no time",
     "recount trusts a scan": "a recount does not look at `opened` again",
     "chain adds one": "a chain adds one slot",

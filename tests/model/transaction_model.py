@@ -80,12 +80,12 @@ MUTATIONS = {
     "join looked at first": "an appender compares its number before it reads the batch",
     "no look at the number": "an appender that joined does not compare its number",
     "plain commit": "a record is committed by a store",
-    "no abort of the dead": "nobody aborts the transaction of a dead coordinator",
+    "no abort of the dead": "no process aborts the transaction of a dead coordinator",
     "end before the broker": "the word says NONE before the broker has ended the transaction",
     "begin beside another": "a process takes the coordinator's role from a living one",
     "batch not told": "an opener does not say that the transaction has a batch",
-    "batch told late": "an opener says so behind the name of its batch",
-    "batch told by a store": "an opener says so by a store of the word that it has read",
+    "batch told late": "an opener reports after the name of its batch",
+    "batch told by a store": "an opener reports by a store of the word that it has read",
     "empty commit by a store": "a transaction that had no batch is committed by a store",
     "empty abort by a store": "a coordinator aborts a transaction that had no batch by a store",
     "abort of the dead by a store": "the sender ends the transaction without batches of a dead coordinator by a store",
@@ -94,7 +94,7 @@ MUTATIONS = {
     "empty abort without a reason": "an abort of a transaction that had no batch says NONE as a commit does",
     "batch of a passed appender": "an appender that was passed uses the batch that it has read",
     "outcome not awaited": "a coordinator gives its role up before it has read the outcome",
-    "ends what has ended": "the sender goes on with a transaction that ended while it looked at it",
+    "ends what has ended": "the sender continues a transaction that ended while it looked at it",
     "abort by an old look": "the sender has found a transaction without a coordinator, and aborts the one that is open",
     "no repair": "an appender that passes another one leaves the batch that is named",
 }
@@ -512,7 +512,7 @@ class TransactionModel:
     def _appender_tell(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         assert own.seen is not None
         told = shared._replace(word=own.seen._replace(has_batches=True))
-        yield "tells of its batch by a store", told, own._replace(place=self._behind_look(p), seen=None)
+        yield "reports its batch by a store", told, own._replace(place=self._behind_look(p), seen=None)
 
     def _appender_name(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         if not shared.open_kept[p]:
