@@ -6,8 +6,8 @@
   `faulthandler`, which needs no GIL, writes the stacks of all threads and ends the process. It also watches the
   tear-down of a failed test, for which pytest-timeout has no timer.
 - pytest-xdist leaves the processes that a dead worker had started, and the worker's arenas.
-- ``--session-timeout`` fails a run. Here, a test that would begin after the time `ENDS_AT` is skipped
-  (``make test-rest MINUTES=20``).
+- ``--session-timeout`` fails a run. Here, a test is skipped if it would begin after the time `ENDS_AT`, or if its own
+  timeout reaches more than `LATE_S` past it (``make test-rest MINUTES=20``).
 - Warnings are errors, also those of an object that is collected unclosed. A failed test may leave such objects to a
   later test, so a process ignores these warnings after its first failure.
 """
@@ -30,6 +30,8 @@ from tests.support.arenas import remove_arenas_of_the_dead
 
 ENDS_AT = "SHMACCUM_TESTS_END_AT"
 """The environment variable with the Unix time after which no test starts."""
+LATE_S = 2400.0
+"""The longest time that a test may run past it."""
 GRACE_S = 60.0
 STDERR = pytest.StashKey[int]()
 WATCHDOG_S = pytest.StashKey[float]()
@@ -74,9 +76,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    if time.time() > float(os.environ.get(ENDS_AT, "inf")):
-        pytest.skip("not begun, because the minutes of the run were over")
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    left_s = float(os.environ.get(ENDS_AT, "inf")) - time.time()
+    timeout = item.get_closest_marker("timeout")
+    if left_s < 0 or (timeout is not None and timeout.args[0] > left_s + LATE_S):
+        pytest.skip("not begun, because the minutes of the run were over, or too few for its timeout")
 
 
 @pytest.hookimpl(wrapper=True)

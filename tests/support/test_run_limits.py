@@ -11,6 +11,7 @@ from pathlib import Path
 
 from setup import ROOT
 from shmaccum.arena import Arena
+from tests.support import run_limits
 from tests.support.processes import WATCHDOG_S, process_exists, wait_until
 from tests.support.run_limits import ENDS_AT
 
@@ -89,6 +90,23 @@ def test_another_one():
 """
 
 
+TAKES_TOO_LONG = f"""
+import os, time
+import pytest
+
+def test_that_has_begun():
+    os.environ["{ENDS_AT}"] = str(time.time() + 1000)
+
+@pytest.mark.timeout(1000 + {run_limits.LATE_S} + 100)
+def test_that_may_take_too_long():
+    assert False
+
+@pytest.mark.timeout(1000 + {run_limits.LATE_S} - 100)
+def test_that_may_take_long():
+    pass
+"""
+
+
 def run_planted(folder: Path, *options: str, **files: str) -> tuple[int, str]:
     """Run pytest on the files, named without ``.py``. Return its status and its output."""
     (folder / "pytest.ini").write_text(INI)
@@ -140,3 +158,9 @@ def test_a_run_whose_minutes_are_over_begins_no_test_and_does_not_fail(tmp_path:
     assert status == 0
     assert "SKIPPED [2]" in output
     assert "not begun, because the minutes of the run were over" in output
+
+
+def test_a_test_that_may_run_long_after_the_end_is_not_begun(tmp_path: Path) -> None:
+    status, output = run_planted(tmp_path, test_long=TAKES_TOO_LONG)
+    assert status == 0
+    assert output.splitlines()[-1].split(" in ")[0].strip("= ") == "2 passed, 1 skipped"
