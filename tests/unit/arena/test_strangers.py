@@ -64,7 +64,7 @@ def as_user(user: int, groups: tuple[int, ...], function: Callable[[], Any]) -> 
 def import_at_once() -> None:
     """Import modules that the package imports at first use, because another user may be unable to read them."""
     for found in pkgutil.walk_packages(shmaccum.__path__, "shmaccum."):
-        if found.name.split(".")[1] in {"arena", "cli", "config", "keeper", "observe", "producer", "sender", "sinks"}:
+        if found.name.split(".")[1] in {"arena", "cli", "config", "observe", "producer", "sender", "supervisor"}:
             with contextlib.suppress(ImportError):  # an optional package is missing
                 importlib.import_module(found.name)
 
