@@ -45,7 +45,10 @@ def why_not() -> str | None:
     """Return why the models cannot be built here, or None."""
     if shutil.which("cargo") is None:
         return f"cargo is missing: install Rust {RUST_MIN[0]}.{RUST_MIN[1]} or later (the package cargo, or rustup)"
-    version = subprocess.run(["cargo", "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
+    found = subprocess.run(["cargo", "--version"], check=False, capture_output=True, text=True)
+    if found.returncode != 0:  # rustup without a toolchain
+        return f"cargo does not run: {(found.stderr or 'it says nothing').splitlines()[0]}"
+    version = found.stdout.split()[1]
     if tuple(map(int, version.split(".")[:2])) < RUST_MIN:
         return f"cargo is {version}: install Rust {RUST_MIN[0]}.{RUST_MIN[1]} or later (rustup)"
     if cargo("fetch").returncode != 0:
