@@ -29,30 +29,15 @@
 #define ALONE_BOTH_END() }
 #endif
 
-static inline PyObject *itself(PyObject *self)
-{
-    return self;
-}
-
-#define ALONE_CALL(name, owner, parameters, arguments) \
-    static PyObject *alone_##name parameters           \
-    {                                                  \
-        PyObject *answer;                              \
-        ALONE_BEGIN(owner(self));                      \
-        answer = name arguments;                       \
-        ALONE_END();                                   \
-        return answer;                                 \
+/* alone_NAME for a method that takes one argument, or none, and works on the object itself. */
+#define ALONE(name)                                                    \
+    static PyObject *alone_##name(PyObject *self, PyObject *argument)  \
+    {                                                                  \
+        PyObject *result;                                              \
+        ALONE_BEGIN(self);                                             \
+        result = name(self, argument);                                 \
+        ALONE_END();                                                   \
+        return result;                                                 \
     }
-
-/* alone_NAME for a method that takes one argument, or none. */
-#define ALONE(name, owner) ALONE_CALL(name, owner, (PyObject *self, PyObject *argument), (self, argument))
-
-/* alone_NAME for a property. */
-#define ALONE_GET(name, owner) ALONE_CALL(name, owner, (PyObject *self, void *unused), (self, unused))
-
-/* alone_NAME for a method of METH_FASTCALL | METH_KEYWORDS. */
-#define ALONE_FAST(name, owner)                                                                          \
-    ALONE_CALL(name, owner, (PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names), \
-               (self, args, count, names))
 
 #endif

@@ -62,6 +62,14 @@ bool arguments_bind(const struct signature *signature, PyObject *const *args, Py
     return required_check(signature, bound);
 }
 
+/* If the flag is left out, *value stays as it is. */
+static bool flag_parse_optional(PyObject *object, bool *value)
+{
+    int truth = object == NULL ? *value : PyObject_IsTrue(object);
+    *value = truth > 0;
+    return truth >= 0;
+}
+
 static bool argument_parse(const struct module_state *state, const struct argument *argument, PyObject *object,
                            void *field)
 {
@@ -122,13 +130,6 @@ bool integer_parse_optional(const struct module_state *state, PyObject *object, 
                             int64_t *value)
 {
     return object == NULL || object == Py_None || integer_parse(state, object, range, value);
-}
-
-bool flag_parse_optional(PyObject *object, bool *value)
-{
-    int truth = object == NULL ? *value : PyObject_IsTrue(object);
-    *value = truth > 0;
-    return truth >= 0;
 }
 
 /* ---- loans ---- */

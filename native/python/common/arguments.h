@@ -99,9 +99,6 @@ bool integer_parse(const struct module_state *state, PyObject *object, const str
 bool integer_parse_optional(const struct module_state *state, PyObject *object, const struct integer_range *range,
                             int64_t *value);
 
-/* Left out: *value stays as it is. */
-bool flag_parse_optional(PyObject *object, bool *value);
-
 /* ---- records ---- */
 
 struct loan;

@@ -20,7 +20,6 @@
  *     PROPERTY(guard, name, doc)                  PyObject *py_TYPE_name(SELF *self)
  *     NO_ARGUMENTS(guard, name, doc)              PyObject *py_TYPE_name(SELF *self)
  *     METHOD(guard, name, arguments, doc)         PyObject *py_TYPE_name(SELF *self, const struct py_TYPE_name *given)
- *     UNPARSED(name, signature, doc)              the function of METH_FASTCALL | METH_KEYWORDS itself, without guard
  *
  * The arguments of a METHOD follow one another without commas, optional ones last:
  *
@@ -48,7 +47,6 @@
 #define JOIN(prefix, type, name) JOIN_NAMES(prefix, type, name)
 #define ENTRY(name) JOIN(py, TYPE, name)
 #define WRAPPER(name) JOIN(call, TYPE, name)
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 /* The guard of what may always be called. */
 static inline bool any_begin(const void *self)
@@ -68,7 +66,6 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #undef PROPERTY
 #undef NO_ARGUMENTS
 #undef METHOD
-#undef UNPARSED
 #undef WITHOUT_ARGUMENTS
 #undef OBJECT
 #undef OBJECT_OR_NONE
@@ -94,8 +91,6 @@ static inline PyObject *any_end(const void *self, PyObject *result)
         arguments                           \
     };                                      \
     PyObject *ENTRY(name)(SELF *self, const struct ENTRY(name) *given);
-#define UNPARSED(name, signature, doc) \
-    PyObject *ENTRY(name)(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 #elif METHODS_PART == METHODS_WRAPPED
 #define OBJECT(name_) {.name = #name_, .kind = ARGUMENT_OBJECT, .is_required = true},
@@ -139,15 +134,6 @@ static inline PyObject *any_end(const void *self, PyObject *result)
         LEAVE();                                                                                                  \
         return result;                                                                                            \
     }
-#define UNPARSED(name, signature, doc) \
-    static PyObject *WRAPPER(name)(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names) \
-    {                                                                                                          \
-        PyObject *result;                                                                                      \
-        ENTER(object);                                                                                         \
-        result = ENTRY(name)(object, args, count, names);                                                      \
-        LEAVE();                                                                                               \
-        return result;                                                                                         \
-    }
 
 #elif METHODS_PART == METHOD_ROWS
 #define OBJECT(name) ", " #name
@@ -161,12 +147,9 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define NO_ARGUMENTS(guard, name, doc) {#name, WRAPPER(name), METH_NOARGS, #name "($self)\n--\n\n" doc},
 #define METHOD(guard, name, arguments, doc) \
     {#name, FAST(WRAPPER(name)), METH_FASTCALL | METH_KEYWORDS, #name "($self" arguments ")\n--\n\n" doc},
-#define UNPARSED(name, signature, doc) \
-    {#name, FAST(WRAPPER(name)), METH_FASTCALL | METH_KEYWORDS, #name "($self" signature ")\n--\n\n" doc},
 
 #elif METHODS_PART == PROPERTY_ROWS
 #define PROPERTY(guard, name, doc) {#name, WRAPPER(name), NULL, doc, NULL},
 #define NO_ARGUMENTS(guard, name, doc)
 #define METHOD(guard, name, arguments, doc)
-#define UNPARSED(name, signature, doc)
 #endif

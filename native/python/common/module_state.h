@@ -35,6 +35,9 @@
 #include "base/atomic.h"
 #include "base/status.h"
 
+/* A function of METH_FASTCALL | METH_KEYWORDS for a row of a PyMethodDef array. */
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
 enum {
     SEND_ARGUMENT_COUNT = 6,    /* topic, value, key, headers, partition, timestamp_ms */
     PRODUCE_ARGUMENT_COUNT = 8, /* topic, value, key, partition, callback, on_delivery, timestamp, headers */

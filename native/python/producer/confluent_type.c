@@ -326,9 +326,7 @@ static void confluent_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-
-ALONE(confluent_take_told, itself)
+ALONE(confluent_take_told)
 
 static PyMethodDef confluent_methods[] = {
     {"produce", FAST(confluent_produce), METH_FASTCALL | METH_KEYWORDS,

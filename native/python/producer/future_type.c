@@ -165,8 +165,6 @@ static PyObject *future_await(PyObject *self)
 
 /* ---- the type ---- */
 
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
-
 static PyMethodDef future_methods[] = {
     {"add_both", FAST(future_add_both), METH_FASTCALL | METH_KEYWORDS,
      "add_both($self, function, /, *args, **kwargs)\n--\n\nCalls add_callback and add_errback."},
