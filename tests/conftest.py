@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings, strategies
 
 from shmaccum.arena import Arena
 from shmaccum.arena.file import ArenaFile
+from shmaccum.log.server.throttle import THROTTLE
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, each_semaphore, left_in_shared_memory, remove_arenas_of_the_dead
 from tests.support.seeds import new_seed
@@ -130,6 +131,12 @@ def socket_folder() -> Iterator[Path]:
     """A folder with a short path: a socket address has at most 108 bytes, and TMPDIR may be longer."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-test-", dir="/tmp") as folder:
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def own_second_of_warnings() -> None:
+    """Each test has its own second of the server's throttle of warnings, which belongs to the process."""
+    THROTTLE.restart()
 
 
 @pytest.fixture(scope="session", autouse=True)

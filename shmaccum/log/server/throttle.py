@@ -20,7 +20,11 @@ class WarningThrottle(logging.Filter):
     def __init__(self, clock_s: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._clock_s = clock_s
-        self._began_s = clock_s()
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts a new second."""
+        self._began_s = self._clock_s()
         self._count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -32,16 +36,17 @@ class WarningThrottle(logging.Filter):
             if self._count > WARNINGS_MAX:
                 record.msg = f"{record.getMessage()} ({self._count - WARNINGS_MAX} earlier warnings were dropped)"
                 record.args = ()
-            self._began_s, self._count = now_s, 0
+            self.restart()
         self._count += 1
         return self._count <= WARNINGS_MAX
 
 
-_THROTTLE = WarningThrottle()
+THROTTLE = WarningThrottle()
+"""The throttle of all servers of this process."""
 
 
 def throttled_logger(name: str) -> logging.Logger:
-    """Return the logger of a module. All these loggers share one throttle."""
+    """Return the logger of a module, with `THROTTLE`."""
     logger = logging.getLogger(name)
-    logger.addFilter(_THROTTLE)
+    logger.addFilter(THROTTLE)
     return logger
