@@ -102,6 +102,8 @@ class Kind:
 KINDS = {
     "leaderless-1": Kind("1 of 100 topics has no leader", 100, 1, 1),
     "leaderless-10": Kind("10 of 100 topics have no leader", 100, 1, 10),
+    "leaderless-10-overflow": Kind("10 of 100 topics have no leader, and the sender has an overflow", 100, 1, 10,
+                                   overflow=True),
     "dead-broker": Kind("one of three brokers is dead, and each topic loses a third of its partitions"),
     "stopped-broker": Kind("one of three brokers is stopped, then continues", stops=True),
     "dead-broker-overflow": Kind("one of three brokers is dead, and the sender has an overflow", overflow=True),
