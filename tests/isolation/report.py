@@ -55,8 +55,9 @@ def rules(outcome: Outcome, seed: int) -> Iterator[Rule]:
             yield Rule(f"no send of {name} producers fails: {failed:,} of {group.send_count(DISTURBED):,}", failed == 0)
     if kind.overflow:
         longest_s = max(group.longest_ns[DISTURBED] for group in outcome.groups.values()) / 1e9
-        yield Rule(f"no send waits longer than {OUTAGE_WAIT_S} s: {longest_s:.2f} s", longest_s <= OUTAGE_WAIT_S)
-    if not kind.is_outage:
+        sentence = f"no send waits longer than {OUTAGE_WAIT_S} s: {longest_s:.2f} s"
+        yield Rule(sentence, longest_s <= OUTAGE_WAIT_S, is_decisive=not kind.is_random)
+    if not (kind.is_outage or kind.is_random):
         yield _pace_rule(outcome)
         yield _ratio_rule(live, seed)
     for name, group in outcome.groups.items():
@@ -177,7 +178,10 @@ def table(name: str, outcome: Outcome, seed: int) -> str:
                 lines.append(f"  {group_name}: {count:,} {reason}: {group.sentences[reason][:SENTENCE_SIZE_MAX]}")
     held = ", ".join(f"{of} {mean:,.0f}" for of, mean in outcome.held.items())
     lines.append(f"  buffers held in the disturbed phase, mean of {outcome.slot_count:,}: {held}")
-    lines.append(f"  overflow {outcome.spilled_bytes / 2**20:,.0f} MiB, {outcome.kill_count} senders killed")
+    lines.append(
+        f"  overflow {outcome.spilled_bytes / 2**20:,.0f} MiB, {outcome.kill_count} senders killed, "
+        f"{outcome.broker_kill_count} brokers killed, {outcome.broker_stop_count} stopped"
+    )
     lines.append("  " + ", ".join(f"{outcome.counters.get(name, 0):,} {name}" for name in COUNTERS))
     lines += [f"  {' '.join(error.split())[:SENTENCE_SIZE_MAX]}" for error in outcome.errors[-ERRORS_SHOWN:]]
     return "\n".join(lines)

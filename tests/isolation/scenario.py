@@ -35,6 +35,7 @@ from shmaccum.arena import Arena
 from shmaccum.config import ProducerOptions
 from tests.isolation.arrivals import Verdict, judge, read_all
 from tests.isolation.held import Place, held_slots
+from tests.isolation.injured_brokers import InjuredBrokers, send_signal
 from tests.isolation.measurements import (
     DISTURBED,
     RECOVERY,
@@ -48,7 +49,7 @@ from tests.isolation.measurements import (
     longest_ns,
 )
 from tests.isolation.senders import ROOT, Senders, known
-from tests.kafka.broker import REQUEST_TIMEOUT_S, Broker, Cluster
+from tests.kafka.broker import REQUEST_TIMEOUT_S, Cluster
 from tests.support.processes import wait_until
 
 GROUPS = LIVE, DEAD, FREE = range(3)
@@ -80,6 +81,7 @@ class Kind:
         stops: broker 3 is stopped (SIGSTOP) instead of killed.
         overflow: the sender has an overflow.
         kills: a sender is killed each second.
+        is_random: random brokers are killed and stopped, one after another, instead of broker 3.
         seconds_min: of the disturbed phase.
     """
 
@@ -91,6 +93,7 @@ class Kind:
     stops: bool = False
     overflow: bool = False
     kills: bool = False
+    is_random: bool = False
     seconds_min: float = 0.0
 
     @property
@@ -111,6 +114,8 @@ KINDS = {
                    seconds_min=60),
     "outage-killed-senders": Kind("as outage, and a sender is killed each second", 10, 3, 0, 1, overflow=True,
                                   kills=True, seconds_min=60),
+    "random-brokers": Kind("random brokers are killed and stopped, and a sender is killed each second", 10,
+                           overflow=True, kills=True, is_random=True, seconds_min=60),
 }  # fmt: skip
 
 
@@ -176,6 +181,7 @@ class Outcome:
         held: the mean of the buffers that dead partitions, and all, held in the disturbed phase.
         spilled_bytes: the most in the overflow.
         kill_count: killed senders.
+        broker_kill_count, broker_stop_count: injuries of random brokers.
         counters: of the arena at the end.
         errors: of the arena at the end.
     """
@@ -188,6 +194,8 @@ class Outcome:
     slot_count: int = 0
     spilled_bytes: int = 0
     kill_count: int = 0
+    broker_kill_count: int = 0
+    broker_stop_count: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -212,6 +220,7 @@ class Run:
         self._control = Control(folder / "control")
         self._producers: list[tuple[int, subprocess.Popen[bytes], Measurements, int]] = []
         self._outcome = Outcome(kind)
+        self._brokers = InjuredBrokers(cluster, random.Random(f"{settings.seed}/brokers"))
         self._topics = [f"isolation-{os.getpid()}-{number}" for number in range(kind.topic_count)]
 
     # --- topics
@@ -301,6 +310,8 @@ class Run:
             self._outcome.counters = arena.native.counters()
             self._outcome.errors = [str(error["text"]) for error in arena.native.errors()]
             self._outcome.kill_count = senders.kill_count
+            self._outcome.broker_kill_count = self._brokers.kill_count
+            self._outcome.broker_stop_count = self._brokers.stop_count
         self._read_back()
         return self._outcome
 
@@ -316,7 +327,7 @@ class Run:
             wait_until(lambda: senders.has_standby, "a standby waits", DRAIN_S)
         with self._disturbed():
             seconds = max(self._settings.seconds - self._settings.undisturbed_s, self._kind.seconds_min)
-            self._run_phase(arena, DISTURBED, seconds, self._killer(senders))
+            self._run_phase(arena, DISTURBED, seconds, self._injurer(senders))
         self._control.set_round(RECOVERY)
         self._control.end()
         for _, process, *_ in self._producers:
@@ -330,32 +341,35 @@ class Run:
 
     @contextlib.contextmanager
     def _disturbed(self) -> Iterator[None]:
-        """The broker is dead or stopped within the block, and serves again when it ends."""
+        """The broker is dead or stopped within the block, and serves again after it. See also `_injurer`."""
         broker = self._cluster.brokers[-1]
         self._control.set_round(DISTURBED)
         self._control.set_rate(LIVE if self._kind.is_outage else DEAD, self._settings.dead_rate)
         if self._kind.stops:
-            _signal(broker, signal.SIGSTOP)
-        else:
+            send_signal(broker, signal.SIGSTOP)
+        elif not self._kind.is_random:
             broker.kill()
         try:
             yield
         finally:
+            self._brokers.repair()
             if self._kind.stops:
-                _signal(broker, signal.SIGCONT)
+                send_signal(broker, signal.SIGCONT)
             self._control.set_rate(DEAD, CALM_RATE)
             self._cluster.start()
 
-    def _killer(self, senders: Senders) -> Callable[[], None]:
-        """Kills the sender, each second, if the kind wants that."""
+    def _injurer(self, senders: Senders) -> Callable[[], None]:
+        """Kills the sender each second, and injures random brokers, if the kind wants that."""
         due_s = [time.monotonic() + KILL_PERIOD_S]
 
-        def kill() -> None:
+        def injure() -> None:
+            if self._kind.is_random:
+                self._brokers.act()
             if self._kind.kills and time.monotonic() >= due_s[0] and senders.has_standby:
                 senders.replace()
                 due_s[0] = time.monotonic() + KILL_PERIOD_S
 
-        return kill
+        return injure
 
     def _run_phase(self, arena: Arena, phase: int, seconds: float, act: Callable[[], None]) -> None:
         self._outcome.loads.append(os.getloadavg()[0])
@@ -403,8 +417,3 @@ def _group(files: Sequence[Measurements], verdicts: Sequence[Verdict]) -> Group:
     histograms = {phase: histograms_of(files, phase) for phase in phases}
     longest = {phase: longest_ns(files, phase) for phase in phases}
     return Group(histograms, longest, failures, dict(pair for file in files for pair in file.reasons()), total)
-
-
-def _signal(broker: Broker, number: signal.Signals) -> None:
-    assert broker.process is not None
-    broker.process.send_signal(number)
