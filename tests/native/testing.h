@@ -26,15 +26,31 @@ __attribute__((unused)) static struct test **testing_tail = &testing_first;
 static atomic_u32 testing_failure_count;
 
 /* Constructors run in the order of the file, so tests do too. */
-#define TEST(test_name)                                                          \
-    static void test_##test_name(void);                                          \
-    __attribute__((constructor)) static void register_##test_name(void)          \
-    {                                                                            \
-        static struct test test = {.name = #test_name, .run = test_##test_name}; \
-        *testing_tail = &test;                                                   \
-        testing_tail = &test.next;                                               \
-    }                                                                            \
+#define TESTING_REGISTER(test_name, run_test)                                \
+    __attribute__((constructor)) static void register_##test_name(void)      \
+    {                                                                        \
+        static struct test test = {.name = #test_name, .run = run_test};     \
+        *testing_tail = &test;                                               \
+        testing_tail = &test.next;                                           \
+    }
+
+#define TEST(test_name)                            \
+    static void test_##test_name(void);            \
+    TESTING_REGISTER(test_name, test_##test_name)  \
     static void test_##test_name(void)
+
+/* A test with a `struct fixture *fixture`: `begin(fixture)` runs before it, and `fixture_end(fixture)` after it. */
+#define TEST_WITH(fixture, begin, test_name)                   \
+    static void test_##test_name(struct fixture *fixture);     \
+    static void run_##test_name(void)                          \
+    {                                                          \
+        struct fixture fixture;                                \
+        begin(&fixture);                                       \
+        test_##test_name(&fixture);                            \
+        fixture##_end(&fixture);                               \
+    }                                                          \
+    TESTING_REGISTER(test_name, run_##test_name)               \
+    static void test_##test_name(struct fixture *fixture)
 
 #define EXPECT_OR_SAY(condition, format, ...)                                                              \
     (void)((condition) || (add_u32(&testing_failure_count, 1),                                             \

@@ -197,6 +197,19 @@ static inline void arena_end(struct arena *arena, int file)
     close(file);
 }
 
+/* A test in a new arena. The arena is sound when the test ends. */
+#define TEST_IN_ARENA(new_geometry, test_name)                                 \
+    static void test_##test_name(struct arena *arena, int file);               \
+    static void run_##test_name(void)                                          \
+    {                                                                          \
+        int file = arena_file_new();                                           \
+        struct arena *arena = arena_created(file, new_geometry);               \
+        test_##test_name(arena, file);                                         \
+        arena_end(arena, file);                                                \
+    }                                                                          \
+    TESTING_REGISTER(test_name, run_##test_name)                               \
+    static void test_##test_name(__attribute__((unused)) struct arena *arena, __attribute__((unused)) int file)
+
 /* ---- interruptions ---- */
 
 struct interruption {

@@ -514,10 +514,8 @@ static void child_takes_an_entry_of_its_own(const struct family *family)
     EXPECT_EQ_U64(arena->owner, owner);
 }
 
-TEST(a_forked_child_takes_an_entry_of_its_own_and_its_death_frees_only_that)
+TEST_IN_ARENA(geometry_of(4, 512), a_forked_child_takes_an_entry_of_its_own_and_its_death_frees_only_that)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct family family = {.arena = arena, .parent_owner = arena->owner, .file = file};
     pid_t child = child_forked();
     if (child == 0) {
@@ -536,7 +534,6 @@ TEST(a_forked_child_takes_an_entry_of_its_own_and_its_death_frees_only_that)
     struct arena *observer = arena_attached(file);
     EXPECT(process_is_alive(observer, family.parent_owner));
     arena_detach(observer);
-    arena_end(arena, file);
 }
 
 /* The parent's byte lock must not live on in a descriptor or mapping that the child inherited. */
@@ -600,10 +597,8 @@ TEST(a_child_that_does_not_attach_holds_nothing)
     arena_end(observer, file);
 }
 
-TEST(an_executed_program_keeps_nothing)
+TEST_IN_ARENA(geometry_of(8, 512), an_executed_program_keeps_nothing)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *parent = arena_attached(file);
     uint32_t owner = parent->owner;
     int input[2];
@@ -624,15 +619,12 @@ TEST(an_executed_program_keeps_nothing)
     EXPECT(child_is_content(child));
     close(input[0]);
     close(executed[0]);
-    arena_end(arena, file);
 }
 
 /* ---- poison ---- */
 
-TEST(the_first_poison_is_the_one_that_is_kept_and_all_are_logged)
+TEST_IN_ARENA(geometry_of(4, 512), the_first_poison_is_the_one_that_is_kept_and_all_are_logged)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     EXPECT(!arena_is_poisoned(arena));
     arena_poison(arena, STATUS_CORRUPT, "first");
     arena_poison(arena, STATUS_INVALID, "second");
@@ -640,7 +632,6 @@ TEST(the_first_poison_is_the_one_that_is_kept_and_all_are_logged)
     EXPECT_EQ_U64(load_acquire_u32(&arena->globals->poisoned_status), STATUS_CORRUPT);
     EXPECT(strcmp(arena->error_log[1].text, "second") == 0);
     store_release_u32(&arena->globals->poisoned_status, STATUS_OK);
-    arena_end(arena, file);
 }
 
 RUN_ALL()

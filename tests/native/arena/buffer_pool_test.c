@@ -40,10 +40,8 @@ static void take_and_give_back(struct arena *arena, const struct buffer_wait *wa
 
 /* ---- the fast path ---- */
 
-TEST(an_allocation_names_its_owner_and_no_slot_is_given_twice)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), an_allocation_names_its_owner_and_no_slot_is_given_twice)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS + 1];
     uint64_t seen = 0;
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS + 1), SLOTS);
@@ -60,27 +58,22 @@ TEST(an_allocation_names_its_owner_and_no_slot_is_given_twice)
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
     buffer_pool_give_back(arena, slots, SLOTS, NULL);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(more_slots_than_one_bitmap_word_are_all_found)
+enum { MANY = 200 };
+
+TEST_IN_ARENA(geometry_of(MANY, 100), more_slots_than_one_bitmap_word_are_all_found)
 {
-    enum { MANY = 200 };
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(MANY, 100));
     uint32_t slots[MANY + 1];
     EXPECT_EQ_U64(slots_allocated(arena, slots, MANY + 1), MANY);
     give_back(arena, 199);
     EXPECT_EQ_U64(slots_allocated(arena, slots + MANY, 1), 1);
     EXPECT_EQ_U64(slots[MANY], 199);
     buffer_pool_give_back(arena, slots, MANY, NULL);
-    arena_end(arena, file);
 }
 
-TEST(a_slot_is_scrubbed_as_far_as_it_was_written_before_it_is_free)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_slot_is_scrubbed_as_far_as_it_was_written_before_it_is_free)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slot_index = 0;
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_OK);
     memset(arena_slot_data(arena, slot_index), 0xaa, 512);
@@ -88,13 +81,10 @@ TEST(a_slot_is_scrubbed_as_far_as_it_was_written_before_it_is_free)
     give_back(arena, slot_index);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->slots[slot_index].written_end), 0);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(a_written_end_beyond_the_slot_scrubs_nobody_else)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_written_end_beyond_the_slot_scrubs_nobody_else)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[2];
     EXPECT_EQ_U64(slots_allocated(arena, slots, 2), 2);
     EXPECT_EQ_U64(slots[1], slots[0] + 1);
@@ -105,15 +95,12 @@ TEST(a_written_end_beyond_the_slot_scrubs_nobody_else)
     EXPECT_EQ_U64(arena_slot_data(arena, slots[1])[0], 0xaa);
     give_back(arena, slots[1]);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 /* ---- the queue ---- */
 
-TEST(a_wait_is_granted_at_once_when_a_slot_is_free)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_wait_is_granted_at_once_when_a_slot_is_free)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct wake_set wakes = {0};
     struct buffer_wait wait;
     uint32_t slot_index;
@@ -129,13 +116,10 @@ TEST(a_wait_is_granted_at_once_when_a_slot_is_free)
     EXPECT_EQ_U64(counter_value(arena, COUNTER_WAITS), 1);
     give_back(arena, slot_index);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(the_longest_waiting_is_served_first_and_nobody_barges_in)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), the_longest_waiting_is_served_first_and_nobody_barges_in)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct arena *others[3];
     struct buffer_wait waits[3];
     uint32_t slots[SLOTS];
@@ -160,13 +144,10 @@ TEST(the_longest_waiting_is_served_first_and_nobody_barges_in)
     }
     buffer_pool_give_back(arena, slots + 3, SLOTS - 3, NULL);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(a_free_slot_does_not_go_to_a_newcomer_while_somebody_waits)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_free_slot_does_not_go_to_a_newcomer_while_somebody_waits)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     uint32_t slot_index;
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 1), SLOTS - 1);
@@ -180,26 +161,20 @@ TEST(a_free_slot_does_not_go_to_a_newcomer_while_somebody_waits)
     take_and_give_back(arena, &wait);
     buffer_pool_give_back(arena, slots + 2, SLOTS - 3, NULL);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(needs_that_can_never_be_met_are_refused)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), needs_that_can_never_be_met_are_refused)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait wait;
     EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 0, &wait, NULL), STATUS_INVALID);
     EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, SLOTS / 2 + 1, &wait, NULL), STATUS_RECORD_TOO_LARGE);
     EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, UINT32_MAX, &wait, NULL), STATUS_RECORD_TOO_LARGE);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 0);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(when_every_waiter_entry_is_taken_the_next_is_told)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), when_every_waiter_entry_is_taken_the_next_is_told)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait waits[8];
     struct buffer_wait one_more;
     uint32_t slots[SLOTS];
@@ -214,15 +189,12 @@ TEST(when_every_waiter_entry_is_taken_the_next_is_told)
         take_and_give_back(arena, &waits[i]);
     }
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 /* ---- cancel ---- */
 
-TEST(a_cancelled_wait_leaves_its_part_to_the_next)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancelled_wait_leaves_its_part_to_the_next)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 2), SLOTS - 2);
     struct buffer_wait large = wait_begun(arena, 4);
@@ -238,25 +210,19 @@ TEST(a_cancelled_wait_leaves_its_part_to_the_next)
     take_and_give_back(arena, &small);
     buffer_pool_give_back(arena, slots, SLOTS - 2, NULL);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(a_cancel_that_comes_too_late_says_that_the_slots_are_ours)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancel_that_comes_too_late_says_that_the_slots_are_ours)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait wait = wait_begun(arena, 2);
     uint32_t slots[SLOTS];
     EXPECT_STATUS(buffer_pool_leave(arena, &wait, slots, NULL), STATUS_OK);
     buffer_pool_give_back(arena, slots, wait.need, NULL);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(nobody_polls_or_cancels_the_wait_of_another)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), nobody_polls_or_cancels_the_wait_of_another)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct arena *other = arena_attached(file);
     uint32_t slot_index;
     struct buffer_wait wait = wait_begun(arena, 1);
@@ -266,15 +232,12 @@ TEST(nobody_polls_or_cancels_the_wait_of_another)
     take_and_give_back(arena, &wait);
     arena_detach(other);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 /* ---- oversized ---- */
 
-TEST(slots_for_an_oversized_record_are_counted_while_they_are_held)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), slots_for_an_oversized_record_are_counted_while_they_are_held)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[3];
     struct buffer_wait wait = wait_begun(arena, 3);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), (uint64_t)3 * BATCH_SIZE);
@@ -287,7 +250,6 @@ TEST(slots_for_an_oversized_record_are_counted_while_they_are_held)
     buffer_pool_give_back(arena, slots, 3, NULL);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), 0);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 TEST(the_cap_on_oversized_slots_blocks_only_the_oversized)
@@ -315,10 +277,9 @@ TEST(the_cap_on_oversized_slots_blocks_only_the_oversized)
     arena_end(arena, file);
 }
 
-TEST(only_the_first_oversized_waiter_gathers_so_two_halves_never_wait_for_each_other)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE),
+              only_the_first_oversized_waiter_gathers_so_two_halves_never_wait_for_each_other)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
     struct buffer_wait first = wait_begun(arena, 2);
@@ -335,7 +296,6 @@ TEST(only_the_first_oversized_waiter_gathers_so_two_halves_never_wait_for_each_o
     take_and_give_back(arena, &second);
     buffer_pool_give_back(arena, slots + 4, SLOTS - 4, NULL);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 /* ---- repair after the dead ---- */
@@ -357,16 +317,13 @@ static void run_wait_for_three(struct arena *arena, void *unused)
     raise(SIGKILL);
 }
 
-TEST(what_the_dead_owned_or_were_granted_becomes_free)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), what_the_dead_owned_or_were_granted_becomes_free)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     EXPECT(child_was_killed(child_started(file, run_allocate_two, NULL, NULL, 0)));
     EXPECT(child_was_killed(child_started(file, run_wait_for_three, NULL, NULL, 0)));
     buffer_pool_repair(arena);
     EXPECT(counter_value(arena, COUNTER_SLOTS_REPAIRED) >= 5);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 static void run_wait_for_one(struct arena *arena, void *unused)
@@ -376,10 +333,8 @@ static void run_wait_for_one(struct arena *arena, void *unused)
 }
 
 /* The previous helper died with the lock, between the grant and the waiter's list. */
-TEST(who_steals_the_pool_lock_repairs_before_it_does_anything_else)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), who_steals_the_pool_lock_repairs_before_it_does_anything_else)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 1), SLOTS - 1);
     EXPECT(child_was_killed(child_started(file, run_wait_for_one, NULL, "slot_granted", SIGKILL)));
@@ -389,13 +344,10 @@ TEST(who_steals_the_pool_lock_repairs_before_it_does_anything_else)
     take_and_give_back(arena, &wait);
     buffer_pool_give_back(arena, slots, SLOTS - 1, NULL);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(what_the_living_hold_is_not_touched_by_repair)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), what_the_living_hold_is_not_touched_by_repair)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct arena *other = arena_attached(file);
     uint32_t slots[2];
     EXPECT_EQ_U64(slots_allocated(other, slots, 2), 2);
@@ -409,7 +361,6 @@ TEST(what_the_living_hold_is_not_touched_by_repair)
     buffer_pool_give_back(other, slots, 2, NULL);
     arena_detach(other);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 /* Words that no living process could have left; repair makes each of them free. */
@@ -438,10 +389,8 @@ TEST(impossible_words_are_repaired)
     expect_repaired(LOW_BITS(43), SLOT_CONT);
 }
 
-TEST(a_grant_of_an_older_ticket_is_void)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_grant_of_an_older_ticket_is_void)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     struct buffer_wait old = wait_begun(arena, 1);
     take_and_give_back(arena, &old);
     struct buffer_wait wait = wait_begun(arena, 1);
@@ -454,13 +403,10 @@ TEST(a_grant_of_an_older_ticket_is_void)
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
     take_and_give_back(arena, &wait);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
-TEST(lost_hints_and_wrong_counts_are_rebuilt)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), lost_hints_and_wrong_counts_are_rebuilt)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS];
     store_relaxed_u64(&arena->free_hints[0], 0);
     store_relaxed_u64(&arena->globals->oversized_bytes, 77);
@@ -472,13 +418,10 @@ TEST(lost_hints_and_wrong_counts_are_rebuilt)
     expect_all_free(arena);
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
     buffer_pool_give_back(arena, slots, SLOTS, NULL);
-    arena_end(arena, file);
 }
 
-TEST(hints_that_promise_too_much_are_harmless)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), hints_that_promise_too_much_are_harmless)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     uint32_t slots[SLOTS + 1];
     store_relaxed_u64(&arena->free_hints[0], UINT64_MAX);
     store_relaxed_u32(&arena->globals->free_scan_hint, UINT32_MAX);
@@ -487,7 +430,6 @@ TEST(hints_that_promise_too_much_are_harmless)
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &slots[SLOTS]), STATUS_EXHAUSTED);
     buffer_pool_give_back(arena, slots, SLOTS, NULL);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 /* Passes every point of the pool's protocol. */
@@ -539,10 +481,8 @@ TEST(a_waiter_s_own_help_is_enough_to_survive_any_death)
     }
 }
 
-TEST(a_stopped_holder_of_the_pool_lock_loses_nothing)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_stopped_holder_of_the_pool_lock_loses_nothing)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     pid_t child = child_started(file, run_everything, NULL, "slot_granted", SIGSTOP);
     uint32_t slot_index;
     EXPECT(child_is_stopped(child));
@@ -552,7 +492,6 @@ TEST(a_stopped_holder_of_the_pool_lock_loses_nothing)
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 0);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 static void run_fill_the_queue(struct arena *arena, void *unused)
@@ -566,16 +505,13 @@ static void run_fill_the_queue(struct arena *arena, void *unused)
     raise(SIGKILL);
 }
 
-TEST(waiter_entries_of_the_dead_are_given_out_again)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), waiter_entries_of_the_dead_are_given_out_again)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, BATCH_SIZE));
     EXPECT(child_was_killed(child_started(file, run_fill_the_queue, NULL, NULL, 0)));
     struct buffer_wait wait = wait_begun(arena, 1);
     take_and_give_back(arena, &wait);
     buffer_pool_repair(arena);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 RUN_ALL()

@@ -128,15 +128,12 @@ TEST(a_partition_or_an_owner_that_does_not_exist_is_counted_in_the_last_row)
     arena_emptied_and_ended(arena, file);
 }
 
-TEST(a_census_of_an_empty_arena_has_no_oldest_batch)
+TEST_IN_ARENA(geometry_of(SLOTS, 512), a_census_of_an_empty_arena_has_no_oldest_batch)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
     struct rows rows;
     struct census census = census_of(arena, &rows);
     EXPECT_EQ_U64(census.states[SLOT_FREE], SLOTS);
     EXPECT(census.oldest_slot == NO_SLOT);
-    arena_end(arena, file);
 }
 
 RUN_ALL()

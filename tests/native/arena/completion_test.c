@@ -27,10 +27,8 @@ static struct record_token token_of(uint32_t slot_index, uint64_t seq, uint32_t 
         .seq = seq, .partition_index = 1, .slot_index = slot_index, .record_index = record};
 }
 
-TEST(the_result_of_a_record_is_that_of_its_part)
+TEST_IN_ARENA(geometry_of(4, 512), the_result_of_a_record_is_that_of_its_part)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     const struct completion parts[] = {completion_of(2, 7, 0, 3, 100), completion_of(2, 7, 3, 2, 500)};
     struct completion found;
     completion_record(arena, &parts[0]);
@@ -43,7 +41,6 @@ TEST(the_result_of_a_record_is_that_of_its_part)
     EXPECT_STATUS(completion_find(arena, &fourth, &found), STATUS_OK);
     EXPECT_EQ_U64((uint64_t)found.base_offset, 500);
     EXPECT_STATUS(completion_find(arena, &sixth, &found), STATUS_RESULT_EXPIRED);
-    arena_end(arena, file);
 }
 
 TEST(results_of_a_slot_form_a_list_back_in_time_until_they_are_overwritten)
@@ -63,10 +60,8 @@ TEST(results_of_a_slot_form_a_list_back_in_time_until_they_are_overwritten)
     arena_end(arena, file);
 }
 
-TEST(a_batch_that_is_still_in_its_slot_is_pending)
+TEST_IN_ARENA(geometry_of(4, 512), a_batch_that_is_still_in_its_slot_is_pending)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct slot_header *slot = &arena->slots[3];
     struct record_token token = token_of(3, 9, 0);
     struct record_token other = token_of(3, 8, 0);
@@ -79,14 +74,11 @@ TEST(a_batch_that_is_still_in_its_slot_is_pending)
     EXPECT_STATUS(completion_find(arena, &other, &found), STATUS_RESULT_EXPIRED);
     store_relaxed_u64(&slot->word, free_word);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_RESULT_EXPIRED);
-    arena_end(arena, file);
 }
 
 /* Such a list does not occur in practice. It shows where the search ends. */
-TEST(the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
+TEST_IN_ARENA(geometry_of(4, 512), the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct slot_header *slot = &arena->slots[3];
     struct completion own = completion_of(3, 9, 0, 1, 0);
     struct completion earlier = completion_of(3, 8, 0, 1, 0);
@@ -109,13 +101,10 @@ TEST(the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
     store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 0);
     store_relaxed_u64(&slot->word, free_word);
-    arena_end(arena, file);
 }
 
-TEST(a_cell_that_is_being_written_is_not_read)
+TEST_IN_ARENA(geometry_of(4, 512), a_cell_that_is_being_written_is_not_read)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct completion completion = completion_of(0, 5, 0, 1, 1);
     struct record_token token = token_of(0, 5, 0);
     struct completion found;
@@ -124,13 +113,10 @@ TEST(a_cell_that_is_being_written_is_not_read)
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_RESULT_EXPIRED);
     store_relaxed_u64(&arena->completions[0].number, 1);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_OK);
-    arena_end(arena, file);
 }
 
-TEST(a_list_that_turns_in_a_circle_ends)
+TEST_IN_ARENA(geometry_of(4, 512), a_list_that_turns_in_a_circle_ends)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct completion first = completion_of(0, 1, 0, 1, 1);
     struct completion second = completion_of(0, 2, 0, 1, 2);
     struct record_token absent = token_of(0, 77, 0);
@@ -141,13 +127,10 @@ TEST(a_list_that_turns_in_a_circle_ends)
     EXPECT_STATUS(completion_find(arena, &absent, &found), STATUS_RESULT_EXPIRED);
     store_relaxed_u64(&arena->completions[0].previous, UINT64_MAX);
     EXPECT_STATUS(completion_find(arena, &absent, &found), STATUS_RESULT_EXPIRED);
-    arena_end(arena, file);
 }
 
-TEST(the_next_sender_counts_a_cell_that_a_dead_one_finished)
+TEST_IN_ARENA(geometry_of(4, 512), the_next_sender_counts_a_cell_that_a_dead_one_finished)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct completion completion = completion_of(1, 5, 0, 1, 1);
     completion_record(arena, &completion);
     store_relaxed_u64(&arena->globals->completion_tail, 0);
@@ -156,7 +139,6 @@ TEST(the_next_sender_counts_a_cell_that_a_dead_one_finished)
     completion_repair(arena);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->completion_tail), 1);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->slots[1].last_completion), 1);
-    arena_end(arena, file);
 }
 
 /* ---- waiting ---- */
@@ -192,10 +174,8 @@ static void record_one(void *argument)
 }
 
 /* If the result is recorded before the waiter reads the tail, the waiter does not sleep. If later, it is woken. */
-TEST(no_result_is_slept_through)
+TEST_IN_ARENA(geometry_of(4, 512), no_result_is_slept_through)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     interrupt_at("completion_awaited", 0, record_one, arena);
     completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S);
     EXPECT(interruption_is_over());
@@ -204,14 +184,11 @@ TEST(no_result_is_slept_through)
     completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S); /* has changed already */
     EXPECT(somebody_waits(arena));
     completion_wait_slice(arena, &arena->globals->completion_tail, 1, 0); /* no result: the slice ends */
-    arena_end(arena, file);
 }
 
 /* Each flag is taken down by its own reader. */
-TEST(a_loop_that_listens_is_told_once)
+TEST_IN_ARENA(geometry_of(4, 512), a_loop_that_listens_is_told_once)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     completion_wait_slice(arena, &arena->globals->completion_tail, UINT64_MAX, 0);
     EXPECT(!completion_take_listening(arena));
     completion_listen(arena);
@@ -225,7 +202,6 @@ TEST(a_loop_that_listens_is_told_once)
     completion_wake(arena); /* no process sleeps: no wake-up is counted */
     EXPECT_EQ_U64(load_acquire_u32(&arena->globals->completion_wait) >> 2, 1);
     EXPECT(completion_take_listening(arena));
-    arena_end(arena, file);
 }
 
 static uint64_t times_asleep(void)
@@ -284,10 +260,8 @@ static void wait_for_a_result(struct arena *arena, void *argument)
 }
 
 /* A dead waiter leaves the flag set. It costs the sender one wake call without effect. */
-TEST(a_waiter_is_woken_and_one_that_died_costs_one_wake)
+TEST_IN_ARENA(geometry_of(4, 512), a_waiter_is_woken_and_one_that_died_costs_one_wake)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     pid_t dead = child_started(file, wait_for_a_result, NULL, "completion_awaited", SIGKILL);
     EXPECT(child_was_killed(dead));
     EXPECT(somebody_waits(arena));
@@ -296,7 +270,6 @@ TEST(a_waiter_is_woken_and_one_that_died_costs_one_wake)
     record_one(arena);
     EXPECT(child_finishes(child));
     EXPECT(!somebody_waits(arena));
-    arena_end(arena, file);
 }
 
 RUN_ALL()

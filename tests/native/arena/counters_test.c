@@ -5,10 +5,8 @@
 #include "arena/arena_fixture.h"
 #include "arena/attach.h"
 
-TEST(every_counter_has_a_label_of_its_own_and_starts_at_nought)
+TEST_IN_ARENA(geometry_of(8, 512), every_counter_has_a_label_of_its_own_and_starts_at_nought)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     for (uint32_t i = 0; i < COUNTERS_USED; i++) {
         EXPECT(arena->counters[i].label[0] != 0);
         EXPECT(memchr(arena->counters[i].label, 0, COUNTER_LABEL_SIZE) != NULL);
@@ -22,7 +20,6 @@ TEST(every_counter_has_a_label_of_its_own_and_starts_at_nought)
     counter_add(arena, COUNTER_WAIT_NS, UINT64_C(1) << 40);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_WAIT_NS), (UINT64_C(1) << 40) + 5);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_WAITS), 0);
-    arena_end(arena, file);
 }
 
 static uint32_t errors_logged(const struct arena *arena)
@@ -34,10 +31,8 @@ static uint32_t errors_logged(const struct arena *arena)
     return count;
 }
 
-TEST(an_error_is_logged_once_and_counted)
+TEST_IN_ARENA(geometry_of(8, 512), an_error_is_logged_once_and_counted)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     arena->clock = (struct clock){.is_manual = true, .manual_ns = 100};
     error_log_record(arena, STATUS_CORRUPT, "first");
     arena->clock.manual_ns = 200;
@@ -52,13 +47,10 @@ TEST(an_error_is_logged_once_and_counted)
     EXPECT_EQ_U64(load_acquire_u32(&entry->is_readable), 1);
     EXPECT_EQ_U64(entry->code, STATUS_CORRUPT);
     EXPECT(strcmp(entry->text, "first") == 0);
-    arena_end(arena, file);
 }
 
-TEST(a_long_text_is_cut_and_texts_that_differ_only_behind_the_cut_are_one)
+TEST_IN_ARENA(geometry_of(8, 512), a_long_text_is_cut_and_texts_that_differ_only_behind_the_cut_are_one)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     char text[2 * ERROR_LOG_TEXT_SIZE] = {0};
     memset(text, 'a', sizeof text - 1);
     error_log_record(arena, STATUS_CORRUPT, text);
@@ -68,13 +60,10 @@ TEST(a_long_text_is_cut_and_texts_that_differ_only_behind_the_cut_are_one)
     EXPECT_EQ_U64(strlen(arena->error_log[0].text), ERROR_LOG_TEXT_SIZE - 1);
     error_log_record(arena, STATUS_CORRUPT, "");
     EXPECT_EQ_U64(errors_logged(arena), 2);
-    arena_end(arena, file);
 }
 
-TEST(a_full_log_drops_what_is_new_and_counts_what_it_knows)
+TEST_IN_ARENA(geometry_of(8, 512), a_full_log_drops_what_is_new_and_counts_what_it_knows)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     for (int i = 0; i < 2 * ERROR_LOG_COUNT; i++) {
         char text[32];
         snprintf(text, sizeof text, "error %d", i);
@@ -84,7 +73,6 @@ TEST(a_full_log_drops_what_is_new_and_counts_what_it_knows)
     EXPECT_EQ_U64(errors_logged(arena), ERROR_LOG_COUNT);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->error_log[0].count), 2);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->error_log[ERROR_LOG_COUNT - 1].count), 1);
-    arena_end(arena, file);
 }
 
 static void *log_much(void *argument)
@@ -98,11 +86,9 @@ static void *log_much(void *argument)
     return NULL;
 }
 
-TEST(many_writers_lose_no_count)
+TEST_IN_ARENA(geometry_of(8, 512), many_writers_lose_no_count)
 {
     enum { WRITERS = 4 };
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     run_in_threads(file, arena, WRITERS, log_much);
     EXPECT_EQ_U64(errors_logged(arena), 10);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_WAITS), WRITERS * 300);
@@ -110,7 +96,6 @@ TEST(many_writers_lose_no_count)
         EXPECT_EQ_U64(load_relaxed_u64(&arena->error_log[i].count), WRITERS * 30);
         EXPECT_EQ_U64(load_relaxed_u32(&arena->error_log[i].is_readable), 1);
     }
-    arena_end(arena, file);
 }
 
 RUN_ALL()

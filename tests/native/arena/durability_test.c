@@ -50,10 +50,8 @@ static int force_counted(int descriptor)
     return 0;
 }
 
-TEST(one_force_is_for_all_tickets_drawn_before_it)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), one_force_is_for_all_tickets_drawn_before_it)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
     struct arena *other = arena_attached(file);
     arena->force = force_counted;
     force_count = 0;
@@ -66,7 +64,6 @@ TEST(one_force_is_for_all_tickets_drawn_before_it)
     EXPECT_STATUS(synced(arena), STATUS_OK);
     EXPECT_EQ_U64(force_count, 2);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 static void sync_at_once(void *other)
@@ -74,10 +71,8 @@ static void sync_at_once(void *other)
     EXPECT_STATUS(synced(other), STATUS_OK);
 }
 
-TEST(who_comes_to_lead_when_it_is_done_forces_nothing)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), who_comes_to_lead_when_it_is_done_forces_nothing)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
     struct arena *other = arena_attached(file);
     arena->force = other->force = force_counted;
     force_count = 0;
@@ -86,7 +81,6 @@ TEST(who_comes_to_lead_when_it_is_done_forces_nothing)
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(force_count, 1);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 static void step_once(void *follower)
@@ -95,10 +89,8 @@ static void step_once(void *follower)
     EXPECT_STATUS(durability_step(arena, durability_ticket(arena)), STATUS_PENDING);
 }
 
-TEST(while_somebody_leads_others_follow_and_come_too_late_for_this_force)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), while_somebody_leads_others_follow_and_come_too_late_for_this_force)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
     struct arena *follower = arena_attached(file);
     interrupt_at("sync_recorded", 0, step_once, follower);
     EXPECT_STATUS(synced(arena), STATUS_OK);
@@ -107,18 +99,14 @@ TEST(while_somebody_leads_others_follow_and_come_too_late_for_this_force)
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->sync_wanted), 2);
     EXPECT_STATUS(durability_step(follower, 2), STATUS_OK);
     arena_detach(follower);
-    arena_end(arena, file);
 }
 
-TEST(another_thread_of_the_leader_follows_too)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), another_thread_of_the_leader_follows_too)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
     interrupt_at("sync_forced", 0, step_once, arena); /* its byte lock would not keep it out */
     EXPECT_STATUS(synced(arena), STATUS_OK);
     EXPECT(interruption_is_over());
     EXPECT_STATUS(synced(arena), STATUS_OK);
-    arena_end(arena, file);
 }
 
 static void append_and_sync(struct arena *arena, void *unused)
@@ -144,22 +132,17 @@ TEST(a_leader_that_is_killed_is_followed_by_another)
     }
 }
 
-TEST(a_leader_that_is_stopped_is_waited_for)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), a_leader_that_is_stopped_is_waited_for)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
     pid_t child = child_started(file, append_and_sync, NULL, "sync_recorded", SIGSTOP);
     EXPECT(child_is_stopped(child));
     EXPECT_STATUS(durability_step(arena, durability_ticket(arena)), STATUS_PENDING);
     EXPECT(child_finishes(child));
     EXPECT_STATUS(synced(arena), STATUS_OK);
-    arena_end(arena, file);
 }
 
-TEST(the_interval_is_that_of_the_host)
+TEST_IN_ARENA(durable_geometry(DURABILITY_INTERVAL), the_interval_is_that_of_the_host)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_INTERVAL));
     struct arena *other = arena_attached(file);
     arena->force = other->force = force_counted;
     arena->clock = other->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
@@ -174,7 +157,6 @@ TEST(the_interval_is_that_of_the_host)
     EXPECT_STATUS(durability_force_if_due(arena, 100), STATUS_OK);
     EXPECT_EQ_U64(force_count, 3);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 /* ---- a disk that fails ---- */
@@ -218,15 +200,12 @@ TEST(a_failed_force_poisons_the_arena_for_all_and_for_good)
     close(file);
 }
 
-TEST(an_interrupted_force_is_repeated)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), an_interrupted_force_is_repeated)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
     arena->force = force_interrupted;
     force_count = 0;
     EXPECT_STATUS(synced(arena), STATUS_OK);
     EXPECT_EQ_U64(force_count, 2);
-    arena_end(arena, file);
 }
 
 TEST(memory_is_no_disk)
@@ -242,10 +221,8 @@ TEST(memory_is_no_disk)
 
 /* ---- sync records ---- */
 
-TEST(a_record_that_was_forced_is_not_replaced_by_one_that_was_not)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), a_record_that_was_forced_is_not_replaced_by_one_that_was_not)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
     struct accumulator *producer = accumulator_opened(arena);
     EXPECT_STATUS(append_number(producer, 0, 1), STATUS_OK);
     EXPECT_STATUS(synced(arena), STATUS_OK);
@@ -259,7 +236,6 @@ TEST(a_record_that_was_forced_is_not_replaced_by_one_that_was_not)
         EXPECT_EQ_U64(pair[1].count, (uint32_t)i + 2);
     }
     accumulator_close(producer);
-    arena_end(arena, file);
 }
 
 /* Its recoverer is killed while it cuts: the next one cuts again. */
@@ -334,10 +310,8 @@ static void append_twice(void *producer)
     EXPECT_STATUS(append_number(producer, 0, 3), STATUS_OK); /* into the meta cell that the leader has read */
 }
 
-TEST(a_sync_record_is_of_one_moment_also_while_others_append)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), a_sync_record_is_of_one_moment_also_while_others_append)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
     struct arena *other = arena_attached(file);
     struct accumulator *producer = accumulator_opened(arena);
     struct accumulator *appender = accumulator_opened(other);
@@ -352,7 +326,6 @@ TEST(a_sync_record_is_of_one_moment_also_while_others_append)
     accumulator_close(appender);
     accumulator_close(producer);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 /* The globals on disk are older than the sync records. */

@@ -25,23 +25,18 @@ static uint64_t lock_taken(struct arena *arena)
     return held;
 }
 
-TEST(a_free_lock_is_taken_at_once_and_names_its_owner)
+TEST_IN_ARENA(geometry_of(8, 512), a_free_lock_is_taken_at_once_and_names_its_owner)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     atomic_u64 *lock = lock_of(arena);
     uint64_t held = lock_taken(arena);
     EXPECT_EQ_U64(load_relaxed_u64(lock), held);
     EXPECT_EQ_U64(held, lock_word(1, arena->owner));
     lock_release(lock, held);
     EXPECT_EQ_U64(load_relaxed_u64(lock), lock_word(1, 0));
-    arena_end(arena, file);
 }
 
-TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
+TEST_IN_ARENA(geometry_of(8, 512), every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     atomic_u64 *lock = lock_of(arena);
     store_relaxed_u64(lock, lock_word(UINT32_MAX - 1, 0));
     uint64_t first = lock_taken(arena);
@@ -52,7 +47,6 @@ TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
     lock_release(lock, first); /* an older acquisition of the same owner */
     EXPECT_EQ_U64(load_relaxed_u64(lock), second);
     lock_release(lock, second);
-    arena_end(arena, file);
 }
 
 /* ---- threads that pose as processes ---- */
@@ -73,15 +67,12 @@ static void *race(void *argument)
     return NULL;
 }
 
-TEST(many_threads_exclude_each_other_and_none_sleeps_for_ever)
+TEST_IN_ARENA(geometry_of(8, 512), many_threads_exclude_each_other_and_none_sleeps_for_ever)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     run_in_threads(file, arena, THREADS, race);
     EXPECT_EQ_U64(guarded, THREADS * ROUNDS);
     EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock_of(arena))), 0);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
-    arena_end(arena, file);
 }
 
 static void *acquire_and_release(void *argument)
@@ -93,10 +84,8 @@ static void *acquire_and_release(void *argument)
     return NULL;
 }
 
-TEST(a_sleeper_marks_the_word_and_the_release_wakes_it)
+TEST_IN_ARENA(geometry_of(8, 512), a_sleeper_marks_the_word_and_the_release_wakes_it)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached_for_thread(file, arena);
     atomic_u64 *lock = lock_of(arena);
     pthread_t thread;
@@ -110,7 +99,6 @@ TEST(a_sleeper_marks_the_word_and_the_release_wakes_it)
     pthread_join(thread, NULL);
     EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock)), 0);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 /* ---- hooks ---- */
@@ -143,10 +131,8 @@ static void *hook_begin_and_release(void)
     return hook_begin();
 }
 
-TEST(the_hooks_stand_around_every_sleep_and_never_around_the_acquisition)
+TEST_IN_ARENA(geometry_of(8, 512), the_hooks_stand_around_every_sleep_and_never_around_the_acquisition)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     uint64_t held;
     hook_holder = arena_attached(file);
     arena->blocking = (struct blocking_hooks){.begin = hook_begin_and_release, .end = hook_end};
@@ -159,15 +145,12 @@ TEST(the_hooks_stand_around_every_sleep_and_never_around_the_acquisition)
     EXPECT_EQ_U64((uint64_t)hook_count, 3);
     lock_release(lock_of(arena), held);
     arena_detach(hook_holder);
-    arena_end(arena, file);
 }
 
 /* ---- owners that are no more, or never were ---- */
 
-TEST(a_lock_of_somebody_who_cannot_exist_is_stolen)
+TEST_IN_ARENA(geometry_of(8, 512), a_lock_of_somebody_who_cannot_exist_is_stolen)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     const uint32_t owners[] = {owner_of(15, 3), owner_of(16, 0), (uint32_t)LOW_BITS(31), owner_of(0, 9)};
     for (uint32_t i = 0; i < COUNT_OF(owners); i++) {
         uint64_t held = 0;
@@ -177,19 +160,15 @@ TEST(a_lock_of_somebody_who_cannot_exist_is_stolen)
         lock_release(lock_of(arena), held);
     }
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), COUNT_OF(owners));
-    arena_end(arena, file);
 }
 
-TEST(a_lock_that_somebody_scribbled_our_own_name_into_is_taken_over)
+TEST_IN_ARENA(geometry_of(8, 512), a_lock_that_somebody_scribbled_our_own_name_into_is_taken_over)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     uint64_t held = 0;
     store_relaxed_u64(lock_of(arena), lock_word(7, arena->owner));
     EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER); /* or forever */
     EXPECT_EQ_U64(lock_word_acquisition(held), 8);
     lock_release(lock_of(arena), held);
-    arena_end(arena, file);
 }
 
 #if !defined(__SANITIZE_THREAD__) /* TSan does not follow forks */
@@ -209,10 +188,8 @@ static void run_hold_and_die(struct arena *arena, void *unused)
 /* Generous for a busy machine. It must only distinguish a hang from two slices of 15 ms. */
 enum { PATIENCE_MS = 5000 };
 
-TEST(the_lock_of_a_killed_process_is_stolen)
+TEST_IN_ARENA(geometry_of(8, 512), the_lock_of_a_killed_process_is_stolen)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     uint64_t held = 0;
     EXPECT(child_was_killed(child_started(file, run_hold_and_die, NULL, NULL, 0)));
     uint64_t began_ns = now_ns();
@@ -220,7 +197,6 @@ TEST(the_lock_of_a_killed_process_is_stolen)
     EXPECT(now_ns() - began_ns < PATIENCE_MS * NS_PER_MS);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 1);
     lock_release(lock_of(arena), held);
-    arena_end(arena, file);
 }
 
 /* The fourth slice continues the stopped holder. Until then, no process took the lock from it. */
@@ -248,10 +224,8 @@ static void run_hold_and_stop(struct arena *arena, void *unused)
     lock_release(lock_of(arena), held);
 }
 
-TEST(a_lock_that_is_only_stolen_waits_for_a_stopped_holder)
+TEST_IN_ARENA(geometry_of(8, 512), a_lock_that_is_only_stolen_waits_for_a_stopped_holder)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     uint64_t held = 0;
     stopped_child = child_started(file, run_hold_and_stop, NULL, NULL, 0);
     EXPECT(child_is_stopped(stopped_child));
@@ -261,7 +235,6 @@ TEST(a_lock_that_is_only_stolen_waits_for_a_stopped_holder)
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
     EXPECT(child_is_content(stopped_child));
     lock_release(lock_of(arena), held);
-    arena_end(arena, file);
 }
 
 static void run_release_with_a_sleeper(struct arena *arena, void *unused)
@@ -279,10 +252,8 @@ static void *continue_child(void)
 }
 
 /* The wake-up is lost with its sender: the sleeper's slice ends by itself. */
-TEST(a_lost_wake_up_costs_a_slice_and_no_more)
+TEST_IN_ARENA(geometry_of(8, 512), a_lost_wake_up_costs_a_slice_and_no_more)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     uint64_t held = 0;
     stopped_child =
         child_started(file, run_release_with_a_sleeper, NULL, "lock_released_before_wake", SIGKILL);
@@ -294,7 +265,6 @@ TEST(a_lost_wake_up_costs_a_slice_and_no_more)
     EXPECT(child_was_killed(stopped_child));
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
     lock_release(lock_of(arena), held);
-    arena_end(arena, file);
 }
 
 #endif

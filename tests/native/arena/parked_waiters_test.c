@@ -113,28 +113,27 @@ static void set_stuck(struct host *host, bool is_stuck)
     sender_set_available(host->sender->sender, STUCK, !is_stuck);
 }
 
-static struct host host_begun(void)
+static void host_begin(struct host *host)
 {
     struct geometry geometry = geometry_of(SLOTS, BATCH_SIZE);
     geometry.topic_share_factor = 0;
-    struct host host = {.file = arena_file_new()};
+    *host = (struct host){.file = arena_file_new()};
     struct error error = {0};
     uint32_t topic_index;
     uint32_t partition_index;
     uint8_t value[BATCH_SIZE] = {0};
-    host.arena = arena_created(host.file, geometry);
-    host.sending = arena_attached(host.file);
-    EXPECT_STATUS(registry_open(host.arena, &host.registry, &error), STATUS_OK);
-    EXPECT_STATUS(registry_topic(host.registry, "stuck", 5, &topic_index), STATUS_OK);
-    EXPECT_STATUS(registry_partition(host.registry, topic_index, 0, &partition_index), STATUS_OK);
-    host.producer = accumulator_opened(host.arena);
-    host.sender = sender_opened(host.sending);
-    host.arena->clock = (struct clock){.is_manual = true, .manual_ns = 1000 * NS_PER_S};
-    set_stuck(&host, true);
-    while (append_value(host.producer, STUCK, value, value_size_for(BATCH_SIZE - RECORDS_START)) == STATUS_OK) {
+    host->arena = arena_created(host->file, geometry);
+    host->sending = arena_attached(host->file);
+    EXPECT_STATUS(registry_open(host->arena, &host->registry, &error), STATUS_OK);
+    EXPECT_STATUS(registry_topic(host->registry, "stuck", 5, &topic_index), STATUS_OK);
+    EXPECT_STATUS(registry_partition(host->registry, topic_index, 0, &partition_index), STATUS_OK);
+    host->producer = accumulator_opened(host->arena);
+    host->sender = sender_opened(host->sending);
+    host->arena->clock = (struct clock){.is_manual = true, .manual_ns = 1000 * NS_PER_S};
+    set_stuck(host, true);
+    while (append_value(host->producer, STUCK, value, value_size_for(BATCH_SIZE - RECORDS_START)) == STATUS_OK) {
     }
-    EXPECT_EQ_U64(free_count(host.arena), SLOTS / 2);
-    return host;
+    EXPECT_EQ_U64(free_count(host->arena), SLOTS / 2);
 }
 
 static void park(struct host *host, uint32_t number, uint32_t need)
@@ -171,7 +170,7 @@ static void deliver_one(struct host *host)
     set_stuck(host, true);
 }
 
-static void host_ended(struct host *host)
+static void host_end(struct host *host)
 {
     uint32_t slots[SLOTS];
     for (uint32_t i = 0; i < PARKED; i++) {
@@ -205,103 +204,91 @@ static sem_t *semaphore_made(const struct host *host, uint32_t waiter_index)
     return semaphore;
 }
 
-TEST(at_its_turn_a_waiter_posts_another_one_that_fits)
+TEST_WITH(host, host_begin, at_its_turn_a_waiter_posts_another_one_that_fits)
 {
-    struct host host = host_begun();
-    park(&host, 0, 4);
-    park(&host, 1, 1);
-    park(&host, 2, 1);
-    deliver_one(&host);
-    EXPECT(parked_waiter_may_sleep(host.arena, &host.waits[0]));
-    EXPECT_EQ_U64(posted_by(&host, 0), 0); /* it is not its turn */
-    begin_turn(&host, 0);
-    EXPECT(!parked_waiter_may_sleep(host.arena, &host.waits[0]));
-    EXPECT_STATUS(waiter_sleep(host.arena, &host.waits[0], AN_HOUR_NS), STATUS_EXHAUSTED);
-    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1); /* beside it the third one does not fit */
-    EXPECT(host.waits[0].turn_ns > arena_now_ns(host.arena));
-    EXPECT(buffer_pool_is_parked(host.arena, &host.waits[0]));
-    begin_turn(&host, 0);
-    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1); /* it has not continued */
-    host_ended(&host);
+    park(host, 0, 4);
+    park(host, 1, 1);
+    park(host, 2, 1);
+    deliver_one(host);
+    EXPECT(parked_waiter_may_sleep(host->arena, &host->waits[0]));
+    EXPECT_EQ_U64(posted_by(host, 0), 0); /* it is not its turn */
+    begin_turn(host, 0);
+    EXPECT(!parked_waiter_may_sleep(host->arena, &host->waits[0]));
+    EXPECT_STATUS(waiter_sleep(host->arena, &host->waits[0], AN_HOUR_NS), STATUS_EXHAUSTED);
+    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1); /* beside it the third one does not fit */
+    EXPECT(host->waits[0].turn_ns > arena_now_ns(host->arena));
+    EXPECT(buffer_pool_is_parked(host->arena, &host->waits[0]));
+    begin_turn(host, 0);
+    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1); /* it has not continued */
 }
 
 /* A task of a loop waits without a sleep of its own. */
-TEST(a_waiter_that_never_sleeps_has_turns_too)
+TEST_WITH(host, host_begin, a_waiter_that_never_sleeps_has_turns_too)
 {
-    struct host host = host_begun();
-    EXPECT_STATUS(buffer_pool_enqueue(host.arena, STUCK, 4, &host.waits[0], NULL), STATUS_OK);
-    park(&host, 1, 1);
-    deliver_one(&host);
-    EXPECT_EQ_U64(posted_by(&host, 0), 0);
-    EXPECT(host.waits[0].turn_ns > arena_now_ns(host.arena));
-    begin_turn(&host, 0);
-    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1);
-    host_ended(&host);
+    EXPECT_STATUS(buffer_pool_enqueue(host->arena, STUCK, 4, &host->waits[0], NULL), STATUS_OK);
+    park(host, 1, 1);
+    deliver_one(host);
+    EXPECT_EQ_U64(posted_by(host, 0), 0);
+    EXPECT(host->waits[0].turn_ns > arena_now_ns(host->arena));
+    begin_turn(host, 0);
+    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1);
 }
 
-TEST(a_waiter_rests_while_nobody_fits)
+TEST_WITH(host, host_begin, a_waiter_rests_while_nobody_fits)
 {
-    struct host host = host_begun();
-    park(&host, 0, 4);
-    park(&host, 1, 1);
-    begin_turn(&host, 0);
-    store_relaxed_u32(&host.arena->topics[0].is_parked_for, 0);
-    EXPECT(parked_waiter_may_sleep(host.arena, &host.waits[0]));
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->topics[0].is_parked_for), 1);
-    EXPECT(host.waits[0].turn_ns > arena_now_ns(host.arena));
-    begin_turn(&host, 0);
-    EXPECT_EQ_U64(posted_by(&host, 0), 0);
-    EXPECT(host.waits[0].turn_ns > arena_now_ns(host.arena));
-    host_ended(&host);
+    park(host, 0, 4);
+    park(host, 1, 1);
+    begin_turn(host, 0);
+    store_relaxed_u32(&host->arena->topics[0].is_parked_for, 0);
+    EXPECT(parked_waiter_may_sleep(host->arena, &host->waits[0]));
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->topics[0].is_parked_for), 1);
+    EXPECT(host->waits[0].turn_ns > arena_now_ns(host->arena));
+    begin_turn(host, 0);
+    EXPECT_EQ_U64(posted_by(host, 0), 0);
+    EXPECT(host->waits[0].turn_ns > arena_now_ns(host->arena));
 }
 
-TEST(a_post_that_nobody_takes_is_not_repeated_and_the_next_waiter_gets_one)
+TEST_WITH(host, host_begin, a_post_that_nobody_takes_is_not_repeated_and_the_next_waiter_gets_one)
 {
-    struct host host = host_begun();
-    park(&host, 0, 4);
-    park(&host, 1, 1);
-    park(&host, 2, 1);
-    sem_t *semaphore = semaphore_made(&host, 1);
-    deliver_one(&host);
-    begin_turn(&host, 0);
-    EXPECT(!waiter_semaphore_has_post(host.arena, 1));
-    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1);
-    EXPECT(waiter_semaphore_has_post(host.arena, 1)); /* its process is stopped */
-    begin_turn(&host, 0);
-    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 2);
-    EXPECT(!waiter_semaphore_has_post(host.arena, 2)); /* it has none */
+    park(host, 0, 4);
+    park(host, 1, 1);
+    park(host, 2, 1);
+    sem_t *semaphore = semaphore_made(host, 1);
+    deliver_one(host);
+    begin_turn(host, 0);
+    EXPECT(!waiter_semaphore_has_post(host->arena, 1));
+    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1);
+    EXPECT(waiter_semaphore_has_post(host->arena, 1)); /* its process is stopped */
+    begin_turn(host, 0);
+    EXPECT_EQ_U64(posted_by(host, 0), 1 << 2);
+    EXPECT(!waiter_semaphore_has_post(host->arena, 2)); /* it has none */
     EXPECT(sem_close(semaphore) == 0);
-    host_ended(&host);
 }
 
-TEST(when_the_sender_is_dead_a_turn_posts_all_that_fit_together)
+TEST_WITH(host, host_begin, when_the_sender_is_dead_a_turn_posts_all_that_fit_together)
 {
-    struct host host = host_begun();
     struct error error = {0};
-    park(&host, 0, 4);
-    park(&host, 1, 1);
-    park(&host, 2, 1);
-    park(&host, 3, 1);
-    accumulator_drop_sender(host.sender);
-    begin_turn(&host, 0);
-    EXPECT_EQ_U64(posted_by(&host, 0), 1 << 1 | 1 << 2 | 1 << 3);
-    EXPECT_STATUS(buffer_pool_poll(host.arena, &host.waits[0]), STATUS_OK);
-    EXPECT_STATUS(accumulator_become_sender(host.sender, &error), STATUS_OK);
-    host_ended(&host);
+    park(host, 0, 4);
+    park(host, 1, 1);
+    park(host, 2, 1);
+    park(host, 3, 1);
+    accumulator_drop_sender(host->sender);
+    begin_turn(host, 0);
+    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1 | 1 << 2 | 1 << 3);
+    EXPECT_STATUS(buffer_pool_poll(host->arena, &host->waits[0]), STATUS_OK);
+    EXPECT_STATUS(accumulator_become_sender(host->sender, &error), STATUS_OK);
 }
 
-TEST(a_waiter_that_finds_the_arena_unusable_posts_all)
+TEST_WITH(host, host_begin, a_waiter_that_finds_the_arena_unusable_posts_all)
 {
-    struct host host = host_begun();
-    park(&host, 0, 1);
-    park(&host, 1, 1);
-    sem_t *semaphore = semaphore_made(&host, 1);
-    store_relaxed_u32(&host.arena->globals->poisoned_status, STATUS_CORRUPT);
-    EXPECT_STATUS(waiter_sleep(host.arena, &host.waits[0], AN_HOUR_NS), STATUS_EXHAUSTED);
-    EXPECT(waiter_semaphore_has_post(host.arena, 1));
-    store_relaxed_u32(&host.arena->globals->poisoned_status, STATUS_OK);
+    park(host, 0, 1);
+    park(host, 1, 1);
+    sem_t *semaphore = semaphore_made(host, 1);
+    store_relaxed_u32(&host->arena->globals->poisoned_status, STATUS_CORRUPT);
+    EXPECT_STATUS(waiter_sleep(host->arena, &host->waits[0], AN_HOUR_NS), STATUS_EXHAUSTED);
+    EXPECT(waiter_semaphore_has_post(host->arena, 1));
+    store_relaxed_u32(&host->arena->globals->poisoned_status, STATUS_OK);
     EXPECT(sem_close(semaphore) == 0);
-    host_ended(&host);
 }
 
 RUN_ALL()

@@ -78,14 +78,11 @@ TEST(a_process_holds_its_share_and_no_more)
     arena_end(arena, file);
 }
 
-TEST(without_a_limit_one_process_may_have_all)
+TEST_IN_ARENA(geometry_of(SLOTS, 512), without_a_limit_one_process_may_have_all)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOTS, 512));
     uint32_t mine[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, mine, SLOTS), SLOTS);
     buffer_pool_give_back(arena, mine, SLOTS, NULL);
-    arena_end(arena, file);
 }
 
 TEST(what_the_sender_frees_is_found_by_the_next_look)

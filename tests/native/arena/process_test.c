@@ -12,10 +12,8 @@
 
 /* ---- entries ---- */
 
-TEST(each_handle_has_an_entry_and_is_alive_to_the_others)
+TEST_IN_ARENA(geometry_of(8, 512), each_handle_has_an_entry_and_is_alive_to_the_others)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached(file);
     EXPECT_EQ_U64(arena->entry_index, 0);
     EXPECT_EQ_U64(other->entry_index, 1);
@@ -29,13 +27,10 @@ TEST(each_handle_has_an_entry_and_is_alive_to_the_others)
     EXPECT(other->me->name[0] != 0);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->process_count_used), 2);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
-TEST(an_entry_is_used_again_under_a_new_generation)
+TEST_IN_ARENA(geometry_of(8, 512), an_entry_is_used_again_under_a_new_generation)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     uint32_t owners[5];
     for (uint32_t i = 0; i < 5; i++) {
         struct arena *other = arena_attached(file);
@@ -50,13 +45,10 @@ TEST(an_entry_is_used_again_under_a_new_generation)
         EXPECT(!process_is_alive(arena, owners[i]));
     }
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->process_count_used), 2);
-    arena_end(arena, file);
 }
 
-TEST(a_generation_wraps_and_stays_the_owner_s)
+TEST_IN_ARENA(geometry_of(8, 512), a_generation_wraps_and_stays_the_owner_s)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     store_relaxed_u32(&arena->processes[1].generation, (uint32_t)LOW_BITS(OWNER_GENERATION_BITS));
     struct arena *other = arena_attached(file);
     EXPECT_EQ_U64(owner_generation(other->owner), 0);
@@ -64,7 +56,6 @@ TEST(a_generation_wraps_and_stays_the_owner_s)
     EXPECT(process_is_alive(arena, other->owner));
     EXPECT(other->owner != 0);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 TEST(when_all_entries_are_taken_the_next_is_told_and_leaves_no_trace)
@@ -88,17 +79,14 @@ TEST(when_all_entries_are_taken_the_next_is_told_and_leaves_no_trace)
 
 /* ---- the dead ---- */
 
-TEST(owners_that_cannot_exist_are_dead)
+TEST_IN_ARENA(geometry_of(8, 512), owners_that_cannot_exist_are_dead)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     EXPECT(!process_is_alive(arena, 0));
     EXPECT(!process_is_alive(arena, owner_of(15, 0)));
     EXPECT(!process_is_alive(arena, owner_of(16, 0)));
     EXPECT(!process_is_alive(arena, (uint32_t)LOW_BITS(31)));
     EXPECT(!process_is_alive(arena, owner_of(0, owner_generation(arena->owner) + 1)));
     EXPECT(!process_is_alive(arena, (owner_generation(arena->owner) << OWNER_INDEX_BITS))); /* index -1 */
-    arena_end(arena, file);
 }
 
 static void run_nothing(struct arena *arena, void *argument)
@@ -119,10 +107,8 @@ static void run_stop(struct arena *arena, void *argument)
     raise(SIGSTOP);
 }
 
-TEST(the_stopped_live_and_the_killed_are_dead_at_once)
+TEST_IN_ARENA(geometry_of(8, 512), the_stopped_live_and_the_killed_are_dead_at_once)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     atomic_u32 *owner = shared_cell();
     pid_t child = child_started(file, run_stop, owner, NULL, 0);
     EXPECT(child_is_stopped(child));
@@ -130,13 +116,10 @@ TEST(the_stopped_live_and_the_killed_are_dead_at_once)
     EXPECT(child_kill(child));
     EXPECT(!process_is_alive(arena, load_acquire_u32(owner)));
     munmap(owner, PAGE_SIZE_BYTES);
-    arena_end(arena, file);
 }
 
-TEST(a_zombie_is_dead)
+TEST_IN_ARENA(geometry_of(8, 512), a_zombie_is_dead)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     atomic_u32 *owner = shared_cell();
     pid_t child = child_started(file, run_stop, owner, NULL, 0);
     siginfo_t info;
@@ -146,7 +129,6 @@ TEST(a_zombie_is_dead)
     EXPECT(!process_is_alive(arena, load_acquire_u32(owner)));
     EXPECT(child_was_killed(child));
     munmap(owner, PAGE_SIZE_BYTES);
-    arena_end(arena, file);
 }
 
 /* ---- death while an entry is taken ---- */
@@ -187,10 +169,8 @@ static void run_own_and_hazard(struct arena *arena, void *unused)
     raise(SIGKILL);
 }
 
-TEST(who_takes_the_entry_of_the_dead_repairs_what_they_left)
+TEST_IN_ARENA(geometry_of(8, 512), who_takes_the_entry_of_the_dead_repairs_what_they_left)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     EXPECT(child_was_killed(child_started(file, run_own_and_hazard, NULL, NULL, 0)));
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_OWNED), 1);
     struct arena *next = arena_attached(file);
@@ -199,15 +179,12 @@ TEST(who_takes_the_entry_of_the_dead_repairs_what_they_left)
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_OWNED), 0);
     arena_detach(next);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 /* ---- hazards ---- */
 
-TEST(the_hazards_of_the_living_count_and_those_of_others_do_not)
+TEST_IN_ARENA(geometry_of(8, 512), the_hazards_of_the_living_count_and_those_of_others_do_not)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached(file);
     EXPECT(!process_anyone_writes(arena, 3));
     store_seq_cst_u32(&other->me->writing, 4);
@@ -224,7 +201,6 @@ TEST(the_hazards_of_the_living_count_and_those_of_others_do_not)
     store_relaxed_u32(&arena->globals->process_count_used, 2);
     store_seq_cst_u32(&arena->processes[7].writing, 0);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 /* ---- byte locks ---- */
@@ -261,10 +237,8 @@ TEST(a_descriptor_that_cannot_be_asked_proves_no_death)
 
 /* ---- the sender role ---- */
 
-TEST(the_sender_role_is_one_s_at_a_time_and_ends_with_the_handle)
+TEST_IN_ARENA(geometry_of(8, 512), the_sender_role_is_one_s_at_a_time_and_ends_with_the_handle)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached(file);
     EXPECT(!process_sender_is_alive(arena));
     EXPECT_STATUS(process_take_sender_role(other, "", NULL), STATUS_OK);
@@ -280,13 +254,10 @@ TEST(the_sender_role_is_one_s_at_a_time_and_ends_with_the_handle)
     EXPECT(!process_sender_is_alive(arena));
     EXPECT_EQ_U64(load_relaxed_u32(&arena->me->role), ROLE_PRODUCER);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->sender_epoch), 2);
-    arena_end(arena, file);
 }
 
-TEST(a_free_role_tells_a_death_from_an_orderly_leave)
+TEST_IN_ARENA(geometry_of(8, 512), a_free_role_tells_a_death_from_an_orderly_leave)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     EXPECT(!process_sender_died(arena)); /* no sender has ever been */
     struct arena *dying = arena_attached(file);
     EXPECT_STATUS(process_take_sender_role(dying, "", NULL), STATUS_OK);
@@ -299,7 +270,6 @@ TEST(a_free_role_tells_a_death_from_an_orderly_leave)
     EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_OK);
     process_leave_sender_role(arena);
     EXPECT(process_sender_died(arena));
-    arena_end(arena, file);
 }
 
 /* ---- the name of its sink ---- */
@@ -333,10 +303,8 @@ static void sender_role_taken(struct arena *arena, const char *sink_name)
     EXPECT_STATUS(process_take_sender_role(arena, sink_name, NULL), STATUS_OK);
 }
 
-TEST(a_sink_has_a_name_as_long_as_its_sender_lives_and_has_the_role)
+TEST_IN_ARENA(geometry_of(8, 512), a_sink_has_a_name_as_long_as_its_sender_lives_and_has_the_role)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached(file);
     expect_no_sink_name(arena);
     sender_role_taken(other, longest_name());
@@ -352,13 +320,10 @@ TEST(a_sink_has_a_name_as_long_as_its_sender_lives_and_has_the_role)
     sender_role_taken(arena, "");
     expect_sink_name(arena, "");
     process_leave_sender_role(arena);
-    arena_end(arena, file);
 }
 
-TEST(whoever_has_just_got_the_role_of_a_dead_sender_does_not_deliver_where_that_one_did)
+TEST_IN_ARENA(geometry_of(8, 512), whoever_has_just_got_the_role_of_a_dead_sender_does_not_deliver_where_that_one_did)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached(file);
     uint32_t dead = other->owner;
     sender_role_taken(other, "log:/dead");
@@ -371,7 +336,6 @@ TEST(whoever_has_just_got_the_role_of_a_dead_sender_does_not_deliver_where_that_
     sender_role_taken(other, "log:/living");
     expect_sink_name(arena, "log:/living");
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 static void take_role_named(struct arena *arena, void *sink_name)
@@ -447,10 +411,8 @@ TEST(a_role_that_changes_hands_between_two_looks_is_looked_at_again)
 }
 
 /* A name of which a reader has half of the words: no longer the old one, not yet the new one. */
-TEST(a_name_that_is_half_read_when_the_role_changes_hands_is_not_taken)
+TEST_IN_ARENA(geometry_of(8, 512), a_name_that_is_half_read_when_the_role_changes_hands_is_not_taken)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *old = arena_attached(file);
     struct arena *new = arena_attached(file);
     struct successor successor = {.leaving = old, .coming = new};
@@ -460,7 +422,6 @@ TEST(a_name_that_is_half_read_when_the_role_changes_hands_is_not_taken)
     EXPECT(interruption_is_over());
     arena_detach(old);
     arena_detach(new);
-    arena_end(arena, file);
 }
 
 static struct arena *restless;
@@ -472,10 +433,8 @@ static void raise_epoch(const char *name)
     }
 }
 
-TEST(hostile_bytes_in_the_name_of_a_sink_end_and_hold_nobody)
+TEST_IN_ARENA(geometry_of(8, 512), hostile_bytes_in_the_name_of_a_sink_end_and_hold_nobody)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     char name[SINK_NAME_SIZE];
     sender_role_taken(arena, "log:/a");
     memset((void *)arena->globals->sink_name, 0xff, SINK_NAME_SIZE);
@@ -489,7 +448,6 @@ TEST(hostile_bytes_in_the_name_of_a_sink_end_and_hold_nobody)
     expect_no_sink_name(arena);
     memset((void *)arena->globals->sink_name, 0, SINK_NAME_SIZE);
     process_leave_sender_role(arena);
-    arena_end(arena, file);
 }
 
 RUN_ALL()

@@ -213,23 +213,19 @@ TEST(after_a_crash_of_the_host_what_contradicts_itself_is_quarantined_and_logged
     }
 }
 
-TEST(in_the_same_boot_the_words_are_true_and_bytes_are_not_read)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), in_the_same_boot_the_words_are_true_and_bytes_are_not_read)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     uint32_t slot_index = ready_batch_plant(arena, 3);
     damage_byte(arena, slot_index);
     EXPECT_EQ_U64(recovered_as_planned(arena).ready_count, 1);
     EXPECT_EQ_U64(slot_state_at(arena, slot_index), SLOT_READY);
     damage_byte(arena, slot_index);
-    arena_end(arena, file);
 }
 
 /* A page of data may have reached the disk when the page of headers that speaks of it did not. */
-TEST(after_a_crash_of_the_host_free_slots_are_zeros_whatever_their_headers_say)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE),
+              after_a_crash_of_the_host_free_slots_are_zeros_whatever_their_headers_say)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     bytes_plant(arena, 2, 300);
     store_relaxed_u32(&arena->slots[2].written_end, 0);
     word_plant(arena, 3, SLOT_OWNED, 1, arena->owner);
@@ -239,7 +235,6 @@ TEST(after_a_crash_of_the_host_free_slots_are_zeros_whatever_their_headers_say)
     EXPECT_EQ_U64(recovered_as_planned(arena).freed_count, 1);
     expect_scrubbed(arena, 2);
     expect_scrubbed(arena, 3);
-    arena_end(arena, file);
 }
 
 /* ---- impossible words ---- */
@@ -294,10 +289,8 @@ TEST(an_impossible_batch_is_quarantined_in_any_boot)
     }
 }
 
-TEST(a_bad_slot_stays_as_it_is_and_its_number_is_not_given_out_again)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), a_bad_slot_stays_as_it_is_and_its_number_is_not_given_out_again)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     uint32_t slot_index = ready_batch_plant(arena, 2);
     uint64_t word = slot_word_with_state(slot_word_at(arena, slot_index), SLOT_BAD);
     store_release_u64(&arena->slots[slot_index].word, word);
@@ -306,13 +299,10 @@ TEST(a_bad_slot_stays_as_it_is_and_its_number_is_not_given_out_again)
     EXPECT_EQ_U64(slot_word_at(arena, slot_index), word);
     EXPECT_EQ_U64(report.quarantined_count + report.freed_count + report.ready_count, 0);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->partitions[0].next_seq), 41);
-    arena_end(arena, file);
 }
 
-TEST(tables_that_claim_too_much_are_refused_and_nothing_is_changed)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), tables_that_claim_too_much_are_refused_and_nothing_is_changed)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     atomic_u32 *const counts[] = {
         &arena->globals->topic_count,        &arena->globals->partition_count,   &arena->globals->name_heap_used,
         &arena->globals->process_count_used, &arena->globals->waiter_count_used,
@@ -328,15 +318,12 @@ TEST(tables_that_claim_too_much_are_refused_and_nothing_is_changed)
         EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->arena_epoch), 0);
         store_relaxed_u32(counts[i], before);
     }
-    arena_end(arena, file);
 }
 
 /* ---- locks, roles and entries, which only the living hold ---- */
 
-TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     atomic_u64 *const locks[] = {&arena->globals->pool_lock, &arena->globals->registry_lock};
     struct producer_lock *producer_lock = &arena->partitions[7].lock;
     for (uint32_t i = 0; i < COUNT_OF(locks); i++) {
@@ -376,13 +363,10 @@ TEST(locks_hazards_roles_and_waiters_are_cleared_and_acquisitions_go_on)
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->sender_sleep), 0);
     EXPECT_EQ_U64(waiter_word_state(load_relaxed_u64(&arena->waiters[2].word)), WAITER_IDLE);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 0);
-    arena_end(arena, file);
 }
 
-TEST(numbers_of_a_partition_are_raised_and_never_lowered)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), numbers_of_a_partition_are_raised_and_never_lowered)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     struct slot_header *slot = &arena->slots[ready_batch_plant(arena, 5)];
     store_relaxed_u64(&slot->seq, 20);
     store_relaxed_u32(&slot->base_sequence, INT32_MAX - 1);
@@ -399,13 +383,10 @@ TEST(numbers_of_a_partition_are_raised_and_never_lowered)
     recovered(arena);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->partitions[0].next_seq), 90);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->partitions[0].next_base_sequence), 50);
-    arena_end(arena, file);
 }
 
-TEST(hints_are_rebuilt_from_the_words)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), hints_are_rebuilt_from_the_words)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     uint32_t slot_index = ready_batch_plant(arena, 1);
     store_relaxed_u64(&arena->free_hints[0], UINT64_C(1) << slot_index);
     store_relaxed_u64(&arena->ready_hints[0], 0);
@@ -414,13 +395,10 @@ TEST(hints_are_rebuilt_from_the_words)
     EXPECT_EQ_U64(load_relaxed_u64(&arena->free_hints[0]), LOW_BITS(SLOT_COUNT) & ~(UINT64_C(1) << slot_index));
     EXPECT_EQ_U64(load_relaxed_u64(&arena->ready_hints[0]), UINT64_C(1) << slot_index);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->ready_groups[0]), 1);
-    arena_end(arena, file);
 }
 
-TEST(a_topic_holds_the_slots_of_the_batches_that_are_left)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), a_topic_holds_the_slots_of_the_batches_that_are_left)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     uint64_t held = 0;
     ready_batch_plant(arena, 3);
     chain_plant(arena);
@@ -436,23 +414,19 @@ TEST(a_topic_holds_the_slots_of_the_batches_that_are_left)
     EXPECT_EQ_U64(load_relaxed_u64(&arena->topics[0].released), 0);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->topics[1].opened), 0);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->topics[1].released), 0);
-    arena_end(arena, file);
 }
 
-TEST(the_time_of_the_last_acknowledgement_is_one_of_this_boot)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), the_time_of_the_last_acknowledgement_is_one_of_this_boot)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     store_relaxed_u64(&arena->globals->acked_ns, 1234);
     recovered(arena);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->acked_ns), 1234);
     boot_again(arena);
     recovered(arena);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->acked_ns), 0);
-    arena_end(arena, file);
 }
 
-TEST(the_boot_id_is_that_of_this_boot_and_is_stored)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), the_boot_id_is_that_of_this_boot_and_is_stored)
 {
     uint8_t boot_id[16], again[16];
     static const uint8_t unknown[16];
@@ -460,13 +434,10 @@ TEST(the_boot_id_is_that_of_this_boot_and_is_stored)
     boot_id_read(again);
     EXPECT(memcmp(boot_id, again, sizeof boot_id) == 0);
     EXPECT(memcmp(boot_id, unknown, sizeof boot_id) != 0);
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     boot_again(arena);
     EXPECT(!recovered(arena).is_same_boot);
     EXPECT(memcmp(arena->globals->boot_id, boot_id, sizeof boot_id) == 0);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->arena_epoch), 1);
-    arena_end(arena, file);
 }
 
 TEST(a_batch_of_another_boot_begins_a_new_span_and_one_of_this_boot_keeps_its_own)

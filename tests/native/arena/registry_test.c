@@ -21,10 +21,8 @@ static enum status topic_named(struct registry *registry, const char *name, uint
     return registry_topic(registry, name, (uint32_t)strlen(name), topic_index);
 }
 
-TEST(what_one_creates_the_other_finds)
+TEST_IN_ARENA(geometry_of(2, 512), what_one_creates_the_other_finds)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(2, 512));
     struct arena *other = arena_attached(file);
     struct registry *mine = registry_opened(arena);
     struct registry *theirs = registry_opened(other);
@@ -42,14 +40,11 @@ TEST(what_one_creates_the_other_finds)
     registry_close(mine);
     registry_close(theirs);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
-TEST(names_that_kafka_refuses_are_refused)
+TEST_IN_ARENA(geometry_of(2, 512), names_that_kafka_refuses_are_refused)
 {
     static const char *const refused[] = {"", ".", "..", "a b", "a/b", "\xc3\xa4", "a\n"};
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(2, 512));
     struct registry *registry = registry_opened(arena);
     char longest[TOPIC_NAME_SIZE_MAX + 2];
     uint32_t topic_index;
@@ -62,13 +57,10 @@ TEST(names_that_kafka_refuses_are_refused)
     EXPECT_STATUS(topic_named(registry, "...", &topic_index), STATUS_OK);
     EXPECT_EQ_U64(registry_topic_count(arena), 2);
     registry_close(registry);
-    arena_end(arena, file);
 }
 
-TEST(a_partition_needs_its_topic_and_a_number)
+TEST_IN_ARENA(geometry_of(2, 512), a_partition_needs_its_topic_and_a_number)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(2, 512));
     struct registry *registry = registry_opened(arena);
     uint32_t topic_index, partition_index;
     EXPECT_STATUS(registry_partition(registry, 0, 0, &partition_index), STATUS_INVALID);
@@ -77,7 +69,6 @@ TEST(a_partition_needs_its_topic_and_a_number)
     EXPECT_STATUS(registry_partition(registry, topic_index, INT32_MAX, &partition_index), STATUS_OK);
     EXPECT_EQ_U64(registry_partition_count(arena), 1);
     registry_close(registry);
-    arena_end(arena, file);
 }
 
 TEST(full_tables_say_so_and_go_on_finding)
@@ -102,10 +93,8 @@ TEST(full_tables_say_so_and_go_on_finding)
     arena_end(arena, file);
 }
 
-TEST(a_name_outside_the_heap_is_corrupt)
+TEST_IN_ARENA(geometry_of(2, 512), a_name_outside_the_heap_is_corrupt)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(2, 512));
     struct registry *registry = registry_opened(arena);
     uint32_t topic_index, size;
     const char *name;
@@ -119,7 +108,6 @@ TEST(a_name_outside_the_heap_is_corrupt)
     EXPECT_STATUS(registry_topic_name(arena, topic_index, &name, &size), STATUS_OK);
     EXPECT_EQ_U64(size, 1);
     registry_close(registry);
-    arena_end(arena, file);
 }
 
 RUN_ALL()

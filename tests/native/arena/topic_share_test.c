@@ -38,18 +38,28 @@ static void host_topics(struct host *host)
     }
 }
 
-static struct host host_begun(uint32_t factor)
+static void host_begin_with(struct host *host, uint32_t factor)
 {
     struct geometry geometry = geometry_of(SLOTS, BATCH_SIZE);
     geometry.topic_share_factor = factor * TOPIC_SHARE_ONE;
-    struct host host = {.file = arena_file_new()};
-    host.arena = arena_created(host.file, geometry);
-    host.sending = arena_attached(host.file);
-    host_topics(&host);
-    host.producer = accumulator_opened(host.arena);
-    host.sender = sender_opened(host.sending);
-    host.value_size = value_size_for(BATCH_SIZE - RECORDS_START);
-    return host;
+    *host = (struct host){.file = arena_file_new()};
+    host->arena = arena_created(host->file, geometry);
+    host->sending = arena_attached(host->file);
+    host_topics(host);
+    host->producer = accumulator_opened(host->arena);
+    host->sender = sender_opened(host->sending);
+    host->value_size = value_size_for(BATCH_SIZE - RECORDS_START);
+}
+
+/* With no shares of topics. */
+static void host_begin(struct host *host)
+{
+    host_begin_with(host, 0);
+}
+
+static void sharing_host_begin(struct host *host)
+{
+    host_begin_with(host, FACTOR);
 }
 
 static enum status append_batch(struct host *host, uint32_t partition_index)
@@ -74,7 +84,7 @@ static void deliver_some(struct host *host, uint32_t batch_count)
     }
 }
 
-static void host_ended(struct host *host)
+static void host_end(struct host *host)
 {
     deliver_some(host, 2 * SLOTS);
     sender_maintain(host->sender->sender, &host->sender->wakes);
@@ -98,57 +108,49 @@ static uint64_t held(const struct host *host, uint32_t partition_index)
 
 /* ---- stuck partitions ---- */
 
-TEST(a_stuck_partition_opens_batches_while_more_than_half_is_free)
+TEST_WITH(host, host_begin, a_stuck_partition_opens_batches_while_more_than_half_is_free)
 {
-    struct host host = host_begun(0);
-    mark_stuck(&host, true);
-    EXPECT_EQ_U64(append_batches(&host, STUCK), SLOTS / 2);
-    EXPECT_EQ_U64(held(&host, STUCK), SLOTS / 2);
-    EXPECT_EQ_U64(append_batches(&host, LIVE), SLOTS / 2);
-    mark_stuck(&host, false);
-    host_ended(&host);
+    mark_stuck(host, true);
+    EXPECT_EQ_U64(append_batches(host, STUCK), SLOTS / 2);
+    EXPECT_EQ_U64(held(host, STUCK), SLOTS / 2);
+    EXPECT_EQ_U64(append_batches(host, LIVE), SLOTS / 2);
+    mark_stuck(host, false);
 }
 
-TEST(a_stuck_partition_is_not_drawn_for_records_without_a_key)
+TEST_WITH(host, host_begin, a_stuck_partition_is_not_drawn_for_records_without_a_key)
 {
-    struct host host = host_begun(0);
-    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
-    sender_set_refused(host.sender->sender, STUCK, 19);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[STUCK].queued_batch_count), PARTITION_UNAVAILABLE);
-    sender_publish_queues(host.sender->sender);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[STUCK].queued_batch_count), PARTITION_UNAVAILABLE);
-    deliver_some(&host, 1);
-    sender_maintain(host.sender->sender, NULL);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[STUCK].queued_batch_count), 0);
-    host_ended(&host);
+    EXPECT_STATUS(append_batch(host, STUCK), STATUS_OK);
+    sender_set_refused(host->sender->sender, STUCK, 19);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->partitions[STUCK].queued_batch_count), PARTITION_UNAVAILABLE);
+    sender_publish_queues(host->sender->sender);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->partitions[STUCK].queued_batch_count), PARTITION_UNAVAILABLE);
+    deliver_some(host, 1);
+    sender_maintain(host->sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->partitions[STUCK].queued_batch_count), 0);
 }
 
-TEST(a_stuck_partition_has_no_limit_without_a_sender)
+TEST_WITH(host, host_begin, a_stuck_partition_has_no_limit_without_a_sender)
 {
-    struct host host = host_begun(0);
-    mark_stuck(&host, true);
-    accumulator_drop_sender(host.sender);
-    EXPECT_EQ_U64(append_batches(&host, STUCK), SLOTS);
+    mark_stuck(host, true);
+    accumulator_drop_sender(host->sender);
+    EXPECT_EQ_U64(append_batches(host, STUCK), SLOTS);
     struct error error = {0};
-    EXPECT_STATUS(accumulator_become_sender(host.sender, &error), STATUS_OK);
-    EXPECT(!partition_is_marked(host.arena, STUCK)); /* the new one knows nothing of it yet */
-    host_ended(&host);
+    EXPECT_STATUS(accumulator_become_sender(host->sender, &error), STATUS_OK);
+    EXPECT(!partition_is_marked(host->arena, STUCK)); /* the new one knows nothing of it yet */
 }
 
-TEST(a_chain_of_a_stuck_partition_is_looked_at_for_all_that_it_needs)
+TEST_WITH(host, host_begin, a_chain_of_a_stuck_partition_is_looked_at_for_all_that_it_needs)
 {
-    struct host host = host_begun(0);
-    mark_stuck(&host, true);
-    EXPECT(topic_share_admits(host.arena, STUCK, OVERSIZED / 2));
-    EXPECT(!topic_share_admits(host.arena, STUCK, OVERSIZED / 2 + 1));
-    EXPECT(topic_share_admits(host.arena, LIVE, OVERSIZED));
+    mark_stuck(host, true);
+    EXPECT(topic_share_admits(host->arena, STUCK, OVERSIZED / 2));
+    EXPECT(!topic_share_admits(host->arena, STUCK, OVERSIZED / 2 + 1));
+    EXPECT(topic_share_admits(host->arena, LIVE, OVERSIZED));
     for (uint32_t i = 0; i < SLOTS / 2 - 2; i++) {
-        EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
+        EXPECT_STATUS(append_batch(host, LIVE), STATUS_OK);
     }
-    EXPECT(topic_share_admits(host.arena, STUCK, 2));
-    EXPECT(!topic_share_admits(host.arena, STUCK, 3)); /* as many slots must be free */
-    mark_stuck(&host, false);
-    host_ended(&host);
+    EXPECT(topic_share_admits(host->arena, STUCK, 2));
+    EXPECT(!topic_share_admits(host->arena, STUCK, 3)); /* as many slots must be free */
+    mark_stuck(host, false);
 }
 
 static void append_large(struct host *host, uint32_t partition_index)
@@ -158,47 +160,41 @@ static void append_large(struct host *host, uint32_t partition_index)
     append_waiting(host->producer, partition_index, record_of(large, sizeof large, 1000), &result);
 }
 
-TEST(large_records_of_stuck_partitions_leave_half_of_their_part_to_others)
+TEST_WITH(host, host_begin, large_records_of_stuck_partitions_leave_half_of_their_part_to_others)
 {
-    struct host host = host_begun(0);
-    mark_stuck(&host, true);
-    append_large(&host, STUCK);
-    append_large(&host, STUCK);
-    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->globals->oversized_bytes), OVERSIZED / 2 * BATCH_SIZE);
-    EXPECT(!topic_share_admits(host.arena, STUCK, 2));
-    EXPECT(topic_share_admits(host.arena, LIVE, 2));
-    append_large(&host, LIVE);
-    append_large(&host, LIVE);
-    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->globals->oversized_bytes), OVERSIZED * BATCH_SIZE);
-    mark_stuck(&host, false);
-    host_ended(&host);
+    mark_stuck(host, true);
+    append_large(host, STUCK);
+    append_large(host, STUCK);
+    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->globals->oversized_bytes), OVERSIZED / 2 * BATCH_SIZE);
+    EXPECT(!topic_share_admits(host->arena, STUCK, 2));
+    EXPECT(topic_share_admits(host->arena, LIVE, 2));
+    append_large(host, LIVE);
+    append_large(host, LIVE);
+    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->globals->oversized_bytes), OVERSIZED * BATCH_SIZE);
+    mark_stuck(host, false);
 }
 
-TEST(a_topic_holds_its_share_of_the_part_of_large_records_and_its_first_one_always)
+TEST_WITH(host, sharing_host_begin, a_topic_holds_its_share_of_the_part_of_large_records_and_its_first_one_always)
 {
-    struct host host = host_begun(FACTOR);
-    append_large(&host, STUCK);
-    append_large(&host, STUCK);
-    EXPECT(!topic_share_admits(host.arena, STUCK, 2)); /* 6 > 2 * (4 - 2) */
-    EXPECT(topic_share_admits(host.arena, LIVE, 2));   /* its first one */
-    append_large(&host, LIVE);
-    EXPECT(!topic_share_admits(host.arena, LIVE, 2));
-    deliver_some(&host, 2);
-    EXPECT(topic_share_admits(host.arena, LIVE, 2));
-    append_large(&host, STUCK);
-    append_large(&host, LIVE);
-    host_ended(&host);
+    append_large(host, STUCK);
+    append_large(host, STUCK);
+    EXPECT(!topic_share_admits(host->arena, STUCK, 2)); /* 6 > 2 * (4 - 2) */
+    EXPECT(topic_share_admits(host->arena, LIVE, 2));   /* its first one */
+    append_large(host, LIVE);
+    EXPECT(!topic_share_admits(host->arena, LIVE, 2));
+    deliver_some(host, 2);
+    EXPECT(topic_share_admits(host->arena, LIVE, 2));
+    append_large(host, STUCK);
+    append_large(host, LIVE);
 }
 
-TEST(the_first_large_record_of_a_topic_joins_the_queue_whatever_others_hold)
+TEST_WITH(host, sharing_host_begin, the_first_large_record_of_a_topic_joins_the_queue_whatever_others_hold)
 {
-    struct host host = host_begun(FACTOR);
-    append_large(&host, STUCK);
-    append_large(&host, STUCK);
-    EXPECT(topic_share_admits_oversized(host.arena, LIVE, 4, 0));
-    EXPECT(!topic_share_admits_oversized(host.arena, STUCK, 2, 0));
-    EXPECT(topic_share_admits_oversized(host.arena, NO_PARTITION, 4, 0));
-    host_ended(&host);
+    append_large(host, STUCK);
+    append_large(host, STUCK);
+    EXPECT(topic_share_admits_oversized(host->arena, LIVE, 4, 0));
+    EXPECT(!topic_share_admits_oversized(host->arena, STUCK, 2, 0));
+    EXPECT(topic_share_admits_oversized(host->arena, NO_PARTITION, 4, 0));
 }
 
 static void name_time(struct host *host, uint64_t now_ns)
@@ -222,123 +218,109 @@ static void replace_sender(struct host *host)
     EXPECT(!partition_is_marked(host->arena, STUCK));
 }
 
-TEST(a_partition_is_stuck_since_the_time_of_the_first_sender_that_marked_it)
+TEST_WITH(host, host_begin, a_partition_is_stuck_since_the_time_of_the_first_sender_that_marked_it)
 {
-    struct host host = host_begun(0);
-    name_time(&host, 100 * NS_PER_S);
-    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
-    mark_stuck(&host, true);
-    name_time(&host, 200 * NS_PER_S);
-    replace_sender(&host);
-    replace_sender(&host);
-    mark_stuck(&host, true);
-    EXPECT_EQ_U64(stuck_since_ms(&host), 100 * 1000);
-    sender_set_refused(host.sender->sender, STUCK, 19);
-    mark_stuck(&host, false);
-    EXPECT_EQ_U64(stuck_since_ms(&host), 100 * 1000); /* another reason */
-    replace_sender(&host);
-    deliver_some(&host, 1);
-    sender_maintain(host.sender->sender, NULL);
-    mark_stuck(&host, true);
-    EXPECT_EQ_U64(stuck_since_ms(&host), 200 * 1000); /* it was delivered to in between */
-    mark_stuck(&host, false);
-    host_ended(&host);
+    name_time(host, 100 * NS_PER_S);
+    EXPECT_STATUS(append_batch(host, STUCK), STATUS_OK);
+    mark_stuck(host, true);
+    name_time(host, 200 * NS_PER_S);
+    replace_sender(host);
+    replace_sender(host);
+    mark_stuck(host, true);
+    EXPECT_EQ_U64(stuck_since_ms(host), 100 * 1000);
+    sender_set_refused(host->sender->sender, STUCK, 19);
+    mark_stuck(host, false);
+    EXPECT_EQ_U64(stuck_since_ms(host), 100 * 1000); /* another reason */
+    replace_sender(host);
+    deliver_some(host, 1);
+    sender_maintain(host->sender->sender, NULL);
+    mark_stuck(host, true);
+    EXPECT_EQ_U64(stuck_since_ms(host), 200 * 1000); /* it was delivered to in between */
+    mark_stuck(host, false);
 }
 
-TEST(a_partition_whose_broker_is_silent_while_another_answers_is_stuck)
+TEST_WITH(host, host_begin, a_partition_whose_broker_is_silent_while_another_answers_is_stuck)
 {
-    struct host host = host_begun(0);
     struct ledger ledger = {0};
     struct drained_batch batches[4];
-    name_time(&host, 100 * NS_PER_S);
-    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
-    EXPECT_EQ_U64(drain_round(host.sender, 1, batches), 1);
-    name_time(&host, 102 * NS_PER_S);
-    sender_maintain(host.sender->sender, NULL);
-    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[STUCK].stuck), 0); /* no other one answers */
-    EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
-    EXPECT_EQ_U64(deliver_round(host.sender, &ledger), 1);
-    sender_maintain(host.sender->sender, NULL);
-    uint64_t word = load_relaxed_u64(&host.arena->partitions[STUCK].stuck);
+    name_time(host, 100 * NS_PER_S);
+    EXPECT_STATUS(append_batch(host, STUCK), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(host->sender, 1, batches), 1);
+    name_time(host, 102 * NS_PER_S);
+    sender_maintain(host->sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->partitions[STUCK].stuck), 0); /* no other one answers */
+    EXPECT_STATUS(append_batch(host, LIVE), STATUS_OK);
+    EXPECT_EQ_U64(deliver_round(host->sender, &ledger), 1);
+    sender_maintain(host->sender->sender, NULL);
+    uint64_t word = load_relaxed_u64(&host->arena->partitions[STUCK].stuck);
     EXPECT_EQ_U64(stuck_word_reason(word), STUCK_SILENT);
     EXPECT_EQ_U64(stuck_word_since_ms(word), 102000);
-    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[LIVE].stuck), 0);
-    EXPECT_STATUS(accumulator_complete(host.sender, batches[0].slot_index, batches[0].seq, &success, NULL), STATUS_OK);
-    sender_maintain(host.sender->sender, NULL);
-    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[STUCK].stuck), 0);
-    host_ended(&host);
+    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->partitions[LIVE].stuck), 0);
+    EXPECT_STATUS(accumulator_complete(host->sender, batches[0].slot_index, batches[0].seq, &success, NULL), STATUS_OK);
+    sender_maintain(host->sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->partitions[STUCK].stuck), 0);
 }
 
-TEST(a_partition_whose_broker_refuses_is_stuck_until_it_takes_a_batch_or_has_none)
+TEST_WITH(host, host_begin, a_partition_whose_broker_refuses_is_stuck_until_it_takes_a_batch_or_has_none)
 {
-    struct host host = host_begun(0);
-    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
-    sender_set_refused(host.sender->sender, STUCK, 19);
-    uint64_t word = load_relaxed_u64(&host.arena->partitions[STUCK].stuck);
+    EXPECT_STATUS(append_batch(host, STUCK), STATUS_OK);
+    sender_set_refused(host->sender->sender, STUCK, 19);
+    uint64_t word = load_relaxed_u64(&host->arena->partitions[STUCK].stuck);
     EXPECT_EQ_U64(stuck_word_reason(word), STUCK_REFUSED);
     EXPECT_EQ_U64((uint64_t)stuck_word_error_code(word), 19);
-    deliver_some(&host, 1);
-    sender_maintain(host.sender->sender, NULL);
-    EXPECT_EQ_U64(load_relaxed_u64(&host.arena->partitions[STUCK].stuck), 0);
-    host_ended(&host);
+    deliver_some(host, 1);
+    sender_maintain(host->sender->sender, NULL);
+    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->partitions[STUCK].stuck), 0);
 }
 
 /* ---- shares ---- */
 
-TEST(a_topic_holds_its_share_of_what_is_free_and_its_first_batch_always)
+TEST_WITH(host, sharing_host_begin, a_topic_holds_its_share_of_what_is_free_and_its_first_batch_always)
 {
-    struct host host = host_begun(FACTOR);
-    EXPECT_EQ_U64(append_batches(&host, STUCK), 11); /* 11 <= 2 * (16 - 10), 12 > 2 * (16 - 11) */
-    EXPECT_EQ_U64(append_batches(&host, LIVE), 3); /* 3 + 3 <= 2 * (16 - 13), 4 + 4 > 2 * (16 - 14) */
-    deliver_some(&host, 14);
-    EXPECT_EQ_U64(append_batches(&host, LIVE), 11);
-    host_ended(&host);
+    EXPECT_EQ_U64(append_batches(host, STUCK), 11); /* 11 <= 2 * (16 - 10), 12 > 2 * (16 - 11) */
+    EXPECT_EQ_U64(append_batches(host, LIVE), 3); /* 3 + 3 <= 2 * (16 - 13), 4 + 4 > 2 * (16 - 14) */
+    deliver_some(host, 14);
+    EXPECT_EQ_U64(append_batches(host, LIVE), 11);
 }
 
-TEST(slots_of_a_stuck_partition_do_not_count_for_its_topic)
+TEST_WITH(host, sharing_host_begin, slots_of_a_stuck_partition_do_not_count_for_its_topic)
 {
-    struct host host = host_begun(FACTOR);
-    EXPECT_EQ_U64(append_batches(&host, STUCK), 11);
-    mark_stuck(&host, true);
-    sender_maintain(host.sender->sender, NULL);
-    EXPECT_EQ_U64(held(&host, STUCK), 0);
-    EXPECT_EQ_U64(topic_slot_count(host.arena, host.arena->partitions[STUCK].topic_index), 11);
-    EXPECT_EQ_U64(append_batches(&host, LIVE), 4); /* 4 <= 2 * (16 - 14), 5 > 2 * (16 - 15) */
-    mark_stuck(&host, false);
-    sender_maintain(host.sender->sender, NULL);
-    EXPECT_EQ_U64(held(&host, STUCK), 11);
-    host_ended(&host);
+    EXPECT_EQ_U64(append_batches(host, STUCK), 11);
+    mark_stuck(host, true);
+    sender_maintain(host->sender->sender, NULL);
+    EXPECT_EQ_U64(held(host, STUCK), 0);
+    EXPECT_EQ_U64(topic_slot_count(host->arena, host->arena->partitions[STUCK].topic_index), 11);
+    EXPECT_EQ_U64(append_batches(host, LIVE), 4); /* 4 <= 2 * (16 - 14), 5 > 2 * (16 - 15) */
+    mark_stuck(host, false);
+    sender_maintain(host->sender->sender, NULL);
+    EXPECT_EQ_U64(held(host, STUCK), 11);
 }
 
-TEST(what_is_freed_of_a_stuck_partition_is_not_subtracted_from_its_topic)
+TEST_WITH(host, sharing_host_begin, what_is_freed_of_a_stuck_partition_is_not_subtracted_from_its_topic)
 {
-    struct host host = host_begun(FACTOR);
-    const struct topic_entry *topic = topic_of_partition(host.arena, STUCK);
-    EXPECT_EQ_U64(append_batches(&host, STUCK), 11);
-    sender_set_refused(host.sender->sender, STUCK, 19);
-    sender_maintain(host.sender->sender, NULL);
+    const struct topic_entry *topic = topic_of_partition(host->arena, STUCK);
+    EXPECT_EQ_U64(append_batches(host, STUCK), 11);
+    sender_set_refused(host->sender->sender, STUCK, 19);
+    sender_maintain(host->sender->sender, NULL);
     EXPECT_EQ_U64(load_relaxed_u64(&topic->opened), load_relaxed_u64(&topic->released));
-    deliver_some(&host, 11);
+    deliver_some(host, 11);
     EXPECT_EQ_U64(load_relaxed_u64(&topic->opened), load_relaxed_u64(&topic->released));
-    host_ended(&host);
 }
 
-TEST(the_sums_of_a_topic_are_true_behind_each_step)
+TEST_WITH(host, sharing_host_begin, the_sums_of_a_topic_are_true_behind_each_step)
 {
-    struct host host = host_begun(FACTOR);
     struct append_result result;
     uint8_t large[3 * BATCH_SIZE] = {0};
-    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
-    append_waiting(host.producer, STUCK, record_of(large, sizeof large, 1000), &result);
-    EXPECT_EQ_U64(held(&host, STUCK), 5);
-    EXPECT_EQ_U64(held(&host, LIVE), 0);
-    deliver_some(&host, 1);
-    EXPECT_EQ_U64(held(&host, STUCK), 4);
-    topic_limits_recount(host.sender->sender);
-    EXPECT_EQ_U64(held(&host, STUCK), 4);
-    deliver_some(&host, 1);
-    EXPECT_EQ_U64(held(&host, STUCK), 0);
-    host_ended(&host);
+    EXPECT_STATUS(append_batch(host, STUCK), STATUS_OK);
+    append_waiting(host->producer, STUCK, record_of(large, sizeof large, 1000), &result);
+    EXPECT_EQ_U64(held(host, STUCK), 5);
+    EXPECT_EQ_U64(held(host, LIVE), 0);
+    deliver_some(host, 1);
+    EXPECT_EQ_U64(held(host, STUCK), 4);
+    topic_limits_recount(host->sender->sender);
+    EXPECT_EQ_U64(held(host, STUCK), 4);
+    deliver_some(host, 1);
+    EXPECT_EQ_U64(held(host, STUCK), 0);
 }
 
 static void run_append(struct arena *arena, void *host)
@@ -348,15 +330,13 @@ static void run_append(struct arena *arena, void *host)
     EXPECT_STATUS(append_batch(&child, LIVE), STATUS_OK);
 }
 
-TEST(an_opener_that_dies_before_it_counted_is_counted_with_its_repair)
+TEST_WITH(host, sharing_host_begin, an_opener_that_dies_before_it_counted_is_counted_with_its_repair)
 {
-    struct host host = host_begun(FACTOR);
-    EXPECT(child_was_killed(child_started(host.file, run_append, &host, "slot_opened", SIGKILL)));
-    EXPECT_EQ_U64(held(&host, LIVE), 0);
-    sender_maintain(host.sender->sender, NULL); /* repairs */
-    EXPECT_EQ_U64(held(&host, LIVE), 1);
-    name_time(&host, arena_now_ns(host.arena) + NS_PER_S); /* the sender's patience with an empty batch is over */
-    host_ended(&host);
+    EXPECT(child_was_killed(child_started(host->file, run_append, host, "slot_opened", SIGKILL)));
+    EXPECT_EQ_U64(held(host, LIVE), 0);
+    sender_maintain(host->sender->sender, NULL); /* repairs */
+    EXPECT_EQ_U64(held(host, LIVE), 1);
+    name_time(host, arena_now_ns(host->arena) + NS_PER_S); /* the sender's patience with an empty batch is over */
 }
 
 static void open_one(void *host)
@@ -364,16 +344,14 @@ static void open_one(void *host)
     EXPECT_STATUS(append_batch(host, LIVE), STATUS_OK);
 }
 
-TEST(a_recount_is_repeated_while_topics_open_batches)
+TEST_WITH(host, sharing_host_begin, a_recount_is_repeated_while_topics_open_batches)
 {
-    struct host host = host_begun(FACTOR);
-    EXPECT_STATUS(append_batch(&host, STUCK), STATUS_OK);
-    interrupt_at("holdings_counted", 0, open_one, &host);
-    topic_limits_recount(host.sender->sender);
+    EXPECT_STATUS(append_batch(host, STUCK), STATUS_OK);
+    interrupt_at("holdings_counted", 0, open_one, host);
+    topic_limits_recount(host->sender->sender);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64(held(&host, LIVE), 1);
-    EXPECT_EQ_U64(held(&host, STUCK), 1);
-    host_ended(&host);
+    EXPECT_EQ_U64(held(host, LIVE), 1);
+    EXPECT_EQ_U64(held(host, STUCK), 1);
 }
 
 static void die_as_sender(struct arena *arena, void *host)
@@ -383,21 +361,19 @@ static void die_as_sender(struct arena *arena, void *host)
     deliver_some(&child, 1);
 }
 
-TEST(a_sender_that_dies_before_it_freed_a_slot_leaves_true_sums)
+TEST_WITH(host, sharing_host_begin, a_sender_that_dies_before_it_freed_a_slot_leaves_true_sums)
 {
-    struct host host = host_begun(FACTOR);
-    accumulator_drop_sender(host.sender);
-    EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
-    EXPECT(child_was_killed(child_started(host.file, die_as_sender, &host, "slot_released", SIGKILL)));
+    accumulator_drop_sender(host->sender);
+    EXPECT_STATUS(append_batch(host, LIVE), STATUS_OK);
+    EXPECT(child_was_killed(child_started(host->file, die_as_sender, host, "slot_released", SIGKILL)));
     struct error error = {0};
-    EXPECT_EQ_U64(held(&host, LIVE), 0);
-    EXPECT_STATUS(accumulator_become_sender(host.sender, &error), STATUS_OK);
-    EXPECT_EQ_U64(held(&host, LIVE), 1); /* the slot is DONE, and is freed again */
-    sender_maintain(host.sender->sender, NULL);
-    EXPECT_EQ_U64(held(&host, LIVE), 0);
-    EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
-    EXPECT_EQ_U64(held(&host, LIVE), 1);
-    host_ended(&host);
+    EXPECT_EQ_U64(held(host, LIVE), 0);
+    EXPECT_STATUS(accumulator_become_sender(host->sender, &error), STATUS_OK);
+    EXPECT_EQ_U64(held(host, LIVE), 1); /* the slot is DONE, and is freed again */
+    sender_maintain(host->sender->sender, NULL);
+    EXPECT_EQ_U64(held(host, LIVE), 0);
+    EXPECT_STATUS(append_batch(host, LIVE), STATUS_OK);
+    EXPECT_EQ_U64(held(host, LIVE), 1);
 }
 
 /* ---- parked waiters ---- */
@@ -418,71 +394,65 @@ static void take_and_give_back(struct host *host, const struct buffer_wait *wait
     buffer_pool_give_back(host->arena, &slot_index, 1, NULL);
 }
 
-TEST(a_parked_waiter_is_in_nobody_s_way)
+TEST_WITH(host, host_begin, a_parked_waiter_is_in_nobody_s_way)
 {
-    struct host host = host_begun(0);
-    mark_stuck(&host, true);
-    EXPECT_EQ_U64(append_batches(&host, STUCK), SLOTS / 2);
-    struct buffer_wait wait = parked_begun(&host, STUCK);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->globals->waiting_count), 0);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->globals->parked_count), 1);
-    EXPECT_STATUS(append_batch(&host, LIVE), STATUS_OK);
-    buffer_pool_wait_on(host.arena, &wait, NULL);
-    EXPECT(buffer_pool_is_parked(host.arena, &wait));
-    mark_stuck(&host, false);
-    EXPECT(buffer_pool_is_parked(host.arena, &wait)); /* its owner alone ends that */
-    buffer_pool_wait_on(host.arena, &wait, NULL);
-    EXPECT_STATUS(buffer_pool_poll(host.arena, &wait), STATUS_OK);
-    take_and_give_back(&host, &wait);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->globals->parked_count), 0);
-    host_ended(&host);
+    mark_stuck(host, true);
+    EXPECT_EQ_U64(append_batches(host, STUCK), SLOTS / 2);
+    struct buffer_wait wait = parked_begun(host, STUCK);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->globals->waiting_count), 0);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->globals->parked_count), 1);
+    EXPECT_STATUS(append_batch(host, LIVE), STATUS_OK);
+    buffer_pool_wait_on(host->arena, &wait, NULL);
+    EXPECT(buffer_pool_is_parked(host->arena, &wait));
+    mark_stuck(host, false);
+    EXPECT(buffer_pool_is_parked(host->arena, &wait)); /* its owner alone ends that */
+    buffer_pool_wait_on(host->arena, &wait, NULL);
+    EXPECT_STATUS(buffer_pool_poll(host->arena, &wait), STATUS_OK);
+    take_and_give_back(host, &wait);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->globals->parked_count), 0);
 }
 
-TEST(the_sender_posts_as_many_parked_waiters_as_now_fit)
+TEST_WITH(host, sharing_host_begin, the_sender_posts_as_many_parked_waiters_as_now_fit)
 {
-    struct host host = host_begun(FACTOR);
     struct wake_set wakes = {0};
-    EXPECT_EQ_U64(append_batches(&host, LIVE), 11);
-    struct buffer_wait first = parked_begun(&host, LIVE);
-    struct buffer_wait second = parked_begun(&host, LIVE);
-    struct buffer_wait third = parked_begun(&host, LIVE);
+    EXPECT_EQ_U64(append_batches(host, LIVE), 11);
+    struct buffer_wait first = parked_begun(host, LIVE);
+    struct buffer_wait second = parked_begun(host, LIVE);
+    struct buffer_wait third = parked_begun(host, LIVE);
     uint32_t slot_index;
     uint32_t posted_end = 0;
-    parked_waiters_post(host.sending, &posted_end, &wakes);
+    parked_waiters_post(host->sending, &posted_end, &wakes);
     EXPECT_EQ_U64(wakes.count, 0);
-    deliver_some(&host, 2); /* 9 are held, 7 are free: 10 <= 2 * 7, then 11 <= 2 * 6, then 12 > 2 * 5 */
-    parked_waiters_post(host.sending, &posted_end, &wakes);
+    deliver_some(host, 2); /* 9 are held, 7 are free: 10 <= 2 * 7, then 11 <= 2 * 6, then 12 > 2 * 5 */
+    parked_waiters_post(host->sending, &posted_end, &wakes);
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << first.waiter_index | UINT64_C(1) << second.waiter_index);
     wakes = (struct wake_set){0};
-    parked_waiters_post(host.sending, &posted_end, &wakes); /* waiters after the last one come first */
+    parked_waiters_post(host->sending, &posted_end, &wakes); /* waiters after the last one come first */
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << third.waiter_index | UINT64_C(1) << first.waiter_index);
-    buffer_pool_wait_on(host.arena, &first, NULL);
-    take_and_give_back(&host, &first);
-    EXPECT_STATUS(buffer_pool_leave(host.arena, &second, &slot_index, NULL), STATUS_EXHAUSTED);
-    EXPECT_STATUS(buffer_pool_leave(host.arena, &third, &slot_index, NULL), STATUS_EXHAUSTED);
-    host_ended(&host);
+    buffer_pool_wait_on(host->arena, &first, NULL);
+    take_and_give_back(host, &first);
+    EXPECT_STATUS(buffer_pool_leave(host->arena, &second, &slot_index, NULL), STATUS_EXHAUSTED);
+    EXPECT_STATUS(buffer_pool_leave(host->arena, &third, &slot_index, NULL), STATUS_EXHAUSTED);
 }
 
-TEST(a_topic_with_a_parked_waiter_lingers_no_longer)
+TEST_WITH(host, sharing_host_begin, a_topic_with_a_parked_waiter_lingers_no_longer)
 {
-    struct host host = host_begun(FACTOR);
-    struct ready_options ready = {.now_ns = arena_now_ns(host.arena), .linger_ns = 1000 * NS_PER_S};
+    struct ready_options ready = {.now_ns = arena_now_ns(host->arena), .linger_ns = 1000 * NS_PER_S};
     uint32_t partitions[4];
     uint64_t next_check_ns;
-    EXPECT_STATUS(append_number(host.producer, STUCK, 1), STATUS_OK);
-    EXPECT_STATUS(append_number(host.producer, LIVE, 1), STATUS_OK);
-    EXPECT_EQ_U64(sender_ready(host.sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns), 0);
+    EXPECT_STATUS(append_number(host->producer, STUCK, 1), STATUS_OK);
+    EXPECT_STATUS(append_number(host->producer, LIVE, 1), STATUS_OK);
+    EXPECT_EQ_U64(sender_ready(host->sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns), 0);
     uint32_t taken[SLOTS - 3];
     for (uint32_t i = 0; i < COUNT_OF(taken); i++) {
-        EXPECT_STATUS(buffer_pool_try_allocate(host.arena, &taken[i]), STATUS_OK);
+        EXPECT_STATUS(buffer_pool_try_allocate(host->arena, &taken[i]), STATUS_OK);
     }
-    struct buffer_wait wait = parked_begun(&host, LIVE);
-    EXPECT_EQ_U64(sender_ready(host.sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns), 1);
+    struct buffer_wait wait = parked_begun(host, LIVE);
+    EXPECT_EQ_U64(sender_ready(host->sender->sender, &ready, partitions, COUNT_OF(partitions), &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], LIVE);
     uint32_t slot_index;
-    EXPECT_STATUS(buffer_pool_leave(host.arena, &wait, &slot_index, NULL), STATUS_EXHAUSTED);
-    buffer_pool_give_back(host.arena, taken, COUNT_OF(taken), NULL);
-    host_ended(&host);
+    EXPECT_STATUS(buffer_pool_leave(host->arena, &wait, &slot_index, NULL), STATUS_EXHAUSTED);
+    buffer_pool_give_back(host->arena, taken, COUNT_OF(taken), NULL);
 }
 
 /* ---- revoked grants ---- */
@@ -497,8 +467,9 @@ struct crowd {
 /* One slot is granted to a waiter that does not take it, and another one waits. */
 static struct crowd crowd_begun(uint32_t need)
 {
-    struct crowd crowd = {.host = host_begun(0)};
+    struct crowd crowd;
     struct host *host = &crowd.host;
+    host_begin(host);
     name_time(host, 100 * NS_PER_S);
     for (uint32_t i = 0; i < SLOTS; i++) {
         EXPECT_STATUS(buffer_pool_try_allocate(host->arena, &crowd.slots[i]), STATUS_OK);
@@ -520,7 +491,7 @@ static void crowd_ended(struct crowd *crowd)
     uint32_t slots[SLOTS];
     EXPECT_STATUS(buffer_pool_take(crowd->host.arena, &crowd->stopped, slots), STATUS_OK);
     buffer_pool_give_back(crowd->host.arena, slots, crowd->stopped.need, NULL);
-    host_ended(&crowd->host);
+    host_end(&crowd->host);
 }
 
 TEST(a_grant_that_is_not_taken_goes_to_another_waiter_after_two_slices)
@@ -568,7 +539,7 @@ TEST(a_grant_is_not_revoked_while_nobody_else_waits)
     EXPECT_STATUS(buffer_pool_take(host->arena, &crowd.stopped, &slot_index), STATUS_OK);
     buffer_pool_give_back(host->arena, &slot_index, 1, NULL);
     buffer_pool_give_back(host->arena, crowd.slots + 1, SLOTS - 1, NULL);
-    host_ended(host);
+    host_end(host);
 }
 
 static void run_help(struct arena *arena, void *now_ns)

@@ -156,11 +156,9 @@ TEST(a_sound_arena_has_no_findings_in_any_state)
     }
 }
 
-TEST(slots_are_counted_by_their_state)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), slots_are_counted_by_their_state)
 {
     uint32_t counts[SLOT_BAD + 1];
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     become_quarantined(arena);
     become_open(arena);
     verify_count_states(arena, counts);
@@ -169,7 +167,6 @@ TEST(slots_are_counted_by_their_state)
     EXPECT_EQ_U64(counts[SLOT_CONT], 2);
     EXPECT_EQ_U64(counts[SLOT_BAD], 1);
     EXPECT_EQ_U64(counts[SLOT_GRANT] + counts[SLOT_OWNED] + counts[SLOT_READY] + counts[SLOT_DONE], 0);
-    arena_end(arena, file);
 }
 
 /* ---- planted: superblock and tables ---- */
@@ -783,10 +780,8 @@ static void *consume(void *argument)
     return NULL;
 }
 
-TEST(beside_a_working_producer_and_a_working_sender_nothing_is_found)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), beside_a_working_producer_and_a_working_sender_nothing_is_found)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     struct live live = {.producing = arena_attached(file), .sending = arena_attached(file)};
     pthread_t threads[2];
     EXPECT_EQ_U64((uint64_t)pthread_create(&threads[0], NULL, produce, &live), 0);
@@ -799,7 +794,6 @@ TEST(beside_a_working_producer_and_a_working_sender_nothing_is_found)
     arena_detach(live.producing);
     arena_detach(live.sending);
     expect_all_free(arena);
-    arena_end(arena, file);
 }
 
 /* ---- hostile bytes ---- */

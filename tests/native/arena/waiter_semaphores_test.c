@@ -95,38 +95,32 @@ static uint64_t now_ns(void)
 
 /* ---- sleep ---- */
 
-TEST(a_grant_before_the_sleep_is_not_slept_through)
+TEST_WITH(full, full_begin, a_grant_before_the_sleep_is_not_slept_through)
 {
-    struct full full;
-    full_begin(&full);
-    semaphore_make(&full);
-    struct buffer_wait wait = wait_begun(full.arena);
-    interrupt_at("waiter_sleeps", 0, give_one_back, &full);
-    EXPECT_STATUS(waiter_sleep(full.arena, &wait, AN_HOUR_NS), STATUS_OK);
+    semaphore_make(full);
+    struct buffer_wait wait = wait_begun(full->arena);
+    interrupt_at("waiter_sleeps", 0, give_one_back, full);
+    EXPECT_STATUS(waiter_sleep(full->arena, &wait, AN_HOUR_NS), STATUS_OK);
     EXPECT(interruption_is_over());
-    take_and_give_back(full.arena, &wait);
-    full_end(&full);
+    take_and_give_back(full->arena, &wait);
 }
 
 /* The post of the first wait is left over: the second one takes it, looks, and sleeps on. */
-TEST(a_post_that_came_too_late_ends_no_other_wait)
+TEST_WITH(full, full_begin, a_post_that_came_too_late_ends_no_other_wait)
 {
-    struct full full;
-    full_begin(&full);
-    semaphore_make(&full);
-    struct buffer_wait first = wait_begun(full.arena);
-    give_one_back(&full);
-    EXPECT_STATUS(waiter_sleep(full.arena, &first, AN_HOUR_NS), STATUS_OK);
+    semaphore_make(full);
+    struct buffer_wait first = wait_begun(full->arena);
+    give_one_back(full);
+    EXPECT_STATUS(waiter_sleep(full->arena, &first, AN_HOUR_NS), STATUS_OK);
     uint32_t slot_index;
-    EXPECT_STATUS(buffer_pool_take(full.arena, &first, &slot_index), STATUS_OK);
-    full.slots[full.slot_count++] = slot_index;
-    struct buffer_wait second = wait_begun(full.arena);
+    EXPECT_STATUS(buffer_pool_take(full->arena, &first, &slot_index), STATUS_OK);
+    full->slots[full->slot_count++] = slot_index;
+    struct buffer_wait second = wait_begun(full->arena);
     EXPECT_EQ_U64(second.waiter_index, first.waiter_index);
     uint64_t begin_ns = now_ns();
-    EXPECT_STATUS(waiter_sleep(full.arena, &second, 5 * NS_PER_MS), STATUS_EXHAUSTED);
+    EXPECT_STATUS(waiter_sleep(full->arena, &second, 5 * NS_PER_MS), STATUS_EXHAUSTED);
     EXPECT(now_ns() - begin_ns >= 4 * NS_PER_MS);
-    EXPECT_STATUS(buffer_pool_leave(full.arena, &second, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
-    full_end(&full);
+    EXPECT_STATUS(buffer_pool_leave(full->arena, &second, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
 }
 
 struct sleeper {
@@ -216,37 +210,31 @@ static void expect_sleep_in_time(struct arena *arena, struct buffer_wait *wait, 
     EXPECT(now_ns() - begin_ns < 20 * NS_PER_S);
 }
 
-TEST(a_step_of_the_wall_clock_neither_lengthens_nor_ends_a_sleep)
+TEST_WITH(full, full_begin, a_step_of_the_wall_clock_neither_lengthens_nor_ends_a_sleep)
 {
-    struct full full;
-    full_begin(&full);
-    struct buffer_wait wait = wait_begun(full.arena);
-    expect_sleep_in_time(full.arena, &wait, 60); /* set back by a minute */
-    expect_sleep_in_time(full.arena, &wait, -60);
-    semaphore_make(&full);
-    expect_sleep_in_time(full.arena, &wait, 60);
-    expect_sleep_in_time(full.arena, &wait, -60);
-    EXPECT_STATUS(buffer_pool_leave(full.arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
-    full_end(&full);
+    struct buffer_wait wait = wait_begun(full->arena);
+    expect_sleep_in_time(full->arena, &wait, 60); /* set back by a minute */
+    expect_sleep_in_time(full->arena, &wait, -60);
+    semaphore_make(full);
+    expect_sleep_in_time(full->arena, &wait, 60);
+    expect_sleep_in_time(full->arena, &wait, -60);
+    EXPECT_STATUS(buffer_pool_leave(full->arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
 }
 
-TEST(without_a_semaphore_a_slice_is_slept)
+TEST_WITH(full, full_begin, without_a_semaphore_a_slice_is_slept)
 {
-    struct full full;
-    full_begin(&full);
-    struct buffer_wait wait = wait_begun(full.arena);
-    EXPECT(!waiter_semaphore_open(full.arena, wait.waiter_index));
-    EXPECT(!waiter_semaphore_is_open(full.arena, wait.waiter_index));
+    struct buffer_wait wait = wait_begun(full->arena);
+    EXPECT(!waiter_semaphore_open(full->arena, wait.waiter_index));
+    EXPECT(!waiter_semaphore_is_open(full->arena, wait.waiter_index));
     uint64_t begin_ns = now_ns();
-    EXPECT_STATUS(waiter_sleep(full.arena, &wait, NS_PER_MS), STATUS_EXHAUSTED);
+    EXPECT_STATUS(waiter_sleep(full->arena, &wait, NS_PER_MS), STATUS_EXHAUSTED);
     EXPECT(now_ns() - begin_ns < 20 * NS_PER_S);
-    give_one_back(&full);
-    EXPECT_STATUS(waiter_sleep(full.arena, &wait, AN_HOUR_NS), STATUS_OK);
-    semaphore_make(&full);
-    EXPECT(waiter_semaphore_open(full.arena, wait.waiter_index));
-    EXPECT(waiter_semaphore_is_open(full.arena, wait.waiter_index));
-    take_and_give_back(full.arena, &wait);
-    full_end(&full);
+    give_one_back(full);
+    EXPECT_STATUS(waiter_sleep(full->arena, &wait, AN_HOUR_NS), STATUS_OK);
+    semaphore_make(full);
+    EXPECT(waiter_semaphore_open(full->arena, wait.waiter_index));
+    EXPECT(waiter_semaphore_is_open(full->arena, wait.waiter_index));
+    take_and_give_back(full->arena, &wait);
 }
 
 /* ---- files in the place of a semaphore ---- */
@@ -265,53 +253,44 @@ static void expect_slices(struct arena *arena)
 }
 
 /* Its first page is not there: a sleep on it would end the process by SIGBUS. */
-TEST(an_empty_file_in_the_place_of_a_semaphore_is_not_slept_on)
+TEST_WITH(full, full_begin, an_empty_file_in_the_place_of_a_semaphore_is_not_slept_on)
 {
-    struct full full;
     char path[96];
-    full_begin(&full);
-    path_write(&full, path, sizeof path);
+    path_write(full, path, sizeof path);
     int empty = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     EXPECT(empty >= 0);
-    expect_slices(full.arena);
+    expect_slices(full->arena);
     close(empty);
-    full_end(&full);
 }
 
 /* Another user may empty it later. Only root can make such a file here. */
-TEST(a_semaphore_of_a_user_outside_is_not_slept_on)
+TEST_WITH(full, full_begin, a_semaphore_of_a_user_outside_is_not_slept_on)
 {
     enum { STRANGER = 12345, GROUP = 23456 };
-    struct full full;
     char path[96];
-    full_begin(&full);
-    semaphore_make(&full);
-    path_write(&full, path, sizeof path);
-    EXPECT(fchmod(full.file, 0600) == 0);
+    semaphore_make(full);
+    path_write(full, path, sizeof path);
+    EXPECT(fchmod(full->file, 0600) == 0);
     if (chown(path, STRANGER, GROUP) == 0) {
-        expect_slices(full.arena);
-        EXPECT(fchown(full.file, (uid_t)-1, GROUP) == 0);
-        expect_slices(full.arena);
-        EXPECT(fchmod(full.file, 0660) == 0);
-        EXPECT(waiter_semaphore_open(full.arena, 0)); /* the arena is shared with this group */
+        expect_slices(full->arena);
+        EXPECT(fchown(full->file, (uid_t)-1, GROUP) == 0);
+        expect_slices(full->arena);
+        EXPECT(fchmod(full->file, 0660) == 0);
+        EXPECT(waiter_semaphore_open(full->arena, 0)); /* the arena is shared with this group */
     }
-    full_end(&full);
 }
 
 /* The owner of the arena made it, and another user, here root, waits. */
-TEST(a_semaphore_of_the_owner_of_the_arena_is_slept_on)
+TEST_WITH(full, full_begin, a_semaphore_of_the_owner_of_the_arena_is_slept_on)
 {
     enum { OWNER = 12345 };
-    struct full full;
     char path[96];
-    full_begin(&full);
-    semaphore_make(&full);
-    path_write(&full, path, sizeof path);
+    semaphore_make(full);
+    path_write(full, path, sizeof path);
     if (chown(path, OWNER, (gid_t)-1) == 0) {
-        EXPECT(fchown(full.file, OWNER, (gid_t)-1) == 0);
+        EXPECT(fchown(full->file, OWNER, (gid_t)-1) == 0);
     }
-    EXPECT(waiter_semaphore_open(full.arena, 0));
-    full_end(&full);
+    EXPECT(waiter_semaphore_open(full->arena, 0));
 }
 
 /* ---- processes ---- */
@@ -331,58 +310,46 @@ static void await_waiting(const struct arena *arena)
     }
 }
 
-TEST(a_sleeper_of_another_process_is_woken)
+TEST_WITH(full, full_begin, a_sleeper_of_another_process_is_woken)
 {
-    struct full full;
-    full_begin(&full);
-    semaphore_make(&full);
-    pid_t child = child_started(full.file, wait_for_one, NULL, NULL, 0);
-    await_waiting(full.arena);
-    give_one_back(&full);
+    semaphore_make(full);
+    pid_t child = child_started(full->file, wait_for_one, NULL, NULL, 0);
+    await_waiting(full->arena);
+    give_one_back(full);
     EXPECT(child_is_content(child));
-    full_end(&full);
 }
 
 /* Taking them one by one would take minutes. */
-TEST(a_sleep_ends_in_time_beside_any_number_of_posts)
+TEST_WITH(full, full_begin, a_sleep_ends_in_time_beside_any_number_of_posts)
 {
-    struct full full;
-    full_begin(&full);
-    semaphore_make_with(&full, INT_MAX);
-    struct buffer_wait wait = wait_begun(full.arena);
+    semaphore_make_with(full, INT_MAX);
+    struct buffer_wait wait = wait_begun(full->arena);
     uint64_t begin_ns = now_ns();
-    EXPECT_STATUS(waiter_sleep(full.arena, &wait, NS_PER_MS), STATUS_EXHAUSTED);
+    EXPECT_STATUS(waiter_sleep(full->arena, &wait, NS_PER_MS), STATUS_EXHAUSTED);
     EXPECT(now_ns() - begin_ns < 20 * NS_PER_S);
-    give_one_back(&full);
-    EXPECT_STATUS(waiter_sleep(full.arena, &wait, NS_PER_MS), STATUS_OK);
-    take_and_give_back(full.arena, &wait);
-    full_end(&full);
+    give_one_back(full);
+    EXPECT_STATUS(waiter_sleep(full->arena, &wait, NS_PER_MS), STATUS_OK);
+    take_and_give_back(full->arena, &wait);
 }
 
-TEST(a_waiter_killed_before_its_sleep_costs_nothing)
+TEST_WITH(full, full_begin, a_waiter_killed_before_its_sleep_costs_nothing)
 {
-    struct full full;
-    full_begin(&full);
-    semaphore_make(&full);
-    pid_t child = child_started(full.file, wait_for_one, NULL, "waiter_sleeps", SIGKILL);
+    semaphore_make(full);
+    pid_t child = child_started(full->file, wait_for_one, NULL, "waiter_sleeps", SIGKILL);
     EXPECT(child_was_killed(child));
-    buffer_pool_repair(full.arena);
-    EXPECT_EQ_U64(load_acquire_u32(&full.arena->globals->waiting_count), 0);
-    full_end(&full);
+    buffer_pool_repair(full->arena);
+    EXPECT_EQ_U64(load_acquire_u32(&full->arena->globals->waiting_count), 0);
 }
 
-TEST(a_waiter_killed_in_its_sleep_costs_nothing)
+TEST_WITH(full, full_begin, a_waiter_killed_in_its_sleep_costs_nothing)
 {
-    struct full full;
-    full_begin(&full);
-    semaphore_make(&full);
-    pid_t child = child_started(full.file, wait_for_one, NULL, NULL, 0);
-    await_waiting(full.arena);
+    semaphore_make(full);
+    pid_t child = child_started(full->file, wait_for_one, NULL, NULL, 0);
+    await_waiting(full->arena);
     EXPECT(child_kill(child));
-    give_one_back(&full); /* granted to the dead */
-    buffer_pool_repair(full.arena);
-    EXPECT_EQ_U64(load_acquire_u32(&full.arena->globals->waiting_count), 0);
-    full_end(&full);
+    give_one_back(full); /* granted to the dead */
+    buffer_pool_repair(full->arena);
+    EXPECT_EQ_U64(load_acquire_u32(&full->arena->globals->waiting_count), 0);
 }
 
 static void give_back_and_wake(struct arena *arena, void *argument)
@@ -394,18 +361,15 @@ static void give_back_and_wake(struct arena *arena, void *argument)
 }
 
 /* The grant remains, and the waiter finds it when its slice ends. */
-TEST(a_waker_killed_before_its_post_costs_a_slice)
+TEST_WITH(full, full_begin, a_waker_killed_before_its_post_costs_a_slice)
 {
-    struct full full;
-    full_begin(&full);
-    semaphore_make(&full);
-    struct buffer_wait wait = wait_begun(full.arena);
-    uint32_t slot_index = full.slots[--full.slot_count];
-    pid_t child = child_started(full.file, give_back_and_wake, &slot_index, "waiter_served", SIGKILL);
+    semaphore_make(full);
+    struct buffer_wait wait = wait_begun(full->arena);
+    uint32_t slot_index = full->slots[--full->slot_count];
+    pid_t child = child_started(full->file, give_back_and_wake, &slot_index, "waiter_served", SIGKILL);
     EXPECT(child_was_killed(child));
-    EXPECT_STATUS(waiter_sleep(full.arena, &wait, 20 * NS_PER_MS), STATUS_OK);
-    take_and_give_back(full.arena, &wait);
-    full_end(&full);
+    EXPECT_STATUS(waiter_sleep(full->arena, &wait, 20 * NS_PER_MS), STATUS_OK);
+    take_and_give_back(full->arena, &wait);
 }
 
 RUN_ALL()

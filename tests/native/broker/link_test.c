@@ -110,23 +110,20 @@ TEST(pieces_arrive_whole_and_in_order_where_a_socket_takes_few_bytes)
     close(file);
 }
 
-TEST(a_file_that_is_shorter_than_its_range_breaks_the_link)
+TEST_WITH(world, world_begin, a_file_that_is_shorter_than_its_range_breaks_the_link)
 {
-    struct world world;
     static uint8_t received[ROOM];
     struct randomness randomness = randomness_seeded(__func__);
     int file = memfd_create("segment", 0);
-    world_begin(&world);
-    struct broker_request *request = broker_link_next_request(&world.link);
+    struct broker_request *request = broker_link_next_request(&world->link);
     EXPECT(ftruncate(file, 100) == 0);
     broker_request_add(request, &topic, 0, 200);
     pieces_add_range(&request->pieces, file, 0, 200);
-    broker_link_begin(&world.link, true, 1);
-    (void)bytes_receive(&world, &randomness, received);
-    EXPECT(world.link.is_broken);
-    EXPECT_EQ_U64(world.link.sent_size, request->cuts[0] + 100);
+    broker_link_begin(&world->link, true, 1);
+    (void)bytes_receive(world, &randomness, received);
+    EXPECT(world->link.is_broken);
+    EXPECT_EQ_U64(world->link.sent_size, request->cuts[0] + 100);
     close(file);
-    world_end(&world);
 }
 
 /* ---- errors ---- */
@@ -150,30 +147,24 @@ static void answered_with_an_error(struct world *world)
     broker_link_receive(&world->link, 2);
 }
 
-TEST(a_link_that_takes_errors_goes_on_behind_one)
+TEST_WITH(world, world_begin, a_link_that_takes_errors_goes_on_behind_one)
 {
-    struct world world;
-    world_begin(&world);
-    world.link.takes_errors = true;
-    answered_with_an_error(&world);
-    EXPECT_EQ_U64(world.link.answered, 3);
-    EXPECT_EQ_U64(world.link.received_size, 0);
-    EXPECT(!broker_link_request(&world.link, 0)->is_refused);
-    EXPECT(broker_link_request(&world.link, 1)->is_refused);
-    EXPECT(!broker_link_request(&world.link, 2)->is_refused);
-    EXPECT(world.link.has_refused && !world.link.is_strange && !broker_link_has_room(&world.link));
-    world_end(&world);
+    world->link.takes_errors = true;
+    answered_with_an_error(world);
+    EXPECT_EQ_U64(world->link.answered, 3);
+    EXPECT_EQ_U64(world->link.received_size, 0);
+    EXPECT(!broker_link_request(&world->link, 0)->is_refused);
+    EXPECT(broker_link_request(&world->link, 1)->is_refused);
+    EXPECT(!broker_link_request(&world->link, 2)->is_refused);
+    EXPECT(world->link.has_refused && !world->link.is_strange && !broker_link_has_room(&world->link));
 }
 
-TEST(a_link_that_takes_no_errors_leaves_the_bytes_of_one)
+TEST_WITH(world, world_begin, a_link_that_takes_no_errors_leaves_the_bytes_of_one)
 {
-    struct world world;
-    world_begin(&world);
-    answered_with_an_error(&world);
-    EXPECT_EQ_U64(world.link.answered, 1);
-    EXPECT_EQ_U64(load_be32(world.link.received + HEAD_SIZE), 1);
-    EXPECT(world.link.is_strange && !world.link.has_refused);
-    world_end(&world);
+    answered_with_an_error(world);
+    EXPECT_EQ_U64(world->link.answered, 1);
+    EXPECT_EQ_U64(load_be32(world->link.received + HEAD_SIZE), 1);
+    EXPECT(world->link.is_strange && !world->link.has_refused);
 }
 
 RUN_ALL()

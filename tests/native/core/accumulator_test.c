@@ -23,19 +23,25 @@ struct company {
     int file;
 };
 
+static void company_begin(struct company *company)
+{
+    *company = (struct company){.file = arena_file_new()};
+    company->arena = arena_created(company->file, geometry_of(8, BATCH_SIZE));
+    company->survivor = arena_attached(company->file);
+    company->producer = accumulator_opened(company->arena);
+    company->other = accumulator_opened(company->survivor);
+    company->sender = sender_opened(company->survivor);
+}
+
+/* For a test that needs several companies, one after the other. */
 static struct company *company_met(void)
 {
     static struct company company;
-    company = (struct company){.file = arena_file_new()};
-    company.arena = arena_created(company.file, geometry_of(8, BATCH_SIZE));
-    company.survivor = arena_attached(company.file);
-    company.producer = accumulator_opened(company.arena);
-    company.other = accumulator_opened(company.survivor);
-    company.sender = sender_opened(company.survivor);
+    company_begin(&company);
     return &company;
 }
 
-static void company_left(struct company *company)
+static void company_end(struct company *company)
 {
     accumulator_close(company->producer);
     accumulator_close(company->sender);
@@ -74,9 +80,8 @@ static void take_all_slots(struct arena *arena, uint32_t *slots)
 
 /* ---- append ---- */
 
-TEST(the_first_append_opens_a_batch_and_the_next_go_into_it)
+TEST_WITH(company, company_begin, the_first_append_opens_a_batch_and_the_next_go_into_it)
 {
-    struct company *company = company_met();
     struct append_result result;
     uint64_t number = 0;
     EXPECT_STATUS(append_record(company->producer, 0, record_of(&number, 8, 1000), &result), STATUS_OK);
@@ -88,12 +93,10 @@ TEST(the_first_append_opens_a_batch_and_the_next_go_into_it)
     EXPECT_EQ_U64(slots_in_state(company->arena, SLOT_OPEN), 1);
     EXPECT_EQ_U64(load_relaxed_u64(&company->arena->me->record_count), 2);
     expect_only(company, 0, 2);
-    company_left(company);
 }
 
-TEST(a_full_batch_is_sealed_and_the_next_is_opened_in_order)
+TEST_WITH(company, company_begin, a_full_batch_is_sealed_and_the_next_is_opened_in_order)
 {
-    struct company *company = company_met();
     for (uint64_t number = 0; number < 100; number++) {
         EXPECT_STATUS(append_number(company->producer, 0, number), STATUS_OK);
     }
@@ -101,13 +104,11 @@ TEST(a_full_batch_is_sealed_and_the_next_is_opened_in_order)
     EXPECT_EQ_U64(slots_in_state(company->arena, SLOT_OPEN), 1);
     expect_only(company, 0, 100);
     expect_ascending(&company->ledger, 0, 100);
-    company_left(company);
 }
 
 /* The remembered batch of a partition is a hint: later, its slot may be free or have another partition's batch. */
-TEST(a_partition_that_was_left_is_appended_to_where_its_batch_is_now)
+TEST_WITH(company, company_begin, a_partition_that_was_left_is_appended_to_where_its_batch_is_now)
 {
-    struct company *company = company_met();
     const struct appender_note *note = &company->producer->appender->notes[0];
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_OK);
     uint32_t slot_before = note->slot_index;
@@ -120,12 +121,10 @@ TEST(a_partition_that_was_left_is_appended_to_where_its_batch_is_now)
     EXPECT(note->slot_index != slot_before);
     EXPECT_EQ_U64(note->end, slot_word_size(slot_word_at(company->arena, note->slot_index)));
     expect_only(company, 0, 4);
-    company_left(company);
 }
 
-TEST(two_processes_share_the_batch_of_a_partition)
+TEST_WITH(company, company_begin, two_processes_share_the_batch_of_a_partition)
 {
-    struct company *company = company_met();
     for (uint64_t number = 0; number < 10; number++) {
         struct accumulator *producer = (number & 1) != 0 ? company->other : company->producer;
         EXPECT_STATUS(append_number(producer, 3, number), STATUS_OK);
@@ -134,12 +133,10 @@ TEST(two_processes_share_the_batch_of_a_partition)
     expect_only(company, 0, 10);
     EXPECT_EQ_U64(company->ledger.batch_count, 1);
     expect_ascending(&company->ledger, 0, 10);
-    company_left(company);
 }
 
-TEST(each_partition_has_a_batch_of_its_own)
+TEST_WITH(company, company_begin, each_partition_has_a_batch_of_its_own)
 {
-    struct company *company = company_met();
     for (uint32_t partition = 0; partition < 8; partition++) {
         EXPECT_STATUS(append_number(company->producer, partition, partition), STATUS_OK);
     }
@@ -148,12 +145,10 @@ TEST(each_partition_has_a_batch_of_its_own)
     EXPECT_STATUS(append_number(company->producer, UINT32_MAX, 0), STATUS_INVALID);
     expect_only(company, 0, 8);
     EXPECT_EQ_U64(company->ledger.batch_count, 8);
-    company_left(company);
 }
 
-TEST(a_run_is_appended_batch_by_batch_until_nothing_is_left)
+TEST_WITH(company, company_begin, a_run_is_appended_batch_by_batch_until_nothing_is_left)
 {
-    struct company *company = company_met();
     uint64_t numbers[60];
     struct measured_record records[60];
     for (uint64_t i = 0; i < 60; i++) {
@@ -176,14 +171,12 @@ TEST(a_run_is_appended_batch_by_batch_until_nothing_is_left)
                   STATUS_INVALID);
     expect_only(company, 0, 60);
     expect_ascending(&company->ledger, 0, 60);
-    company_left(company);
 }
 
 /* ---- exhaustion ---- */
 
-TEST(without_a_free_slot_the_caller_is_told_how_many_to_wait_for)
+TEST_WITH(company, company_begin, without_a_free_slot_the_caller_is_told_how_many_to_wait_for)
 {
-    struct company *company = company_met();
     uint32_t slots[8];
     uint64_t number = 0;
     struct append_result result;
@@ -194,12 +187,10 @@ TEST(without_a_free_slot_the_caller_is_told_how_many_to_wait_for)
     buffer_pool_give_back(company->survivor, slots, 8, NULL);
     append_waiting(company->producer, 0, record_of(&number, 8, 1000), &result);
     expect_only(company, 0, 1);
-    company_left(company);
 }
 
-TEST(a_reserved_slot_that_was_not_needed_is_given_back)
+TEST_WITH(company, company_begin, a_reserved_slot_that_was_not_needed_is_given_back)
 {
-    struct company *company = company_met();
     uint32_t slot_index;
     struct wake_set none = {0};
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_OK);
@@ -214,12 +205,10 @@ TEST(a_reserved_slot_that_was_not_needed_is_given_back)
     EXPECT_EQ_U64(slots_in_state(company->arena, SLOT_OWNED), 0);
     EXPECT(memcmp(&company->producer->appender->wakes, &none, sizeof none) == 0);
     expect_only(company, 0, 2);
-    company_left(company);
 }
 
-TEST(giving_back_a_spare_wakes_who_waits_for_it)
+TEST_WITH(company, company_begin, giving_back_a_spare_wakes_who_waits_for_it)
 {
-    struct company *company = company_met();
     uint32_t slots[8];
     uint32_t spare;
     struct buffer_wait wait;
@@ -239,14 +228,13 @@ TEST(giving_back_a_spare_wakes_who_waits_for_it)
     EXPECT_STATUS(buffer_pool_take(company->survivor, &wait, &slots[6]), STATUS_OK);
     buffer_pool_give_back(company->survivor, slots, 7, NULL);
     expect_only(company, 0, 2);
-    company_left(company);
 }
 
 /* ---- sizes ---- */
 
-TEST(records_are_measured_against_the_arena)
+TEST_WITH(company, company_begin, records_are_measured_against_the_arena)
 {
-    struct company *company = company_met(); /* record_size_max: 5 * 512; at most 4 slots */
+    /* record_size_max: 5 * 512; at most 4 slots */
     static const uint8_t value[6 * BATCH_SIZE];
     struct record_size size;
     struct record largest = record_of(value, value_size_for(ROOM + 3 * BATCH_SIZE), 1000);
@@ -257,12 +245,10 @@ TEST(records_are_measured_against_the_arena)
     EXPECT_STATUS(accumulator_measure(company->producer, &bad, &size), STATUS_INVALID);
     bad = (struct record){.key_size = -2};
     EXPECT_STATUS(accumulator_measure(company->producer, &bad, &size), STATUS_INVALID);
-    company_left(company);
 }
 
-TEST(every_record_size_around_a_slot_s_edge_arrives)
+TEST_WITH(company, company_begin, every_record_size_around_a_slot_s_edge_arrives)
 {
-    struct company *company = company_met();
     static uint8_t value[2 * BATCH_SIZE];
     uint64_t number = 0;
     for (uint32_t size = ROOM - 12; size <= ROOM + 12; size++) {
@@ -277,12 +263,10 @@ TEST(every_record_size_around_a_slot_s_edge_arrives)
         append_waiting(company->producer, 0, record_of(value, size, 1000), &result);
         expect_only(company, 0, ++number);
     }
-    company_left(company);
 }
 
-TEST(small_and_oversized_records_keep_their_order)
+TEST_WITH(company, company_begin, small_and_oversized_records_keep_their_order)
 {
-    struct company *company = company_met();
     static uint8_t value[3 * BATCH_SIZE];
     for (uint64_t number = 0; number < 9; number++) {
         struct append_result result;
@@ -293,12 +277,10 @@ TEST(small_and_oversized_records_keep_their_order)
         }
     }
     expect_ascending(&company->ledger, 0, 9);
-    company_left(company);
 }
 
-TEST(an_oversized_record_asks_for_its_slots_and_takes_them_out_of_the_reservation)
+TEST_WITH(company, company_begin, an_oversized_record_asks_for_its_slots_and_takes_them_out_of_the_reservation)
 {
-    struct company *company = company_met();
     static uint8_t value[BATCH_SIZE + 100];
     struct measured_record record = measured(record_of(value, sizeof value, 1000));
     struct append_result result;
@@ -314,39 +296,33 @@ TEST(an_oversized_record_asks_for_its_slots_and_takes_them_out_of_the_reservatio
     EXPECT(reservation.slots == slots + 2);
     buffer_pool_give_back(company->arena, reservation.slots, 1, NULL);
     expect_only(company, 0, 1);
-    company_left(company);
 }
 
 /* ---- statuses ---- */
 
-TEST(poisoned_is_answered_and_nothing_is_appended)
+TEST_WITH(company, company_begin, poisoned_is_answered_and_nothing_is_appended)
 {
-    struct company *company = company_met();
     arena_poison(company->survivor, STATUS_CORRUPT, "a test");
     arena_poison(company->survivor, STATUS_OS, "a second reason does not count");
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_POISONED);
     EXPECT_EQ_U64(load_relaxed_u32(&company->arena->globals->poisoned_status), STATUS_CORRUPT);
     EXPECT_EQ_U64(slots_in_state(company->arena, SLOT_FREE), 8);
     store_relaxed_u32(&company->arena->globals->poisoned_status, 0);
-    company_left(company);
 }
 
-TEST(an_impossible_open_word_poisons_the_arena)
+TEST_WITH(company, company_begin, an_impossible_open_word_poisons_the_arena)
 {
-    struct company *company = company_met();
     store_relaxed_u64(&company->arena->partitions[2].open, open_word(0, 8));
     EXPECT_STATUS(append_number(company->producer, 2, 0), STATUS_CORRUPT);
     EXPECT(arena_is_poisoned(company->survivor));
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_POISONED);
     store_relaxed_u32(&company->arena->globals->poisoned_status, 0);
     store_relaxed_u64(&company->arena->partitions[2].open, 0);
-    company_left(company);
 }
 
 /* The child of a fork may use what it inherited after arena_ensure_attached, as a separate process. */
-TEST(after_fork_the_child_appends_as_somebody_else)
+TEST_WITH(company, company_begin, after_fork_the_child_appends_as_somebody_else)
 {
-    struct company *company = company_met();
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_OK);
     uint32_t owner = company->arena->owner;
     pid_t child = child_forked();
@@ -363,12 +339,10 @@ TEST(after_fork_the_child_appends_as_somebody_else)
     EXPECT_STATUS(append_number(company->producer, 0, 2), STATUS_OK);
     expect_only(company, 0, 3);
     EXPECT_EQ_U64(company->ledger.batch_count, 1);
-    company_left(company);
 }
 
-TEST(a_sleeping_sender_is_wanted_only_when_a_batch_was_opened_or_filled)
+TEST_WITH(company, company_begin, a_sleeping_sender_is_wanted_only_when_a_batch_was_opened_or_filled)
 {
-    struct company *company = company_met();
     struct append_result result;
     uint64_t number = 0;
     store_relaxed_u32(&company->arena->globals->sender_sleep, 1);
@@ -379,12 +353,10 @@ TEST(a_sleeping_sender_is_wanted_only_when_a_batch_was_opened_or_filled)
     EXPECT(!result.is_sender_wanted);
     store_relaxed_u32(&company->arena->globals->sender_sleep, 0);
     expect_only(company, 0, 2);
-    company_left(company);
 }
 
-TEST(a_napping_sender_is_wanted_when_something_is_due_before_it_comes_back)
+TEST_WITH(company, company_begin, a_napping_sender_is_wanted_when_something_is_due_before_it_comes_back)
 {
-    struct company *company = company_met();
     atomic_u32 *sleep = &company->arena->globals->sender_sleep;
     const uint32_t naps[] = {SENDER_SHORT_WAIT, SENDER_SHORT_WAIT + 2000, SENDER_SHORT_WAIT + 2001};
     company->producer->appender->linger = 2 * NS_PER_MS + 1;
@@ -396,7 +368,6 @@ TEST(a_napping_sender_is_wanted_when_something_is_due_before_it_comes_back)
     }
     store_relaxed_u32(sleep, SENDER_AWAKE);
     expect_only(company, 0, 3);
-    company_left(company);
 }
 
 /* ---- a holder that was stopped, and passed, at each of its points ---- */
@@ -444,7 +415,7 @@ static void expect_passed_unharmed(const char *point, uint32_t passes, void (*me
     EXPECT_EQ_U64(company->ledger.count, 10 + other_end - 100);
     expect_ascending(&company->ledger, 0, 10);
     expect_ascending(&company->ledger, 100, 103);
-    company_left(company);
+    company_end(company);
 }
 
 TEST(a_holder_passed_at_any_point_loses_and_doubles_nothing)
@@ -457,9 +428,8 @@ TEST(a_holder_passed_at_any_point_loses_and_doubles_nothing)
     expect_passed_unharmed("record_claimed", 5, survivors_move_on, MOVED_ON_END);
 }
 
-TEST(a_slot_under_the_hazard_of_a_stopped_process_is_not_given_away)
+TEST_WITH(company, company_begin, a_slot_under_the_hazard_of_a_stopped_process_is_not_given_away)
 {
-    struct company *company = company_met();
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_OK);
     interrupt_at("record_claimed", 0, survivors_move_on, company);
     EXPECT_STATUS(append_number(company->producer, 0, 1), STATUS_OK);
@@ -468,7 +438,6 @@ TEST(a_slot_under_the_hazard_of_a_stopped_process_is_not_given_away)
     deliver_everything(company->sender, &company->ledger);
     expect_delivered_once(&company->ledger, 0, 2);
     expect_delivered_once(&company->ledger, 100, MOVED_ON_END);
-    company_left(company);
 }
 
 /* The survivor is stopped while it repairs, and a third process passes it. */
@@ -509,7 +478,7 @@ TEST(a_passer_that_is_passed_in_turn_harms_nobody)
             expect_delivered_once(&company->ledger, 200, 201);
             EXPECT_EQ_U64(company->ledger.count, 4);
             expect_ascending(&company->ledger, 0, 2);
-            company_left(company);
+            company_end(company);
         }
     }
 }
@@ -532,7 +501,7 @@ TEST(an_oversized_record_of_a_passed_holder_arrives_once)
         deliver_everything(company->sender, &company->ledger);
         expect_delivered_once(&company->ledger, 0, 1);
         expect_delivered_once(&company->ledger, 100, 103);
-        company_left(company);
+        company_end(company);
     }
 }
 
@@ -556,9 +525,8 @@ static void survivor_appends_and_sender_will_look(void *argument)
     interrupt_at("slot_opened", 0, sender_looks, company);
 }
 
-TEST(a_slot_that_the_sender_saw_open_and_was_taken_back_serves_another_partition)
+TEST_WITH(company, company_begin, a_slot_that_the_sender_saw_open_and_was_taken_back_serves_another_partition)
 {
-    struct company *company = company_met();
     interrupt_at("seq_taken", 0, survivor_appends_and_sender_will_look, company);
     for (uint32_t partition = 0; partition < 7; partition++) {
         EXPECT_STATUS(append_number(company->producer, partition, partition), STATUS_OK);
@@ -568,7 +536,6 @@ TEST(a_slot_that_the_sender_saw_open_and_was_taken_back_serves_another_partition
     expect_delivered_once(&company->ledger, 0, 7);
     expect_delivered_once(&company->ledger, 100, 101);
     EXPECT_EQ_U64(counter_value(company->arena, COUNTER_BATCHES_QUARANTINED), 0);
-    company_left(company);
 }
 
 static void survivor_passes_and_sender_will_look(void *argument)
@@ -580,9 +547,8 @@ static void survivor_passes_and_sender_will_look(void *argument)
     interrupt_at("slot_opened", 0, sender_looks, company);
 }
 
-TEST(a_slot_that_was_taken_back_and_opened_again_is_delivered_under_its_new_number)
+TEST_WITH(company, company_begin, a_slot_that_was_taken_back_and_opened_again_is_delivered_under_its_new_number)
 {
-    struct company *company = company_met();
     struct append_result result;
     struct completion completion;
     uint64_t number = 0;
@@ -593,7 +559,6 @@ TEST(a_slot_that_was_taken_back_and_opened_again_is_delivered_under_its_new_numb
     EXPECT_STATUS(completion_find(company->arena, &token, &completion), STATUS_PENDING);
     expect_only(company, 0, 1);
     EXPECT_STATUS(completion_find(company->arena, &token, &completion), STATUS_OK);
-    company_left(company);
 }
 
 /* ---- death at each point ---- */
@@ -626,7 +591,7 @@ static void expect_survived(struct death *death, uint64_t certain)
     expect_delivered_once(&company->ledger, 100, 103);
     EXPECT_EQ_U64(company->ledger.count, certain + 3);
     buffer_pool_repair(company->survivor);
-    company_left(company);
+    company_end(company);
 }
 
 TEST(a_producer_killed_at_any_point_loses_only_what_it_had_not_committed)
@@ -638,9 +603,8 @@ TEST(a_producer_killed_at_any_point_loses_only_what_it_had_not_committed)
     expect_survived(&(struct death){"record_claimed", 30, SIGKILL}, 30);
 }
 
-TEST(a_process_stopped_in_its_append_delays_others_and_goes_on_as_if_nothing_had_been)
+TEST_WITH(company, company_begin, a_process_stopped_in_its_append_delays_others_and_goes_on_as_if_nothing_had_been)
 {
-    struct company *company = company_met();
     struct death death = {"record_claimed", 7, SIGSTOP};
     pid_t child = child_started(company->file, run_append_until, &death, NULL, 0);
     EXPECT(child_is_stopped(child));
@@ -653,7 +617,6 @@ TEST(a_process_stopped_in_its_append_delays_others_and_goes_on_as_if_nothing_had
     expect_delivered_once(&company->ledger, 100, MOVED_ON_END);
     EXPECT_EQ_U64(company->ledger.count, 40 + MOVED_ON_END - 100);
     expect_ascending(&company->ledger, 0, 40);
-    company_left(company);
 }
 
 static void run_append_chain_until(struct arena *arena, void *argument)
@@ -673,7 +636,7 @@ TEST(an_oversized_record_of_the_dead_leaves_no_slot_behind)
         survivor_appends(company);
         deliver_everything(company->sender, &company->ledger);
         EXPECT_EQ_U64(company->ledger.count, 3);
-        company_left(company); /* all is free: maintain repaired after the dead */
+        company_end(company); /* all is free: maintain repaired after the dead */
     }
 }
 

@@ -17,19 +17,17 @@ struct flushing {
     int file;
 };
 
-static struct flushing *flushing_begun(void)
+static void flushing_begin(struct flushing *flushing)
 {
-    static struct flushing flushing;
-    flushing = (struct flushing){.file = arena_file_new()};
-    flushing.arena = arena_created(flushing.file, geometry_of(8, 512));
-    flushing.neighbour = arena_attached(flushing.file);
-    flushing.producer = accumulator_opened(flushing.arena);
-    flushing.other = accumulator_opened(flushing.neighbour);
-    flushing.sender = sender_opened(flushing.neighbour);
-    return &flushing;
+    *flushing = (struct flushing){.file = arena_file_new()};
+    flushing->arena = arena_created(flushing->file, geometry_of(8, 512));
+    flushing->neighbour = arena_attached(flushing->file);
+    flushing->producer = accumulator_opened(flushing->arena);
+    flushing->other = accumulator_opened(flushing->neighbour);
+    flushing->sender = sender_opened(flushing->neighbour);
 }
 
-static void flushing_ended(struct flushing *flushing)
+static void flushing_end(struct flushing *flushing)
 {
     deliver_everything(flushing->sender, &flushing->ledger);
     accumulator_close(flushing->producer);
@@ -40,21 +38,18 @@ static void flushing_ended(struct flushing *flushing)
     arena_end(flushing->arena, flushing->file);
 }
 
-TEST(with_nothing_appended_there_is_nothing_to_wait_for)
+TEST_WITH(flushing, flushing_begin, with_nothing_appended_there_is_nothing_to_wait_for)
 {
-    struct flushing *flushing = flushing_begun();
     struct flush_ticket ticket;
     EXPECT_STATUS(append_number(flushing->other, 0, 0), STATUS_OK);
     EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
     EXPECT_EQ_U64(ticket.count, 0);
     EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 1);
     accumulator_flush_end(&ticket);
-    flushing_ended(flushing);
 }
 
-TEST(flush_seals_what_this_process_appended_to_and_waits_until_it_is_complete)
+TEST_WITH(flushing, flushing_begin, flush_seals_what_this_process_appended_to_and_waits_until_it_is_complete)
 {
-    struct flushing *flushing = flushing_begun();
     struct flush_ticket ticket;
     for (uint32_t partition = 0; partition < 3; partition++) {
         EXPECT_STATUS(append_number(flushing->producer, partition, partition), STATUS_OK);
@@ -70,12 +65,10 @@ TEST(flush_seals_what_this_process_appended_to_and_waits_until_it_is_complete)
     EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 0);
     accumulator_flush_end(&ticket);
     EXPECT(ticket.items == NULL);
-    flushing_ended(flushing);
 }
 
-TEST(a_batch_in_flight_is_waited_for_and_one_appended_later_is_not)
+TEST_WITH(flushing, flushing_begin, a_batch_in_flight_is_waited_for_and_one_appended_later_is_not)
 {
-    struct flushing *flushing = flushing_begun();
     struct flush_ticket ticket;
     struct drained_batch batches[8];
     EXPECT_STATUS(append_number(flushing->producer, 0, 0), STATUS_OK);
@@ -88,12 +81,10 @@ TEST(a_batch_in_flight_is_waited_for_and_one_appended_later_is_not)
     EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 0);
     EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 1);
     accumulator_flush_end(&ticket);
-    flushing_ended(flushing);
 }
 
-TEST(the_records_of_this_process_without_a_result_are_counted_and_nothing_is_sealed)
+TEST_WITH(flushing, flushing_begin, the_records_of_this_process_without_a_result_are_counted_and_nothing_is_sealed)
 {
-    struct flushing *flushing = flushing_begun();
     const struct appender *appender = flushing->producer->appender;
     struct drained_batch batches[8];
     EXPECT_EQ_U64(appender_incomplete_count(appender), 0);
@@ -113,12 +104,10 @@ TEST(the_records_of_this_process_without_a_result_are_counted_and_nothing_is_sea
     EXPECT_EQ_U64(appender_incomplete_count(appender), 0);
     EXPECT_STATUS(append_number(flushing->producer, 0, 5), STATUS_OK);
     EXPECT_EQ_U64(appender_incomplete_count(appender), 1);
-    flushing_ended(flushing);
 }
 
-TEST(of_a_batch_in_parts_the_records_without_a_result_are_counted)
+TEST_WITH(flushing, flushing_begin, of_a_batch_in_parts_the_records_without_a_result_are_counted)
 {
-    struct flushing *flushing = flushing_begun();
     struct drained_batch batches[8];
     for (uint32_t number = 0; number < 4; number++) {
         EXPECT_STATUS(append_number(flushing->producer, 0, number), STATUS_OK);
@@ -137,12 +126,10 @@ TEST(of_a_batch_in_parts_the_records_without_a_result_are_counted)
                                             NULL),
                   STATUS_OK);
     EXPECT_EQ_U64(appender_incomplete_count(flushing->producer->appender), 0);
-    flushing_ended(flushing);
 }
 
-TEST(a_slot_that_was_recycled_is_not_waited_for)
+TEST_WITH(flushing, flushing_begin, a_slot_that_was_recycled_is_not_waited_for)
 {
-    struct flushing *flushing = flushing_begun();
     struct flush_ticket ticket;
     EXPECT_STATUS(append_number(flushing->producer, 0, 0), STATUS_OK);
     EXPECT_STATUS(accumulator_flush_begin(flushing->producer, &ticket), STATUS_OK);
@@ -159,12 +146,10 @@ TEST(a_slot_that_was_recycled_is_not_waited_for)
     EXPECT_EQ_U64(ticket.count, 0);
     EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 8);
     accumulator_flush_end(&ticket);
-    flushing_ended(flushing);
 }
 
-TEST(an_oversized_record_is_waited_for)
+TEST_WITH(flushing, flushing_begin, an_oversized_record_is_waited_for)
 {
-    struct flushing *flushing = flushing_begun();
     static const uint8_t value[1000];
     struct flush_ticket ticket;
     struct append_result result;
@@ -174,12 +159,10 @@ TEST(an_oversized_record_is_waited_for)
     deliver_everything(flushing->sender, &flushing->ledger);
     EXPECT_EQ_U64(accumulator_flush_remaining(flushing->producer, &ticket), 0);
     accumulator_flush_end(&ticket);
-    flushing_ended(flushing);
 }
 
-TEST(the_child_of_a_fork_waits_for_nothing_its_parent_appended)
+TEST_WITH(flushing, flushing_begin, the_child_of_a_fork_waits_for_nothing_its_parent_appended)
 {
-    struct flushing *flushing = flushing_begun();
     EXPECT_STATUS(append_number(flushing->producer, 0, 0), STATUS_OK);
     pid_t child = child_forked();
     if (child == 0) {
@@ -197,7 +180,6 @@ TEST(the_child_of_a_fork_waits_for_nothing_its_parent_appended)
     }
     EXPECT(child_is_content(child));
     EXPECT_EQ_U64(slots_in_state(flushing->arena, SLOT_OPEN), 1); /* the parent's batch was not sealed */
-    flushing_ended(flushing);
 }
 
 RUN_ALL()

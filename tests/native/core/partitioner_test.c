@@ -35,20 +35,19 @@ static struct registry *registry_opened(struct arena *arena)
     return registry;
 }
 
-static struct host host_new(void)
+static void host_begin(struct host *host)
 {
-    struct host host = {.file = arena_file_new()};
+    *host = (struct host){.file = arena_file_new()};
     uint32_t index;
-    host.arena = arena_created(host.file, geometry_of(64, BATCH_SIZE));
-    host.registry = registry_opened(host.arena);
-    EXPECT_STATUS(registry_topic(host.registry, "flights", 7, &host.topic_index), STATUS_OK);
+    host->arena = arena_created(host->file, geometry_of(64, BATCH_SIZE));
+    host->registry = registry_opened(host->arena);
+    EXPECT_STATUS(registry_topic(host->registry, "flights", 7, &host->topic_index), STATUS_OK);
     for (uint32_t partition = 0; partition < PARTITION_COUNT; partition++) {
-        EXPECT_STATUS(registry_partition(host.registry, host.topic_index, (int32_t)partition, &index), STATUS_OK);
+        EXPECT_STATUS(registry_partition(host->registry, host->topic_index, (int32_t)partition, &index), STATUS_OK);
         EXPECT_EQ_U64(index, partition);
     }
-    store_release_u32(&host.arena->topics[host.topic_index].partition_count, PARTITION_COUNT);
-    host.partitioner = partitioner_of(host.arena, host.registry);
-    return host;
+    store_release_u32(&host->arena->topics[host->topic_index].partition_count, PARTITION_COUNT);
+    host->partitioner = partitioner_of(host->arena, host->registry);
 }
 
 static void host_end(struct host *host)
@@ -97,13 +96,11 @@ TEST(a_key_has_the_partition_that_kafka_gives_it)
     EXPECT_EQ_U64(partition_of_key("key", 3, 1), 0);
 }
 
-TEST(a_partition_count_that_kafka_could_not_have_is_unknown)
+TEST_WITH(host, host_begin, a_partition_count_that_kafka_could_not_have_is_unknown)
 {
-    struct host host = host_new();
-    EXPECT_EQ_U64(topic_partition_count(host.arena, host.topic_index), PARTITION_COUNT);
-    store_release_u32(&host.arena->topics[host.topic_index].partition_count, UINT32_MAX);
-    EXPECT_EQ_U64(topic_partition_count(host.arena, host.topic_index), 0);
-    host_end(&host);
+    EXPECT_EQ_U64(topic_partition_count(host->arena, host->topic_index), PARTITION_COUNT);
+    store_release_u32(&host->arena->topics[host->topic_index].partition_count, UINT32_MAX);
+    EXPECT_EQ_U64(topic_partition_count(host->arena, host->topic_index), 0);
 }
 
 /* ---- weights ---- */
@@ -135,145 +132,127 @@ static void expect_shares(const uint32_t counts[PARTITION_COUNT], const uint32_t
 }
 
 /* BuiltInPartitionerTest.adaptivePartitionsTest: queues 5 0 3 0 1 give the weights 1 6 3 6 5. */
-TEST(a_longer_queue_is_drawn_less_often)
+TEST_WITH(host, host_begin, a_longer_queue_is_drawn_less_often)
 {
-    struct host host = host_new();
     uint32_t counts[PARTITION_COUNT];
-    queues_set(&host, (const uint32_t[]){5, 0, 3, 0, 1}, 5);
-    draw_many(&host, counts);
+    queues_set(host, (const uint32_t[]){5, 0, 3, 0, 1}, 5);
+    draw_many(host, counts);
     expect_shares(counts, (const uint32_t[]){1, 6, 3, 6, 5});
-    host.partitioner.is_adaptive = false;
-    draw_many(&host, counts);
+    host->partitioner.is_adaptive = false;
+    draw_many(host, counts);
     expect_shares(counts, (const uint32_t[]){1, 1, 1, 1, 1});
-    host_end(&host);
 }
 
-TEST(equal_queues_are_drawn_equally_often)
+TEST_WITH(host, host_begin, equal_queues_are_drawn_equally_often)
 {
-    struct host host = host_new();
     uint32_t counts[PARTITION_COUNT];
-    draw_many(&host, counts);
+    draw_many(host, counts);
     expect_shares(counts, (const uint32_t[]){1, 1, 1, 1, 1});
-    queues_set(&host, (const uint32_t[]){7, 7, 7, 7, 7}, 7);
-    draw_many(&host, counts);
+    queues_set(host, (const uint32_t[]){7, 7, 7, 7, 7}, 7);
+    draw_many(host, counts);
     expect_shares(counts, (const uint32_t[]){1, 1, 1, 1, 1});
-    host_end(&host);
 }
 
 /* BuiltInPartitionerTest.unavailablePartitionsTest */
-TEST(an_unavailable_partition_is_drawn_only_if_none_is_available)
+TEST_WITH(host, host_begin, an_unavailable_partition_is_drawn_only_if_none_is_available)
 {
     const uint32_t none = PARTITION_UNAVAILABLE;
-    struct host host = host_new();
     uint32_t counts[PARTITION_COUNT];
-    queues_set(&host, (const uint32_t[]){none, 0, none, 0, 0}, 0);
-    draw_many(&host, counts);
+    queues_set(host, (const uint32_t[]){none, 0, none, 0, 0}, 0);
+    draw_many(host, counts);
     expect_shares(counts, (const uint32_t[]){0, 1, 0, 1, 1});
     EXPECT_EQ_U64(counts[0] + counts[2], 0);
-    host.partitioner.is_adaptive = false;
-    draw_many(&host, counts);
+    host->partitioner.is_adaptive = false;
+    draw_many(host, counts);
     EXPECT_EQ_U64(counts[0] + counts[2], 0);
-    queues_set(&host, (const uint32_t[]){none, none, none, none, none}, 0);
-    draw_many(&host, counts);
+    queues_set(host, (const uint32_t[]){none, none, none, none, none}, 0);
+    draw_many(host, counts);
     expect_shares(counts, (const uint32_t[]){1, 1, 1, 1, 1});
-    host_end(&host);
 }
 
-TEST(one_that_is_nearly_never_drawn_is_found)
+TEST_WITH(host, host_begin, one_that_is_nearly_never_drawn_is_found)
 {
     const uint32_t none = PARTITION_UNAVAILABLE;
-    struct host host = host_new();
-    queues_set(&host, (const uint32_t[]){none, none, none, none, none}, 0);
+    queues_set(host, (const uint32_t[]){none, none, none, none, none}, 0);
     /* Of 100000 partitions, each one without an entry is available. Here only the last one has no entry. */
-    EXPECT_EQ_U64(partitioner_draw(&host.partitioner, host.topic_index, 1) < 1, 1);
+    EXPECT_EQ_U64(partitioner_draw(&host->partitioner, host->topic_index, 1) < 1, 1);
     for (int i = 0; i < 100; i++) {
-        EXPECT_EQ_U64(partitioner_draw(&host.partitioner, host.topic_index, PARTITION_COUNT + 1), PARTITION_COUNT);
+        EXPECT_EQ_U64(partitioner_draw(&host->partitioner, host->topic_index, PARTITION_COUNT + 1), PARTITION_COUNT);
     }
-    host_end(&host);
 }
 
 /* ---- the sticky partition ---- */
 
-TEST(all_processes_have_the_same_sticky_partition)
+TEST_WITH(host, host_begin, all_processes_have_the_same_sticky_partition)
 {
-    struct host host = host_new();
-    struct arena *other = arena_attached(host.file);
+    struct arena *other = arena_attached(host->file);
     struct registry *registry = registry_opened(other);
     struct partitioner theirs = partitioner_of(other, registry);
-    struct sticky mine = {.topic_index = host.topic_index};
-    struct sticky other_sticky = {.topic_index = host.topic_index};
+    struct sticky mine = {.topic_index = host->topic_index};
+    struct sticky other_sticky = {.topic_index = host->topic_index};
     theirs.random_state = 43;
-    uint32_t partition = partitioner_sticky(&host.partitioner, &mine, PARTITION_COUNT);
+    uint32_t partition = partitioner_sticky(&host->partitioner, &mine, PARTITION_COUNT);
     EXPECT_EQ_U64(partitioner_sticky(&theirs, &other_sticky, PARTITION_COUNT), partition);
-    EXPECT_EQ_U64(partitioner_sticky(&host.partitioner, &mine, PARTITION_COUNT), partition);
-    EXPECT_EQ_U64(sticky_at(&host), sticky_word(1, partition));
+    EXPECT_EQ_U64(partitioner_sticky(&host->partitioner, &mine, PARTITION_COUNT), partition);
+    EXPECT_EQ_U64(sticky_at(host), sticky_word(1, partition));
     registry_close(registry);
     arena_detach(other);
-    host_end(&host);
 }
 
-TEST(it_stays_until_a_batch_is_full)
+TEST_WITH(host, host_begin, it_stays_until_a_batch_is_full)
 {
-    struct host host = host_new();
-    struct sticky sticky = {.topic_index = host.topic_index};
-    partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT);
-    uint64_t before = sticky_at(&host);
-    EXPECT(sticky_stays(host.arena, &sticky, false));
-    EXPECT_EQ_U64(sticky_at(&host), before);
-    EXPECT(!sticky_stays(host.arena, &sticky, true));
-    EXPECT_EQ_U64(sticky_word_partition(sticky_at(&host)), NO_STICKY);
-    EXPECT(!sticky_stays(host.arena, &sticky, false)); /* its partition is no longer the sticky one */
-    partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT);
-    EXPECT_EQ_U64(sticky_word_move_count(sticky_at(&host)), sticky_word_move_count(before) + 2);
-    EXPECT(sticky_stays(host.arena, &sticky, false));
-    host_end(&host);
+    struct sticky sticky = {.topic_index = host->topic_index};
+    partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT);
+    uint64_t before = sticky_at(host);
+    EXPECT(sticky_stays(host->arena, &sticky, false));
+    EXPECT_EQ_U64(sticky_at(host), before);
+    EXPECT(!sticky_stays(host->arena, &sticky, true));
+    EXPECT_EQ_U64(sticky_word_partition(sticky_at(host)), NO_STICKY);
+    EXPECT(!sticky_stays(host->arena, &sticky, false)); /* its partition is no longer the sticky one */
+    partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT);
+    EXPECT_EQ_U64(sticky_word_move_count(sticky_at(host)), sticky_word_move_count(before) + 2);
+    EXPECT(sticky_stays(host->arena, &sticky, false));
 }
 
 /* BuiltInPartitionerTest.testStickyPartitioning: batches cut short add up to one. */
-TEST(short_batches_count_until_they_make_a_full_one)
+TEST_WITH(host, host_begin, short_batches_count_until_they_make_a_full_one)
 {
-    struct host host = host_new();
-    struct sticky sticky = {.topic_index = host.topic_index};
-    partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT);
+    struct sticky sticky = {.topic_index = host->topic_index};
+    partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT);
     sticky.size = BATCH_SIZE - 1;
-    EXPECT(sticky_stays(host.arena, &sticky, false));
+    EXPECT(sticky_stays(host->arena, &sticky, false));
     sticky.size = BATCH_SIZE;
-    EXPECT(!sticky_stays(host.arena, &sticky, false));
-    partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT);
+    EXPECT(!sticky_stays(host->arena, &sticky, false));
+    partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT);
     EXPECT_EQ_U64(sticky.size, 0);
-    uint64_t before = sticky_at(&host);
+    uint64_t before = sticky_at(host);
     sticky.size = 2 * BATCH_SIZE - 1;
-    partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT);
-    EXPECT_EQ_U64(sticky_at(&host), before);
+    partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT);
+    EXPECT_EQ_U64(sticky_at(host), before);
     sticky.size = 2 * BATCH_SIZE;
-    partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT);
-    EXPECT_EQ_U64(sticky_word_move_count(sticky_at(&host)), sticky_word_move_count(before) + 1);
-    host_end(&host);
+    partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT);
+    EXPECT_EQ_U64(sticky_word_move_count(sticky_at(host)), sticky_word_move_count(before) + 1);
 }
 
-TEST(who_dies_between_moving_on_and_choosing_is_replaced)
+TEST_WITH(host, host_begin, who_dies_between_moving_on_and_choosing_is_replaced)
 {
-    struct host host = host_new();
-    struct sticky dead = {.topic_index = host.topic_index};
-    struct sticky living = {.topic_index = host.topic_index};
-    partitioner_sticky(&host.partitioner, &dead, PARTITION_COUNT);
-    EXPECT(!sticky_stays(host.arena, &dead, true)); /* and never chooses */
-    EXPECT(partitioner_sticky(&host.partitioner, &living, PARTITION_COUNT) < PARTITION_COUNT);
-    EXPECT_EQ_U64(sticky_at(&host), living.word);
-    host_end(&host);
+    struct sticky dead = {.topic_index = host->topic_index};
+    struct sticky living = {.topic_index = host->topic_index};
+    partitioner_sticky(&host->partitioner, &dead, PARTITION_COUNT);
+    EXPECT(!sticky_stays(host->arena, &dead, true)); /* and never chooses */
+    EXPECT(partitioner_sticky(&host->partitioner, &living, PARTITION_COUNT) < PARTITION_COUNT);
+    EXPECT_EQ_U64(sticky_at(host), living.word);
 }
 
-TEST(a_partition_that_does_not_exist_any_more_is_left)
+TEST_WITH(host, host_begin, a_partition_that_does_not_exist_any_more_is_left)
 {
-    struct host host = host_new();
-    struct sticky sticky = {.topic_index = host.topic_index};
-    store_release_u64(&host.arena->topics[host.topic_index].sticky, sticky_word(7, 4));
-    EXPECT_EQ_U64(partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT), 4);
-    EXPECT(partitioner_sticky(&host.partitioner, &sticky, 2) < 2);
-    EXPECT_EQ_U64(partitioner_sticky(&host.partitioner, &sticky, 1), 0);
-    store_release_u64(&host.arena->topics[host.topic_index].sticky, UINT64_MAX); /* scribbled */
-    EXPECT(partitioner_sticky(&host.partitioner, &sticky, PARTITION_COUNT) < PARTITION_COUNT);
-    host_end(&host);
+    struct sticky sticky = {.topic_index = host->topic_index};
+    store_release_u64(&host->arena->topics[host->topic_index].sticky, sticky_word(7, 4));
+    EXPECT_EQ_U64(partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT), 4);
+    EXPECT(partitioner_sticky(&host->partitioner, &sticky, 2) < 2);
+    EXPECT_EQ_U64(partitioner_sticky(&host->partitioner, &sticky, 1), 0);
+    store_release_u64(&host->arena->topics[host->topic_index].sticky, UINT64_MAX); /* scribbled */
+    EXPECT(partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT) < PARTITION_COUNT);
 }
 
 /* ---- appending by it ---- */
@@ -348,35 +327,32 @@ static void deliver_everything(struct accumulator *accumulator)
     accumulator_resign_sender(accumulator);
 }
 
-TEST(two_processes_fill_the_same_batches_and_leave_none_begun)
+TEST_WITH(host, host_begin, two_processes_fill_the_same_batches_and_leave_none_begun)
 {
     enum { RECORDS_OF_A_BATCH = 7, ROUNDS = 35 };
-    struct host host = host_new();
-    struct arena *other = arena_attached(host.file);
-    struct user users[] = {user_new(&host, host.arena), user_new(&host, other)};
+    struct arena *other = arena_attached(host->file);
+    struct user users[] = {user_new(host, host->arena), user_new(host, other)};
     uint32_t record_count;
     for (int i = 0; i < ROUNDS; i++) {
         user_append(&users[0]);
         user_append(&users[1]);
     }
-    EXPECT(short_batch_count(host.arena, RECORDS_OF_A_BATCH, &record_count) <= 1);
+    EXPECT(short_batch_count(host->arena, RECORDS_OF_A_BATCH, &record_count) <= 1);
     EXPECT_EQ_U64(record_count, 2 * ROUNDS);
     EXPECT_EQ_U64(2 * ROUNDS % RECORDS_OF_A_BATCH, 0);
     deliver_everything(users[0].accumulator);
     user_end(&users[0]);
     user_end(&users[1]);
     arena_detach(other);
-    host_end(&host);
 }
 
-TEST(a_slot_that_was_waited_for_is_kept_when_the_partition_moves_on)
+TEST_WITH(host, host_begin, a_slot_that_was_waited_for_is_kept_when_the_partition_moves_on)
 {
-    struct host host = host_new();
-    struct user user = user_new(&host, host.arena);
+    struct user user = user_new(host, host->arena);
     struct measured_record measured = record_measured(user.accumulator);
     struct append_result result;
     uint32_t slot_index = NO_SLOT;
-    EXPECT_STATUS(buffer_pool_try_allocate(host.arena, &slot_index), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_try_allocate(host->arena, &slot_index), STATUS_OK);
     struct reservation reservation = {.slots = &slot_index, .count = 1};
     struct append_order order = {
         .count = 1, .records = &measured, .reservation = &reservation, .sticky = &user.sticky};
@@ -384,20 +360,18 @@ TEST(a_slot_that_was_waited_for_is_kept_when_the_partition_moves_on)
     user.sticky.size = BATCH_SIZE;
     EXPECT_STATUS(accumulator_append_order(user.accumulator, &order, &result), STATUS_TRY_AGAIN);
     EXPECT_EQ_U64(reservation.count, 1);
-    EXPECT_EQ_U64(slot_state_at(host.arena, slot_index), SLOT_OWNED);
+    EXPECT_EQ_U64(slot_state_at(host->arena, slot_index), SLOT_OWNED);
     order.partition_index = partitioner_sticky(&user.partitioner, &user.sticky, PARTITION_COUNT);
     EXPECT_STATUS(accumulator_append_order(user.accumulator, &order, &result), STATUS_OK);
     EXPECT_EQ_U64(reservation.count, 0);
     EXPECT_EQ_U64(result.first.slot_index, slot_index);
     deliver_everything(user.accumulator);
     user_end(&user);
-    host_end(&host);
 }
 
-TEST(the_sender_publishes_how_long_the_queues_are)
+TEST_WITH(host, host_begin, the_sender_publishes_how_long_the_queues_are)
 {
-    struct host host = host_new();
-    struct user user = user_new(&host, host.arena);
+    struct user user = user_new(host, host->arena);
     struct measured_record measured = record_measured(user.accumulator);
     struct append_result result;
     EXPECT_STATUS(accumulator_become_sender(user.accumulator, NULL), STATUS_OK);
@@ -407,20 +381,19 @@ TEST(the_sender_publishes_how_long_the_queues_are)
     EXPECT_STATUS(accumulator_append(user.accumulator, 3, &measured, 1, NULL, &result), STATUS_OK);
     sender_set_available(user.accumulator->sender, 4, false);
     sender_publish_queues(user.accumulator->sender);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[1].queued_batch_count), 2);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[3].queued_batch_count), 1);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[4].queued_batch_count), PARTITION_UNAVAILABLE);
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->topics[host.topic_index].queued_batch_count_max), 2);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->partitions[1].queued_batch_count), 2);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->partitions[3].queued_batch_count), 1);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->partitions[4].queued_batch_count), PARTITION_UNAVAILABLE);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->topics[host->topic_index].queued_batch_count_max), 2);
     struct wake_set wakes = {0};
     sender_abort(user.accumulator->sender, true, &wakes);
     sender_set_available(user.accumulator->sender, 4, true);
     sender_publish_queues(user.accumulator->sender);
     for (uint32_t i = 0; i < PARTITION_COUNT; i++) {
-        EXPECT_EQ_U64(load_relaxed_u32(&host.arena->partitions[i].queued_batch_count), 0);
+        EXPECT_EQ_U64(load_relaxed_u32(&host->arena->partitions[i].queued_batch_count), 0);
     }
-    EXPECT_EQ_U64(load_relaxed_u32(&host.arena->topics[host.topic_index].queued_batch_count_max), 0);
+    EXPECT_EQ_U64(load_relaxed_u32(&host->arena->topics[host->topic_index].queued_batch_count_max), 0);
     user_end(&user);
-    host_end(&host);
 }
 
 /* ---- threads that pose as processes ---- */
@@ -447,28 +420,26 @@ static void *append_sticky(void *argument)
 
 /* A batch of 7 records: 180 records need 26 of the 64 slots, so no thread waits and a begun batch that is left shows.
  * Each partition may have a begun batch at the end, and each opener that was passed leaves one. */
-TEST(threads_append_by_it_without_leaving_begun_batches)
+TEST_WITH(host, host_begin, threads_append_by_it_without_leaving_begun_batches)
 {
-    struct host host = host_new();
     struct thread_work works[THREAD_COUNT];
     uint32_t record_count;
     for (int i = 0; i < THREAD_COUNT; i++) {
-        works[i] = (struct thread_work){.host = &host, .arena = arena_attached_for_thread(host.file, host.arena)};
+        works[i] = (struct thread_work){.host = host, .arena = arena_attached_for_thread(host->file, host->arena)};
         EXPECT(pthread_create(&works[i].thread, NULL, append_sticky, &works[i]) == 0);
     }
     for (int i = 0; i < THREAD_COUNT; i++) {
         pthread_join(works[i].thread, NULL);
     }
-    uint64_t short_max = 1 + PARTITION_COUNT + counter_value(host.arena, COUNTER_LOCKS_PASSED);
-    EXPECT(short_batch_count(host.arena, 7, &record_count) <= short_max);
+    uint64_t short_max = 1 + PARTITION_COUNT + counter_value(host->arena, COUNTER_LOCKS_PASSED);
+    EXPECT(short_batch_count(host->arena, 7, &record_count) <= short_max);
     EXPECT_EQ_U64(record_count, THREAD_COUNT * APPENDS);
-    struct user user = user_new(&host, host.arena);
+    struct user user = user_new(host, host->arena);
     deliver_everything(user.accumulator);
     user_end(&user);
     for (int i = 0; i < THREAD_COUNT; i++) {
         arena_detach(works[i].arena);
     }
-    host_end(&host);
 }
 
 RUN_ALL()

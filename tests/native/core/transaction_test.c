@@ -33,14 +33,13 @@ static struct geometry transactional_geometry(void)
     return geometry;
 }
 
-static struct company company_met(void)
+static void company_begin(struct company *company)
 {
-    struct company company = {.file = arena_file_new(), .rounds_max = ROUNDS_MAX};
-    company.arena = arena_created(company.file, transactional_geometry());
-    company.survivor = arena_attached(company.file);
-    company.producer = accumulator_opened(company.arena);
-    company.sender = sender_opened(company.survivor);
-    return company;
+    *company = (struct company){.file = arena_file_new(), .rounds_max = ROUNDS_MAX};
+    company->arena = arena_created(company->file, transactional_geometry());
+    company->survivor = arena_attached(company->file);
+    company->producer = accumulator_opened(company->arena);
+    company->sender = sender_opened(company->survivor);
 }
 
 static enum transaction_state state_of(const struct company *company)
@@ -107,7 +106,7 @@ static void commit(struct company *company)
     transaction_leave(company->arena);
 }
 
-static void company_left(struct company *company)
+static void company_end(struct company *company)
 {
     accumulator_close(company->producer);
     accumulator_close(company->sender);
@@ -157,72 +156,65 @@ static void end_next(struct company *company)
 
 /* ---- the plain case ---- */
 
-TEST(records_of_a_committed_transaction_are_delivered_and_those_of_an_aborted_one_thrown_away)
+TEST_WITH(company, company_begin,
+          records_of_a_committed_transaction_are_delivered_and_those_of_an_aborted_one_thrown_away)
 {
-    struct company company = company_met();
-    begin(&company);
-    EXPECT_EQ_U64(company.number, 1);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    EXPECT_STATUS(append(&company, 1), STATUS_OK);
-    EXPECT_STATUS(append_chain(&company, 2), STATUS_OK);
-    commit(&company);
-    expect_delivered_once(&company.sink, 0, 3);
-    EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_NOT);
-    begin(&company);
-    EXPECT_STATUS(append(&company, 3), STATUS_OK);
-    (void)deliver_round(company.sender, &company.open);
-    EXPECT_STATUS(append(&company, 4), STATUS_OK);
-    EXPECT_STATUS(append_chain(&company, 5), STATUS_OK);
-    EXPECT_STATUS(transaction_abort(company.arena, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
-    sender_end_it(&company);
-    EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_ASKED);
-    EXPECT_EQ_U64(company.sink.count, 3);
-    company_left(&company);
+    begin(company);
+    EXPECT_EQ_U64(company->number, 1);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    EXPECT_STATUS(append(company, 1), STATUS_OK);
+    EXPECT_STATUS(append_chain(company, 2), STATUS_OK);
+    commit(company);
+    expect_delivered_once(&company->sink, 0, 3);
+    EXPECT_EQ_U64(why_of(company), TRANSACTION_WHY_NOT);
+    begin(company);
+    EXPECT_STATUS(append(company, 3), STATUS_OK);
+    (void)deliver_round(company->sender, &company->open);
+    EXPECT_STATUS(append(company, 4), STATUS_OK);
+    EXPECT_STATUS(append_chain(company, 5), STATUS_OK);
+    EXPECT_STATUS(transaction_abort(company->arena, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(company);
+    EXPECT_EQ_U64(why_of(company), TRANSACTION_WHY_ASKED);
+    EXPECT_EQ_U64(company->sink.count, 3);
 }
 
-TEST(no_record_is_taken_outside_a_transaction_even_while_no_buffer_is_free)
+TEST_WITH(company, company_begin, no_record_is_taken_outside_a_transaction_even_while_no_buffer_is_free)
 {
-    struct company company = company_met();
-    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+    EXPECT_STATUS(append(company, 0), STATUS_NO_TRANSACTION);
     uint32_t slots[SLOT_COUNT];
     for (uint32_t i = 0; i < SLOT_COUNT; i++) {
-        EXPECT_STATUS(buffer_pool_try_allocate(company.arena, &slots[i]), STATUS_OK);
+        EXPECT_STATUS(buffer_pool_try_allocate(company->arena, &slots[i]), STATUS_OK);
     }
-    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
+    EXPECT_STATUS(append(company, 0), STATUS_NO_TRANSACTION);
     struct append_result result;
     static const uint8_t value[CHAIN_VALUE_SIZE];
-    EXPECT_STATUS(append_record(company.producer, 0, record_of(value, sizeof value, 1000), &result),
+    EXPECT_STATUS(append_record(company->producer, 0, record_of(value, sizeof value, 1000), &result),
                   STATUS_NO_TRANSACTION);
-    buffer_pool_give_back(company.arena, slots, SLOT_COUNT, NULL);
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
-    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
-    sender_end_it(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
-    company_left(&company);
+    buffer_pool_give_back(company->arena, slots, SLOT_COUNT, NULL);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK);
+    EXPECT_STATUS(append(company, 0), STATUS_NO_TRANSACTION);
+    sender_end_it(company);
+    EXPECT_STATUS(append(company, 0), STATUS_NO_TRANSACTION);
 }
 
-TEST(batches_of_a_transaction_say_so_in_their_header)
+TEST_WITH(company, company_begin, batches_of_a_transaction_say_so_in_their_header)
 {
-    struct company company = company_met();
     struct drained_batch batch;
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    EXPECT_EQ_U64(drain_round(company.sender, 1, &batch), 1);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(company->sender, 1, &batch), 1);
     struct record_batch_header header;
-    const uint8_t *bytes = arena_slot_data(company.survivor, batch.slot_index);
+    const uint8_t *bytes = arena_slot_data(company->survivor, batch.slot_index);
     EXPECT_STATUS(record_batch_header_read(bytes, batch.size, &header), STATUS_OK);
     EXPECT(header.attributes == RECORD_BATCH_TRANSACTIONAL);
-    EXPECT_STATUS(accumulator_complete(company.sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
-    commit(&company);
-    company_left(&company);
+    EXPECT_STATUS(accumulator_complete(company->sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
+    commit(company);
 }
 
-TEST(a_plain_arena_has_no_transactions)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), a_plain_arena_has_no_transactions)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
     struct accumulator *sender = sender_opened(arena);
     uint64_t number;
     EXPECT_STATUS(transaction_begin(arena, &number), STATUS_INVALID);
@@ -233,7 +225,6 @@ TEST(a_plain_arena_has_no_transactions)
     deliver_everything(sender, &ledger);
     EXPECT_EQ_U64(ledger.count, 1);
     accumulator_close(sender);
-    arena_end(arena, file);
 }
 
 /* ---- an append during the end ---- */
@@ -242,7 +233,8 @@ TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
 {
     const char *const points[] = {"seq_taken", "slot_opened"}; /* before and after the slot is OPEN */
     for (uint32_t i = 0; i < 2 * COUNT_OF(points); i++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         uint32_t other_count = i / COUNT_OF(points);
         begin(&company);
         for (uint32_t j = 0; j < other_count; j++) {
@@ -254,7 +246,7 @@ TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
         EXPECT_EQ_U64(slots_in_state(company.arena, SLOT_OPEN), 0);
         commit(&company);
         EXPECT_EQ_U64(company.sink.count, other_count);
-        company_left(&company);
+        company_end(&company);
     }
 }
 
@@ -265,28 +257,26 @@ static bool has_batches(const struct company *company)
     return (transaction_read(company->arena) & TRANSACTION_HAS_BATCHES) != 0;
 }
 
-TEST(a_commit_that_finds_no_batch_is_over_without_a_sender)
+TEST_WITH(company, company_begin, a_commit_that_finds_no_batch_is_over_without_a_sender)
 {
-    struct company company = company_met();
     for (uint32_t i = 1; i <= 3; i++) {
-        begin(&company);
-        EXPECT(!has_batches(&company));
-        EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_OK);
-        EXPECT_EQ_U64(transaction_read(company.arena), transaction_word(i, TRANSACTION_NONE, TRANSACTION_WHY_NOT));
-        EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_COMMITTED), i);
-        EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_TRANSACTION_ENDED);
-        transaction_leave(company.arena);
+        begin(company);
+        EXPECT(!has_batches(company));
+        EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_OK);
+        EXPECT_EQ_U64(transaction_read(company->arena), transaction_word(i, TRANSACTION_NONE, TRANSACTION_WHY_NOT));
+        EXPECT_EQ_U64(counter_value(company->arena, COUNTER_TRANSACTIONS_COMMITTED), i);
+        EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_TRANSACTION_ENDED);
+        transaction_leave(company->arena);
     }
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    EXPECT(has_batches(&company));
-    commit(&company);
-    begin(&company);
-    EXPECT_STATUS(append_chain(&company, 1), STATUS_OK);
-    EXPECT(has_batches(&company));
-    commit(&company);
-    expect_delivered_once(&company.sink, 0, 2);
-    company_left(&company);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    EXPECT(has_batches(company));
+    commit(company);
+    begin(company);
+    EXPECT_STATUS(append_chain(company, 1), STATUS_OK);
+    EXPECT(has_batches(company));
+    commit(company);
+    expect_delivered_once(&company->sink, 0, 2);
 }
 
 static void append_in_between(void *context)
@@ -295,39 +285,35 @@ static void append_in_between(void *context)
     EXPECT_STATUS(append(company, 0), STATUS_OK);
 }
 
-TEST(an_abort_that_finds_no_batch_is_over_without_a_sender)
+TEST_WITH(company, company_begin, an_abort_that_finds_no_batch_is_over_without_a_sender)
 {
-    struct company company = company_met();
     for (uint32_t i = 1; i <= 3; i++) {
-        begin(&company);
-        EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
-        EXPECT_EQ_U64(transaction_read(company.arena), transaction_word(i, TRANSACTION_NONE, TRANSACTION_WHY_ASKED));
-        EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_ABORTED), i);
-        EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
-        transaction_leave(company.arena);
+        begin(company);
+        EXPECT_STATUS(transaction_abort(company->arena, company->number, TRANSACTION_WHY_ASKED), STATUS_OK);
+        EXPECT_EQ_U64(transaction_read(company->arena), transaction_word(i, TRANSACTION_NONE, TRANSACTION_WHY_ASKED));
+        EXPECT_EQ_U64(counter_value(company->arena, COUNTER_TRANSACTIONS_ABORTED), i);
+        EXPECT_STATUS(append(company, 0), STATUS_NO_TRANSACTION);
+        transaction_leave(company->arena);
     }
-    begin(&company);
-    interrupt_at("empty_transaction_ends", 0, append_in_between, &company);
-    EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
+    begin(company);
+    interrupt_at("empty_transaction_ends", 0, append_in_between, company);
+    EXPECT_STATUS(transaction_abort(company->arena, company->number, TRANSACTION_WHY_ASKED), STATUS_OK);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORTING);
-    sender_end_it(&company);
-    EXPECT_EQ_U64(company.sink.count, 0);
-    company_left(&company);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_ABORTING);
+    sender_end_it(company);
+    EXPECT_EQ_U64(company->sink.count, 0);
 }
 
-TEST(a_batch_that_was_delivered_before_the_commit_is_a_batch)
+TEST_WITH(company, company_begin, a_batch_that_was_delivered_before_the_commit_is_a_batch)
 {
-    struct company company = company_met();
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    (void)deliver_round(company.sender, &company.open);
-    sender_maintain(company.sender->sender, NULL);
-    EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_OK);
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_COMMITTING);
-    commit(&company);
-    expect_delivered_once(&company.sink, 0, 1);
-    company_left(&company);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    (void)deliver_round(company->sender, &company->open);
+    sender_maintain(company->sender->sender, NULL);
+    EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_OK);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_COMMITTING);
+    commit(company);
+    expect_delivered_once(&company->sink, 0, 1);
 }
 
 static void refuse_a_batch_in_between(void *context)
@@ -337,24 +323,22 @@ static void refuse_a_batch_in_between(void *context)
 }
 
 /* The commit has read the word, and not changed it yet. */
-TEST(a_commit_without_batches_sees_what_came_in_between)
+TEST_WITH(company, company_begin, a_commit_without_batches_sees_what_came_in_between)
 {
-    struct company company = company_met();
-    begin(&company);
-    interrupt_at("empty_transaction_ends", 0, append_in_between, &company);
-    EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_OK);
+    begin(company);
+    interrupt_at("empty_transaction_ends", 0, append_in_between, company);
+    EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_OK);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_COMMITTING);
-    commit(&company);
-    expect_delivered_once(&company.sink, 0, 1);
-    begin(&company);
-    interrupt_at("empty_transaction_ends", 0, refuse_a_batch_in_between, &company);
-    EXPECT_STATUS(transaction_commit(company.arena, company.number), STATUS_TRANSACTION_ENDED);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_COMMITTING);
+    commit(company);
+    expect_delivered_once(&company->sink, 0, 1);
+    begin(company);
+    interrupt_at("empty_transaction_ends", 0, refuse_a_batch_in_between, company);
+    EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_TRANSACTION_ENDED);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORT_ONLY);
-    EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
-    sender_end_it(&company);
-    company_left(&company);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_ABORT_ONLY);
+    EXPECT_STATUS(transaction_abort(company->arena, company->number, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(company);
 }
 
 static void commit_alone(void *context)
@@ -364,52 +348,47 @@ static void commit_alone(void *context)
 }
 
 /* The sender has seen it open, and finds it over. */
-TEST(a_sender_leaves_a_transaction_alone_that_was_over_in_between)
+TEST_WITH(company, company_begin, a_sender_leaves_a_transaction_alone_that_was_over_in_between)
 {
-    struct company company = company_met();
     uint64_t number;
-    begin(&company);
-    interrupt_at("transaction_seen", 0, commit_alone, &company);
-    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
+    begin(company);
+    interrupt_at("transaction_seen", 0, commit_alone, company);
+    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_NONE);
-    transaction_leave(company.arena);
-    company_left(&company);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_NONE);
+    transaction_leave(company->arena);
 }
 
-TEST(a_record_whose_batch_is_sealed_by_the_end_of_its_transaction_is_refused)
+TEST_WITH(company, company_begin, a_record_whose_batch_is_sealed_by_the_end_of_its_transaction_is_refused)
 {
-    struct company company = company_met();
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    interrupt_at("record_claimed", 0, commit_in_between, &company);
-    EXPECT_STATUS(append(&company, 4), STATUS_NO_TRANSACTION);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    interrupt_at("record_claimed", 0, commit_in_between, company);
+    EXPECT_STATUS(append(company, 4), STATUS_NO_TRANSACTION);
     EXPECT(interruption_is_over());
-    commit(&company);
-    expect_delivered_once(&company.sink, 0, 1);
-    EXPECT_EQ_U64(company.sink.count, 1);
-    company_left(&company);
+    commit(company);
+    expect_delivered_once(&company->sink, 0, 1);
+    EXPECT_EQ_U64(company->sink.count, 1);
 }
 
-TEST(a_record_that_finds_the_next_transaction_is_in_that_one)
+TEST_WITH(company, company_begin, a_record_that_finds_the_next_transaction_is_in_that_one)
 {
-    struct company company = company_met();
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    interrupt_at("record_claimed", 0, commit_and_begin_in_between, &company);
-    EXPECT_STATUS(append(&company, 4), STATUS_OK);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    interrupt_at("record_claimed", 0, commit_and_begin_in_between, company);
+    EXPECT_STATUS(append(company, 4), STATUS_OK);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64(company.sink.count, 1);
-    end_next(&company);
-    EXPECT_EQ_U64(ledger_count_of(&company.sink, 4), 1);
-    company_left(&company);
+    EXPECT_EQ_U64(company->sink.count, 1);
+    end_next(company);
+    EXPECT_EQ_U64(ledger_count_of(&company->sink, 4), 1);
 }
 
 TEST(a_record_that_joined_a_transaction_never_gets_into_the_next_one)
 {
     const char *const points[] = {"record_claimed", "slot_opened", "seq_taken"};
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         begin(&company);
         company.producer->appender->joined = company.number;
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
@@ -420,28 +399,26 @@ TEST(a_record_that_joined_a_transaction_never_gets_into_the_next_one)
         EXPECT_STATUS(append_chain(&company, 0), STATUS_TRANSACTION_ENDED);
         end_next(&company);
         EXPECT_EQ_U64(company.sink.count, 1);
-        company_left(&company);
+        company_end(&company);
     }
 }
 
 /* The next transaction already has an open batch when the late record is appended. */
-TEST(a_record_that_joined_a_transaction_does_not_go_into_an_open_batch_of_the_next_one)
+TEST_WITH(company, company_begin, a_record_that_joined_a_transaction_does_not_go_into_an_open_batch_of_the_next_one)
 {
-    struct company company = company_met();
-    struct accumulator *late = accumulator_opened(company.survivor);
-    begin(&company);
-    late->appender->joined = company.number;
-    commit(&company);
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    struct accumulator *late = accumulator_opened(company->survivor);
+    begin(company);
+    late->appender->joined = company->number;
+    commit(company);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
     EXPECT_STATUS(append_number(late, 0, 4), STATUS_TRANSACTION_ENDED);
-    late->appender->joined = company.number;
+    late->appender->joined = company->number;
     EXPECT_STATUS(append_number(late, 0, 8), STATUS_OK);
-    commit(&company);
-    EXPECT_EQ_U64(ledger_count_of(&company.sink, 4), 0);
-    EXPECT_EQ_U64(ledger_count_of(&company.sink, 8), 1);
+    commit(company);
+    EXPECT_EQ_U64(ledger_count_of(&company->sink, 4), 0);
+    EXPECT_EQ_U64(ledger_count_of(&company->sink, 8), 1);
     accumulator_close(late);
-    company_left(&company);
 }
 
 TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_back)
@@ -456,7 +433,8 @@ TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_bac
                  {"chain_seq_taken", STATUS_NO_TRANSACTION, 1},
                  {"chain_opened", STATUS_EXHAUSTED, 1}}; /* its head was sealed: other buffers are to be waited for */
     for (uint32_t i = 0; i < COUNT_OF(cases); i++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         begin(&company);
         for (uint32_t j = 0; j < cases[i].other_count; j++) {
             EXPECT_STATUS(append(&company, 1), STATUS_OK);
@@ -467,40 +445,38 @@ TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_bac
         commit(&company);
         sender_maintain(company.sender->sender, NULL);
         EXPECT_EQ_U64(company.sink.count, cases[i].other_count);
-        company_left(&company);
+        company_end(&company);
     }
 }
 
 /* ---- the processes that may begin and end a transaction ---- */
 
-TEST(one_process_coordinates_at_a_time)
+TEST_WITH(company, company_begin, one_process_coordinates_at_a_time)
 {
-    struct company company = company_met();
     uint64_t number;
-    begin(&company);
-    EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_BUSY);
-    transaction_leave(company.survivor); /* it has no role to give up */
-    EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_BUSY);
-    EXPECT_STATUS(transaction_begin(company.arena, &number), STATUS_BUSY);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
-    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK); /* again does nothing */
-    EXPECT_STATUS(transaction_commit(company.arena, 2), STATUS_TRANSACTION_ENDED);
-    EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
-    sender_end_it(&company);
-    EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_BUSY); /* the outcome was not read yet */
-    transaction_leave(company.arena);
-    EXPECT_STATUS(transaction_begin(company.survivor, &number), STATUS_OK);
+    begin(company);
+    EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_BUSY);
+    transaction_leave(company->survivor); /* it has no role to give up */
+    EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_BUSY);
+    EXPECT_STATUS(transaction_begin(company->arena, &number), STATUS_BUSY);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK);
+    EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK); /* again does nothing */
+    EXPECT_STATUS(transaction_commit(company->arena, 2), STATUS_TRANSACTION_ENDED);
+    EXPECT_STATUS(transaction_abort(company->arena, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
+    sender_end_it(company);
+    EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_BUSY); /* the outcome was not read yet */
+    transaction_leave(company->arena);
+    EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_OK);
     EXPECT_EQ_U64(number, 2);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    EXPECT_STATUS(transaction_abort(company.survivor, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
-    EXPECT_STATUS(transaction_abort(company.survivor, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    EXPECT_STATUS(transaction_abort(company->survivor, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
+    EXPECT_STATUS(transaction_abort(company->survivor, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
     /* the sink ended another one */
-    EXPECT_STATUS(transaction_end(company.survivor, 1, TRANSACTION_WHY_NOT), STATUS_TRANSACTION_ENDED);
-    sender_end_it(&company);
-    EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_COMMITTED), 1);
-    EXPECT_EQ_U64(counter_value(company.arena, COUNTER_TRANSACTIONS_ABORTED), 1);
-    company_left(&company);
+    EXPECT_STATUS(transaction_end(company->survivor, 1, TRANSACTION_WHY_NOT), STATUS_TRANSACTION_ENDED);
+    sender_end_it(company);
+    EXPECT_EQ_U64(counter_value(company->arena, COUNTER_TRANSACTIONS_COMMITTED), 1);
+    EXPECT_EQ_U64(counter_value(company->arena, COUNTER_TRANSACTIONS_ABORTED), 1);
 }
 
 static uint32_t wake_count(const struct company *company)
@@ -509,44 +485,40 @@ static uint32_t wake_count(const struct company *company)
 }
 
 /* A wait with a timeout of 0 raises the waiters' flag. */
-TEST(a_process_that_waits_for_the_transaction_is_woken_by_its_failure_and_its_end)
+TEST_WITH(company, company_begin, a_process_that_waits_for_the_transaction_is_woken_by_its_failure_and_its_end)
 {
-    struct company company = company_met();
-    const atomic_u64 *cell = &company.arena->globals->transaction;
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    completion_wait_slice(company.arena, cell, transaction_read(company.arena), 0);
-    EXPECT_EQ_U64(wake_count(&company), 0);
-    transaction_fail(company.survivor, TRANSACTION_WHY_REFUSED);
-    EXPECT_EQ_U64(wake_count(&company), 1);
-    EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
-    for (uint32_t round = 0; round < company.rounds_max && state_of(&company) != TRANSACTION_NONE; round++) {
+    const atomic_u64 *cell = &company->arena->globals->transaction;
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    completion_wait_slice(company->arena, cell, transaction_read(company->arena), 0);
+    EXPECT_EQ_U64(wake_count(company), 0);
+    transaction_fail(company->survivor, TRANSACTION_WHY_REFUSED);
+    EXPECT_EQ_U64(wake_count(company), 1);
+    EXPECT_STATUS(transaction_abort(company->arena, company->number, TRANSACTION_WHY_ASKED), STATUS_OK);
+    for (uint32_t round = 0; round < company->rounds_max && state_of(company) != TRANSACTION_NONE; round++) {
         uint64_t number;
-        bool is_over = look(&company, &number) == TRANSACTION_TASK_ABORT;
-        completion_wait_slice(company.arena, cell, transaction_read(company.arena), 0);
-        uint32_t former_count = wake_count(&company);
-        EXPECT(!is_over || sender_end_transaction(company.sender->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
-        EXPECT_EQ_U64(wake_count(&company), former_count + (is_over ? 1 : 0));
+        bool is_over = look(company, &number) == TRANSACTION_TASK_ABORT;
+        completion_wait_slice(company->arena, cell, transaction_read(company->arena), 0);
+        uint32_t former_count = wake_count(company);
+        EXPECT(!is_over || sender_end_transaction(company->sender->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
+        EXPECT_EQ_U64(wake_count(company), former_count + (is_over ? 1 : 0));
     }
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_NONE);
-    sender_maintain(company.sender->sender, NULL);
-    company_left(&company);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_NONE);
+    sender_maintain(company->sender->sender, NULL);
 }
 
-TEST(a_transaction_that_is_open_for_too_long_is_aborted)
+TEST_WITH(company, company_begin, a_transaction_that_is_open_for_too_long_is_aborted)
 {
-    struct company company = company_met();
-    company.arena->clock = company.survivor->clock = (struct clock){.is_manual = true, .manual_ns = 10 * NS_PER_S};
-    begin(&company);
+    company->arena->clock = company->survivor->clock = (struct clock){.is_manual = true, .manual_ns = 10 * NS_PER_S};
+    begin(company);
     uint64_t number;
-    company.survivor->clock.manual_ns += 60 * NS_PER_S - 1;
-    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_OPEN);
-    company.survivor->clock.manual_ns += 1;
-    sender_end_it(&company);
-    EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_TIMEOUT);
-    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_TRANSACTION_ENDED);
-    company_left(&company);
+    company->survivor->clock.manual_ns += 60 * NS_PER_S - 1;
+    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_OPEN);
+    company->survivor->clock.manual_ns += 1;
+    sender_end_it(company);
+    EXPECT_EQ_U64(why_of(company), TRANSACTION_WHY_TIMEOUT);
+    EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_TRANSACTION_ENDED);
 }
 
 /* ---- a batch that fails ---- */
@@ -554,7 +526,8 @@ TEST(a_transaction_that_is_open_for_too_long_is_aborted)
 TEST(a_transaction_of_which_a_batch_failed_can_only_be_aborted)
 {
     for (int is_committing = 0; is_committing <= 1; is_committing++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         struct drained_batch batch;
         begin(&company);
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
@@ -570,43 +543,39 @@ TEST(a_transaction_of_which_a_batch_failed_can_only_be_aborted)
         sender_end_it(&company);
         EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_FAILED_BATCH);
         EXPECT_EQ_U64(company.sink.count, 0);
-        company_left(&company);
+        company_end(&company);
     }
 }
 
-TEST(a_batch_in_flight_holds_the_end_of_its_aborted_transaction_up)
+TEST_WITH(company, company_begin, a_batch_in_flight_holds_the_end_of_its_aborted_transaction_up)
 {
-    struct company company = company_met();
     struct drained_batch batch;
     uint64_t number;
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    EXPECT_EQ_U64(drain_round(company.sender, 1, &batch), 1);
-    EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
-    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
-    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
-    EXPECT_STATUS(accumulator_complete(company.sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
-    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_ABORT);
-    sender_end_it(&company);
-    EXPECT_EQ_U64(company.sink.count, 0);
-    company_left(&company);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(company->sender, 1, &batch), 1);
+    EXPECT_STATUS(transaction_abort(company->arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
+    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_STATUS(accumulator_complete(company->sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
+    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_ABORT);
+    sender_end_it(company);
+    EXPECT_EQ_U64(company->sink.count, 0);
 }
 
-TEST(a_sender_that_dies_with_a_refused_batch_leaves_a_transaction_that_is_not_decided)
+TEST_WITH(company, company_begin, a_sender_that_dies_with_a_refused_batch_leaves_a_transaction_that_is_not_decided)
 {
-    struct company company = company_met();
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
     struct drained_batch batch;
-    EXPECT_EQ_U64(drain_round(company.sender, 1, &batch), 1);
-    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
-    EXPECT_STATUS(sender_decide(company.sender->sender, batch.slot_index, batch.seq, &refusal), STATUS_OK);
-    accumulator_drop_sender(company.sender);
-    EXPECT_STATUS(accumulator_become_sender(company.sender, NULL), STATUS_OK);
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORT_ONLY);
-    EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
-    sender_end_it(&company);
-    company_left(&company);
+    EXPECT_EQ_U64(drain_round(company->sender, 1, &batch), 1);
+    EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK);
+    EXPECT_STATUS(sender_decide(company->sender->sender, batch.slot_index, batch.seq, &refusal), STATUS_OK);
+    accumulator_drop_sender(company->sender);
+    EXPECT_STATUS(accumulator_become_sender(company->sender, NULL), STATUS_OK);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_ABORT_ONLY);
+    EXPECT_STATUS(transaction_abort(company->arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(company);
 }
 
 /* ---- a sink that fails ---- */
@@ -615,7 +584,8 @@ TEST(the_reason_of_a_sink_is_the_reason_of_the_abort)
 {
     const enum transaction_why reasons[] = {TRANSACTION_WHY_FENCED, TRANSACTION_WHY_REFUSED};
     for (uint32_t i = 0; i < COUNT_OF(reasons); i++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         begin(&company);
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
         transaction_fail(company.survivor, reasons[i]);
@@ -624,71 +594,65 @@ TEST(the_reason_of_a_sink_is_the_reason_of_the_abort)
         EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
         sender_end_it(&company);
         EXPECT_EQ_U64(why_of(&company), reasons[i]);
-        company_left(&company);
+        company_end(&company);
     }
 }
 
-TEST(a_sink_that_does_not_commit_what_was_decided_gives_a_reason)
+TEST_WITH(company, company_begin, a_sink_that_does_not_commit_what_was_decided_gives_a_reason)
 {
-    struct company company = company_met();
     uint64_t number;
-    begin(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_OK);
-    (void)deliver_round(company.sender, &company.open);
-    sender_maintain(company.sender->sender, NULL);
-    EXPECT_STATUS(transaction_commit(company.arena, 1), STATUS_OK);
-    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_COMMIT);
-    transaction_fail(company.survivor, TRANSACTION_WHY_FENCED); /* too late: the sink decides */
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_DECIDED);
-    EXPECT_STATUS(sender_end_transaction(company.sender->sender, 1, TRANSACTION_WHY_UNKNOWN), STATUS_OK);
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_NONE);
-    EXPECT_EQ_U64(why_of(&company), TRANSACTION_WHY_UNKNOWN);
-    company_left(&company);
+    begin(company);
+    EXPECT_STATUS(append(company, 0), STATUS_OK);
+    (void)deliver_round(company->sender, &company->open);
+    sender_maintain(company->sender->sender, NULL);
+    EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK);
+    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_COMMIT);
+    transaction_fail(company->survivor, TRANSACTION_WHY_FENCED); /* too late: the sink decides */
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_DECIDED);
+    EXPECT_STATUS(sender_end_transaction(company->sender->sender, 1, TRANSACTION_WHY_UNKNOWN), STATUS_OK);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_NONE);
+    EXPECT_EQ_U64(why_of(company), TRANSACTION_WHY_UNKNOWN);
 }
 
-TEST(every_send_says_that_its_arena_is_fenced_until_the_id_is_taken_back)
+TEST_WITH(company, company_begin, every_send_says_that_its_arena_is_fenced_until_the_id_is_taken_back)
 {
-    struct company company = company_met();
-    begin(&company);
-    transaction_fail(company.survivor, TRANSACTION_WHY_FENCED);
+    begin(company);
+    transaction_fail(company->survivor, TRANSACTION_WHY_FENCED);
     for (uint64_t joined = 0; joined <= 1; joined++) {
-        company.producer->appender->joined = joined;
-        EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
-        EXPECT_STATUS(append_chain(&company, 0), STATUS_FENCED);
+        company->producer->appender->joined = joined;
+        EXPECT_STATUS(append(company, 0), STATUS_FENCED);
+        EXPECT_STATUS(append_chain(company, 0), STATUS_FENCED);
     }
-    transaction_standing_store(company.survivor, TRANSACTION_STANDING_FENCED);
-    EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
-    EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
-    sender_end_it(&company);
-    EXPECT_STATUS(append(&company, 0), STATUS_FENCED);
-    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK);
-    EXPECT_STATUS(append(&company, 0), STATUS_TRANSACTION_ENDED);
-    company.producer->appender->joined = 0;
-    EXPECT_STATUS(append(&company, 0), STATUS_NO_TRANSACTION);
-    company_left(&company);
+    transaction_standing_store(company->survivor, TRANSACTION_STANDING_FENCED);
+    EXPECT_STATUS(append(company, 0), STATUS_FENCED);
+    EXPECT_STATUS(transaction_abort(company->arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
+    sender_end_it(company);
+    EXPECT_STATUS(append(company, 0), STATUS_FENCED);
+    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK);
+    EXPECT_STATUS(append(company, 0), STATUS_TRANSACTION_ENDED);
+    company->producer->appender->joined = 0;
+    EXPECT_STATUS(append(company, 0), STATUS_NO_TRANSACTION);
 }
 
-TEST(a_fenced_arena_takes_its_id_back_between_two_transactions)
+TEST_WITH(company, company_begin, a_fenced_arena_takes_its_id_back_between_two_transactions)
 {
-    struct company company = company_met();
-    begin(&company);
-    transaction_standing_store(company.survivor, TRANSACTION_STANDING_FENCED | 5);
-    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_PENDING); /* a transaction is open */
-    EXPECT_EQ_U64(standing_of(&company), TRANSACTION_STANDING_FENCED | 5);
-    commit(&company);
-    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK);
-    EXPECT_EQ_U64(standing_of(&company), 0);
-    transaction_standing_store(company.survivor, 5);
-    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK); /* it is not fenced */
-    EXPECT_EQ_U64(standing_of(&company), 5);
-    begin(&company);
-    transaction_fail(company.survivor, TRANSACTION_WHY_FENCED); /* the standing is stored later */
-    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_PENDING);
-    EXPECT_STATUS(transaction_abort(company.arena, company.number, TRANSACTION_WHY_ASKED), STATUS_OK);
-    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_PENDING);
-    sender_end_it(&company);
-    EXPECT_STATUS(transaction_unfence(company.arena), STATUS_OK);
-    company_left(&company);
+    begin(company);
+    transaction_standing_store(company->survivor, TRANSACTION_STANDING_FENCED | 5);
+    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_PENDING); /* a transaction is open */
+    EXPECT_EQ_U64(standing_of(company), TRANSACTION_STANDING_FENCED | 5);
+    commit(company);
+    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK);
+    EXPECT_EQ_U64(standing_of(company), 0);
+    transaction_standing_store(company->survivor, 5);
+    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK); /* it is not fenced */
+    EXPECT_EQ_U64(standing_of(company), 5);
+    begin(company);
+    transaction_fail(company->survivor, TRANSACTION_WHY_FENCED); /* the standing is stored later */
+    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_PENDING);
+    EXPECT_STATUS(transaction_abort(company->arena, company->number, TRANSACTION_WHY_ASKED), STATUS_OK);
+    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_PENDING);
+    sender_end_it(company);
+    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK);
 }
 
 /* ---- deaths ---- */
@@ -717,7 +681,8 @@ TEST(a_coordinator_that_dies_leaves_all_or_nothing)
     for (uint32_t i = 0; i < 2 * COUNT_OF(points); i++) {
         bool is_committing = i % 2 == 0;
         const char *point = points[i / 2];
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         EXPECT(child_was_killed(child_started(company.file, run_transaction, &is_committing, point, SIGKILL)));
         sender_end_it(&company);
         bool is_committed = is_committing && i / 2 >= 4;
@@ -726,7 +691,7 @@ TEST(a_coordinator_that_dies_leaves_all_or_nothing)
         EXPECT_STATUS(append(&company, 9), STATUS_OK);
         commit(&company);
         EXPECT_EQ_U64(ledger_count_of(&company.sink, 9), 1);
-        company_left(&company);
+        company_end(&company);
     }
 }
 
@@ -740,34 +705,30 @@ static uint32_t open_slot_count(const struct arena *arena)
 }
 
 /* A batch that lingers for long would hold the commit up, and take records of the next transaction. */
-TEST(the_sender_seals_at_once_what_a_dead_coordinator_left_open)
+TEST_WITH(company, company_begin, the_sender_seals_at_once_what_a_dead_coordinator_left_open)
 {
     bool is_committing = true;
-    struct company company = company_met();
     uint64_t number;
     EXPECT(child_was_killed(
-        child_started(company.file, run_transaction, &is_committing, "transaction_changed", SIGKILL)));
-    EXPECT_EQ_U64(open_slot_count(company.arena), 4);
-    EXPECT_EQ_U64(look(&company, &number), TRANSACTION_TASK_NOTHING);
-    EXPECT_EQ_U64(open_slot_count(company.arena), 0);
-    sender_end_it(&company);
-    EXPECT_EQ_U64(company.sink.count, 4);
-    company_left(&company);
+        child_started(company->file, run_transaction, &is_committing, "transaction_changed", SIGKILL)));
+    EXPECT_EQ_U64(open_slot_count(company->arena), 4);
+    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(open_slot_count(company->arena), 0);
+    sender_end_it(company);
+    EXPECT_EQ_U64(company->sink.count, 4);
 }
 
-TEST(a_process_that_begins_aborts_what_a_dead_one_left)
+TEST_WITH(company, company_begin, a_process_that_begins_aborts_what_a_dead_one_left)
 {
     bool is_committing = true;
-    struct company company = company_met();
-    EXPECT(child_was_killed(child_started(company.file, run_transaction, &is_committing, "record_claimed", SIGKILL)));
-    EXPECT_STATUS(transaction_begin(company.arena, &company.number), STATUS_PENDING);
-    EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORTING);
-    sender_end_it(&company);
-    begin(&company);
-    EXPECT_EQ_U64(company.number, 2);
-    commit(&company);
-    EXPECT_EQ_U64(company.sink.count, 0);
-    company_left(&company);
+    EXPECT(child_was_killed(child_started(company->file, run_transaction, &is_committing, "record_claimed", SIGKILL)));
+    EXPECT_STATUS(transaction_begin(company->arena, &company->number), STATUS_PENDING);
+    EXPECT_EQ_U64(state_of(company), TRANSACTION_ABORTING);
+    sender_end_it(company);
+    begin(company);
+    EXPECT_EQ_U64(company->number, 2);
+    commit(company);
+    EXPECT_EQ_U64(company->sink.count, 0);
 }
 
 static void die_as_sender(struct arena *arena, void *context)
@@ -791,7 +752,8 @@ TEST(a_sender_that_dies_anywhere_in_the_end_is_replaced_by_one_that_goes_on)
     const char *const points[] = {"transaction_sealed", "transaction_decided", "transaction_ends", "batch_done",
                                   "result_recorded", NULL};
     for (uint32_t i = 0; i < 2 * COUNT_OF(points); i++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         bool is_committing = i % 2 == 0;
         accumulator_drop_sender(company.sender);
         begin(&company);
@@ -806,7 +768,7 @@ TEST(a_sender_that_dies_anywhere_in_the_end_is_replaced_by_one_that_goes_on)
         EXPECT_EQ_U64(why_of(&company), is_committing ? TRANSACTION_WHY_NOT : TRANSACTION_WHY_ASKED);
         EXPECT_EQ_U64(slots_in_state(company.arena, SLOT_FREE), SLOT_COUNT);
         transaction_leave(company.arena);
-        company_left(&company);
+        company_end(&company);
     }
 }
 
@@ -834,7 +796,8 @@ static struct company company_met_again(struct company *company, bool is_other_h
 TEST(when_everybody_has_died_a_commit_goes_on_and_an_open_transaction_is_aborted)
 {
     for (int is_committing = 0; is_committing <= 1; is_committing++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         begin(&company);
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
         if (is_committing) {
@@ -845,7 +808,7 @@ TEST(when_everybody_has_died_a_commit_goes_on_and_an_open_transaction_is_aborted
         sender_end_it(&again);
         EXPECT_EQ_U64(again.sink.count, (uint64_t)is_committing);
         EXPECT_EQ_U64(why_of(&again), is_committing ? TRANSACTION_WHY_NOT : TRANSACTION_WHY_DEATH);
-        company_left(&again);
+        company_end(&again);
     }
 }
 
@@ -861,7 +824,8 @@ TEST(behind_a_crash_of_the_host_only_what_was_decided_is_committed)
                  {TRANSACTION_DECIDED, TRANSACTION_WHY_NOT, 1},
                  {TRANSACTION_ABORT_ONLY, TRANSACTION_WHY_HOST_CRASH, 1}};
     for (uint32_t i = 0; i < COUNT_OF(cases); i++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         begin(&company);
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
         store_relaxed_u64(&company.arena->globals->transaction,
@@ -873,7 +837,7 @@ TEST(behind_a_crash_of_the_host_only_what_was_decided_is_committed)
         EXPECT_EQ_U64(transaction_word_number(transaction_read(again.arena)), cases[i].number);
         EXPECT_EQ_U64(standing_of(&again), i == 0 ? 0 : TRANSACTION_STANDING_LOST);
         EXPECT_EQ_U64(again.sink.count, 0);
-        company_left(&again);
+        company_end(&again);
     }
 }
 
@@ -884,7 +848,8 @@ TEST(a_word_that_was_scribbled_on_ends_in_an_abort)
     const uint64_t words[] = {UINT64_MAX, UINT64_C(0x00000000012a0000), UINT64_C(0x7fffffffff0900ff),
                               transaction_word(TRANSACTION_NUMBER_MAX, TRANSACTION_OPEN, TRANSACTION_WHY_NOT)};
     for (uint32_t i = 0; i < COUNT_OF(words); i++) {
-        struct company company = company_met();
+        struct company company;
+        company_begin(&company);
         store_relaxed_u64(&company.arena->globals->transaction, words[i]);
         (void)append(&company, 0);
         sender_end_it(&company);
@@ -894,7 +859,7 @@ TEST(a_word_that_was_scribbled_on_ends_in_an_abort)
         EXPECT_STATUS(append(&company, 1), STATUS_OK);
         commit(&company);
         EXPECT_EQ_U64(company.sink.count, 1);
-        company_left(&company);
+        company_end(&company);
     }
 }
 
@@ -929,7 +894,8 @@ TEST(each_accepted_record_ends_in_the_transaction_it_joined)
 {
     const struct itimerval limit = {.it_value = {.tv_sec = CROWD_SECONDS_MAX}};
     EXPECT(setitimer(ITIMER_PROF, &limit, NULL) == 0); /* a sender that leaves a batch open never runs out of work */
-    struct company company = company_met();
+    struct company company;
+    company_begin(&company);
     company.rounds_max = UINT32_MAX; /* a process in the middle of an append may not run for as long as others do */
     pthread_t threads[2];
     struct arena *participants[COUNT_OF(threads)];
@@ -968,7 +934,7 @@ TEST(each_accepted_record_ends_in_the_transaction_it_joined)
         accepted_at_commit += turn % 3 == 0 ? 0 : load_relaxed_u64(&crowd.accepted[turn]);
     }
     EXPECT_EQ_U64(accepted_at_commit, expected);
-    company_left(&company);
+    company_end(&company);
     EXPECT(setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL) == 0);
 }
 

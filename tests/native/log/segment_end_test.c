@@ -28,7 +28,7 @@ struct files {
     struct log_batch batches[LOG_RUN_MAX + 1];
 };
 
-static void files_open(struct files *files)
+static void files_begin(struct files *files)
 {
     *files = (struct files){
         .segment = {.descriptor = memfd_create("log", 0), .next_offset = 70},
@@ -51,7 +51,7 @@ static void files_open(struct files *files)
     }
 }
 
-static void files_close(struct files *files)
+static void files_end(struct files *files)
 {
     close(files->segment.descriptor);
     close(files->offset_index.descriptor);
@@ -73,24 +73,21 @@ static void expect_batch_at(const struct files *files, int number)
     EXPECT(memcmp(found + 16, files->bytes[number] + 16, BATCH_SIZE - 16) == 0);
 }
 
-TEST(batches_get_offsets_and_stand_behind_one_another)
+TEST_WITH(files, files_begin, batches_get_offsets_and_stand_behind_one_another)
 {
-    struct files files;
-    files_open(&files);
-    struct log_append append = segment_append(&files.log, files.batches, 2);
+    struct log_append append = segment_append(&files->log, files->batches, 2);
     EXPECT_EQ_U64(append.batch_count, 2);
-    append = segment_append(&files.log, files.batches + 2, 3);
+    append = segment_append(&files->log, files->batches + 2, 3);
     EXPECT_EQ_U64(append.batch_count, 3);
     EXPECT_EQ_U64((uint64_t)append.error, 0);
     EXPECT_EQ_U64((uint64_t)append.index_error, 0);
     for (int i = 0; i < 5; i++) {
-        expect_batch_at(&files, i);
+        expect_batch_at(files, i);
     }
-    EXPECT_EQ_U64((uint64_t)files.segment.size, 5 * BATCH_SIZE);
-    EXPECT_EQ_U64((uint64_t)files.segment.next_offset, 70 + 5 * RECORDS);
-    EXPECT_EQ_U64((uint64_t)files.segment.first_timestamp_ms, START_MS);
-    EXPECT(!files.segment.is_torn);
-    files_close(&files);
+    EXPECT_EQ_U64((uint64_t)files->segment.size, 5 * BATCH_SIZE);
+    EXPECT_EQ_U64((uint64_t)files->segment.next_offset, 70 + 5 * RECORDS);
+    EXPECT_EQ_U64((uint64_t)files->segment.first_timestamp_ms, START_MS);
+    EXPECT(!files->segment.is_torn);
 }
 
 static void crc_set(struct files *files, int number)
@@ -106,7 +103,7 @@ static void crc_set(struct files *files, int number)
 static void expect_cut_at_changed(int position, bool verifies)
 {
     struct files files;
-    files_open(&files);
+    files_begin(&files);
     files.log.verifies_written = verifies;
     for (int i = 0; i < 4; i++) {
         crc_set(&files, i);
@@ -126,7 +123,7 @@ static void expect_cut_at_changed(int position, bool verifies)
             expect_batch_at(&files, i);
         }
     }
-    files_close(&files);
+    files_end(&files);
 }
 
 TEST(a_batch_that_is_changed_while_it_is_written_is_cut_off_with_those_behind_it)
@@ -139,66 +136,57 @@ TEST(a_batch_that_is_changed_while_it_is_written_is_cut_off_with_those_behind_it
     }
 }
 
-TEST(an_entry_is_written_for_a_batch_when_the_interval_went_by)
+TEST_WITH(files, files_begin, an_entry_is_written_for_a_batch_when_the_interval_went_by)
 {
-    struct files files;
     uint8_t entry[TIME_ENTRY_SIZE];
-    files_open(&files);
-    (void)segment_append(&files.log, files.batches, 5); /* the one at 300 is more than 250 past the beginning */
-    EXPECT_EQ_U64(file_size(files.offset_index.descriptor), OFFSET_ENTRY_SIZE);
-    EXPECT_EQ_U64(file_size(files.time_index.descriptor), TIME_ENTRY_SIZE);
-    EXPECT_EQ_U64((uint64_t)files.offset_index.size, OFFSET_ENTRY_SIZE);
-    EXPECT_EQ_U64((uint64_t)pread(files.offset_index.descriptor, entry, OFFSET_ENTRY_SIZE, 0), OFFSET_ENTRY_SIZE);
+    (void)segment_append(&files->log, files->batches, 5); /* the one at 300 is more than 250 past the beginning */
+    EXPECT_EQ_U64(file_size(files->offset_index.descriptor), OFFSET_ENTRY_SIZE);
+    EXPECT_EQ_U64(file_size(files->time_index.descriptor), TIME_ENTRY_SIZE);
+    EXPECT_EQ_U64((uint64_t)files->offset_index.size, OFFSET_ENTRY_SIZE);
+    EXPECT_EQ_U64((uint64_t)pread(files->offset_index.descriptor, entry, OFFSET_ENTRY_SIZE, 0), OFFSET_ENTRY_SIZE);
     EXPECT_EQ_U64(load_be32(entry), 4 * RECORDS - 1);
     EXPECT_EQ_U64(load_be32(entry + 4), 3 * BATCH_SIZE);
-    EXPECT_EQ_U64((uint64_t)pread(files.time_index.descriptor, entry, TIME_ENTRY_SIZE, 0), TIME_ENTRY_SIZE);
+    EXPECT_EQ_U64((uint64_t)pread(files->time_index.descriptor, entry, TIME_ENTRY_SIZE, 0), TIME_ENTRY_SIZE);
     EXPECT_EQ_U64(load_be64(entry), START_MS + 3);
     EXPECT_EQ_U64(load_be32(entry + 8), 4 * RECORDS - 1);
-    files_close(&files);
 }
 
-TEST(batches_fit_up_to_the_limits_of_a_segment)
+TEST_WITH(files, files_begin, batches_fit_up_to_the_limits_of_a_segment)
 {
-    struct files files;
-    files_open(&files);
-    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 10);
-    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, LOG_RUN_MAX + 1), LOG_RUN_MAX);
-    files.log.segment_bytes = 3 * BATCH_SIZE;
-    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 3);
-    files.log.segment_bytes = BATCH_SIZE - 1;
-    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 0);
-    files.log.segment_bytes = INT64_MAX;
-    files.log.segment_ms = 4;
-    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 5);
-    files.batches[0].max_timestamp_ms = INT64_MAX;
-    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 10);
-    files.segment.next_offset = files.position.base_offset + INT32_MAX + INT64_C(1) - 2 * RECORDS;
-    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 2);
-    files.segment.next_offset = files.position.base_offset;
-    files.offset_index.size = INDEX_FILE_SIZE_MAX - OFFSET_ENTRY_SIZE;
-    EXPECT_EQ_U64(segment_fit(&files.log, files.batches, 10), 0);
-    files_close(&files);
+    EXPECT_EQ_U64(segment_fit(&files->log, files->batches, 10), 10);
+    EXPECT_EQ_U64(segment_fit(&files->log, files->batches, LOG_RUN_MAX + 1), LOG_RUN_MAX);
+    files->log.segment_bytes = 3 * BATCH_SIZE;
+    EXPECT_EQ_U64(segment_fit(&files->log, files->batches, 10), 3);
+    files->log.segment_bytes = BATCH_SIZE - 1;
+    EXPECT_EQ_U64(segment_fit(&files->log, files->batches, 10), 0);
+    files->log.segment_bytes = INT64_MAX;
+    files->log.segment_ms = 4;
+    EXPECT_EQ_U64(segment_fit(&files->log, files->batches, 10), 5);
+    files->batches[0].max_timestamp_ms = INT64_MAX;
+    EXPECT_EQ_U64(segment_fit(&files->log, files->batches, 10), 10);
+    files->segment.next_offset = files->position.base_offset + INT32_MAX + INT64_C(1) - 2 * RECORDS;
+    EXPECT_EQ_U64(segment_fit(&files->log, files->batches, 10), 2);
+    files->segment.next_offset = files->position.base_offset;
+    files->offset_index.size = INDEX_FILE_SIZE_MAX - OFFSET_ENTRY_SIZE;
+    EXPECT_EQ_U64(segment_fit(&files->log, files->batches, 10), 0);
 }
 
-TEST(a_file_that_is_closed_for_writing_keeps_what_it_has)
+TEST_WITH(files, files_begin, a_file_that_is_closed_for_writing_keeps_what_it_has)
 {
-    struct files files;
-    files_open(&files);
-    (void)segment_append(&files.log, files.batches, 1);
-    int writable = files.segment.descriptor;
-    files.segment.descriptor = files.offset_index.descriptor + 1000; /* no file is open there */
-    struct log_append append = segment_append(&files.log, files.batches + 1, 2);
+    (void)segment_append(&files->log, files->batches, 1);
+    int writable = files->segment.descriptor;
+    files->segment.descriptor = files->offset_index.descriptor + 1000; /* no file is open there */
+    struct log_append append = segment_append(&files->log, files->batches + 1, 2);
     EXPECT_EQ_U64(append.batch_count, 0);
     EXPECT_EQ_U64((uint64_t)append.error, EBADF);
-    EXPECT(files.segment.is_torn);
-    EXPECT_EQ_U64((uint64_t)files.segment.size, BATCH_SIZE);
-    files.segment.descriptor = writable;
+    EXPECT(files->segment.is_torn);
+    EXPECT_EQ_U64((uint64_t)files->segment.size, BATCH_SIZE);
+    files->segment.descriptor = writable;
     EXPECT_EQ_U64((uint64_t)pwrite(writable, "torn", 4, BATCH_SIZE), 4);
-    append = segment_append(&files.log, files.batches + 1, 2);
+    append = segment_append(&files->log, files->batches + 1, 2);
     EXPECT_EQ_U64(append.batch_count, 2);
     EXPECT_EQ_U64(file_size(writable), 3 * BATCH_SIZE);
-    expect_batch_at(&files, 2);
-    files_close(&files);
+    expect_batch_at(files, 2);
 }
 
 /* ---- a file that is unlinked ---- */
@@ -209,7 +197,7 @@ static char named_path[32];
 static void name_file(struct files *files)
 {
     struct stat found;
-    files_open(files);
+    files_begin(files);
     close(files->segment.descriptor);
     (void)snprintf(named_path, sizeof named_path, "/tmp/segment_end_XXXXXX");
     files->segment.descriptor = mkstemp(named_path);
@@ -229,7 +217,7 @@ static void expect_lost(struct files *files)
     EXPECT_EQ_U64((uint64_t)files->segment.size, BATCH_SIZE);
     EXPECT_EQ_U64((uint64_t)files->segment.next_offset, 70 + RECORDS);
     EXPECT_EQ_U64(file_size(files->offset_index.descriptor), 0);
-    files_close(files);
+    files_end(files);
     (void)unlink(named_path);
 }
 
@@ -271,18 +259,15 @@ TEST(a_torn_file_that_lost_bytes_is_not_made_longer_by_a_cut)
     expect_lost(&files);
 }
 
-TEST(an_index_that_takes_no_entry_costs_no_batch)
+TEST_WITH(files, files_begin, an_index_that_takes_no_entry_costs_no_batch)
 {
-    struct files files;
-    files_open(&files);
-    int writable = files.offset_index.descriptor;
-    files.offset_index.descriptor = writable + 1000;
-    struct log_append append = segment_append(&files.log, files.batches, 5);
+    int writable = files->offset_index.descriptor;
+    files->offset_index.descriptor = writable + 1000;
+    struct log_append append = segment_append(&files->log, files->batches, 5);
     EXPECT_EQ_U64(append.batch_count, 5);
     EXPECT_EQ_U64((uint64_t)append.index_error, EBADF);
-    EXPECT_EQ_U64((uint64_t)files.offset_index.size, 0);
-    files.offset_index.descriptor = writable;
-    files_close(&files);
+    EXPECT_EQ_U64((uint64_t)files->offset_index.size, 0);
+    files->offset_index.descriptor = writable;
 }
 
 RUN_ALL()

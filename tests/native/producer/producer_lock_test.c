@@ -37,10 +37,8 @@ static void lock_store(struct producer_lock *lock, uint64_t word, uint64_t relea
 
 /* ---- alone ---- */
 
-TEST(a_free_lock_is_taken_at_once_and_names_its_owner)
+TEST_IN_ARENA(geometry_of(8, 512), a_free_lock_is_taken_at_once_and_names_its_owner)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct producer_lock *lock = lock_of(arena);
     uint64_t held = lock_taken(arena);
     EXPECT_EQ_U64(held, lock_word(1, arena->owner));
@@ -51,13 +49,10 @@ TEST(a_free_lock_is_taken_at_once_and_names_its_owner)
     EXPECT(producer_lock_release(lock, held));
     EXPECT(lock_is_free(arena));
     EXPECT_EQ_U64(lock_taken(arena), lock_word(2, arena->owner));
-    arena_end(arena, file);
 }
 
-TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
+TEST_IN_ARENA(geometry_of(8, 512), every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct producer_lock *lock = lock_of(arena);
     lock_store(lock, lock_word(UINT32_MAX - 1, 0), lock_word(UINT32_MAX - 1, 0));
     uint64_t first = lock_taken(arena);
@@ -68,7 +63,6 @@ TEST(every_acquisition_has_a_number_of_its_own_also_when_it_wraps)
     EXPECT(!producer_lock_release(lock, first)); /* an older acquisition of the same owner */
     EXPECT(producer_lock_is_held(lock, second));
     EXPECT(producer_lock_release(lock, second));
-    arena_end(arena, file);
 }
 
 /* ---- threads that pose as processes ---- */
@@ -90,15 +84,12 @@ static void *race(void *argument)
     return NULL;
 }
 
-TEST(many_threads_exclude_each_other)
+TEST_IN_ARENA(geometry_of(8, 512), many_threads_exclude_each_other)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     run_in_threads(file, arena, THREADS, race);
     EXPECT_EQ_U64(guarded, THREADS * ROUNDS);
     EXPECT(lock_is_free(arena));
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 0);
-    arena_end(arena, file);
 }
 
 /* ---- pass ---- */
@@ -111,10 +102,8 @@ static void *hook_begin(void)
     return NULL;
 }
 
-TEST(who_may_pass_never_sleeps)
+TEST_IN_ARENA(geometry_of(8, 512), who_may_pass_never_sleeps)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *holder = arena_attached(file);
     uint64_t held;
     arena->blocking = (struct blocking_hooks){.begin = hook_begin};
@@ -123,13 +112,10 @@ TEST(who_may_pass_never_sleeps)
     EXPECT_EQ_U64((uint64_t)hook_count, 0);
     EXPECT(producer_lock_release(lock_of(arena), held));
     arena_detach(holder);
-    arena_end(arena, file);
 }
 
-TEST(a_passed_holder_s_release_answers_false_and_changes_nothing)
+TEST_IN_ARENA(geometry_of(8, 512), a_passed_holder_s_release_answers_false_and_changes_nothing)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *passer = arena_attached(file);
     struct producer_lock *lock = lock_of(arena);
     uint64_t taken = 0;
@@ -144,7 +130,6 @@ TEST(a_passed_holder_s_release_answers_false_and_changes_nothing)
     EXPECT(!producer_lock_release(lock, held));
     EXPECT(lock_is_free(arena));
     arena_detach(passer);
-    arena_end(arena, file);
 }
 
 /* The patience starts over at each acquisition: a waiter does not pass while the lock changes hands. */
@@ -161,10 +146,8 @@ static void *hand_over_and_over(void *argument)
     return NULL;
 }
 
-TEST(a_lock_that_changes_hands_is_not_passed)
+TEST_IN_ARENA(geometry_of(8, 512), a_lock_that_changes_hands_is_not_passed)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached_for_thread(file, arena);
     pthread_t thread;
     EXPECT(pthread_create(&thread, NULL, hand_over_and_over, other) == 0);
@@ -175,7 +158,6 @@ TEST(a_lock_that_changes_hands_is_not_passed)
     }
     pthread_join(thread, NULL);
     arena_detach(other);
-    arena_end(arena, file);
 }
 
 /* Acquire the lock again until this thread releases it without having been passed. Then no older word is left. */
@@ -190,15 +172,12 @@ static void *acquire_by_force(void *argument)
 }
 
 /* All pass at once. One of them wins, and the others continue after it. */
-TEST(many_passers_of_one_holder_lose_nobody)
+TEST_IN_ARENA(geometry_of(8, 512), many_passers_of_one_holder_lose_nobody)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     uint64_t held = lock_taken(arena);
     run_in_threads(file, arena, THREADS, acquire_by_force);
     EXPECT(!producer_lock_release(lock_of(arena), held));
     EXPECT(counter_value(arena, COUNTER_LOCKS_PASSED) >= 1);
-    arena_end(arena, file);
 }
 
 /* ---- the late store of a passed holder ---- */
@@ -211,10 +190,8 @@ static void pass_and_leave(void *argument)
     EXPECT(producer_lock_release(lock_of(passer), held));
 }
 
-TEST(a_late_store_makes_a_free_lock_look_held_until_it_is_passed)
+TEST_IN_ARENA(geometry_of(8, 512), a_late_store_makes_a_free_lock_look_held_until_it_is_passed)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *passer = arena_attached(file);
     uint64_t held = lock_taken(arena);
     interrupt_at("producer_lock_still_held", 0, pass_and_leave, passer);
@@ -226,7 +203,6 @@ TEST(a_late_store_makes_a_free_lock_look_held_until_it_is_passed)
     pass_and_leave(passer);
     EXPECT(lock_is_free(arena));
     arena_detach(passer);
-    arena_end(arena, file);
 }
 
 static void pass_and_stay(void *argument)
@@ -236,10 +212,8 @@ static void pass_and_stay(void *argument)
     EXPECT_EQ_U64(producer_lock_acquire(passer, lock_of(passer), SHORT_NS, &held), LOCK_TAKEN_OVER);
 }
 
-TEST(a_late_store_does_not_release_somebody_else_s_lock)
+TEST_IN_ARENA(geometry_of(8, 512), a_late_store_does_not_release_somebody_else_s_lock)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *passer = arena_attached(file);
     uint64_t held = lock_taken(arena);
     interrupt_at("producer_lock_still_held", 0, pass_and_stay, passer);
@@ -247,14 +221,11 @@ TEST(a_late_store_does_not_release_somebody_else_s_lock)
     EXPECT(interruption_is_over());
     EXPECT(!lock_is_free(arena));
     arena_detach(passer);
-    arena_end(arena, file);
 }
 
 /* N2: our store of 2^32 acquisitions ago is there still, and the next number is that one again. */
-TEST(nobody_takes_a_word_that_released_says)
+TEST_IN_ARENA(geometry_of(8, 512), nobody_takes_a_word_that_released_says)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct producer_lock *lock = lock_of(arena);
     uint64_t held = 0;
     lock_store(lock, lock_word(7, owner_of(9, 1)), lock_word(8, arena->owner));
@@ -263,7 +234,6 @@ TEST(nobody_takes_a_word_that_released_says)
     EXPECT(!lock_is_free(arena));
     EXPECT(producer_lock_release(lock, held));
     EXPECT(lock_is_free(arena));
-    arena_end(arena, file);
 }
 
 /* N3: the numbers wrap around while a process is about to take the free lock; the earlier holder is inside again. */
@@ -273,10 +243,8 @@ static void come_round_to_the_same_word(void *argument)
     store_relaxed_u64(&lock->released, lock_word(6, owner_of(9, 1)));
 }
 
-TEST(who_was_away_for_a_whole_round_repairs_what_it_takes)
+TEST_IN_ARENA(geometry_of(8, 512), who_was_away_for_a_whole_round_repairs_what_it_takes)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct producer_lock *lock = lock_of(arena);
     uint64_t held = 0;
     lock_store(lock, lock_word(7, owner_of(9, 1)), lock_word(7, owner_of(9, 1)));
@@ -286,13 +254,10 @@ TEST(who_was_away_for_a_whole_round_repairs_what_it_takes)
     EXPECT_EQ_U64(held, lock_word(9, arena->owner)); /* it passed itself */
     EXPECT(producer_lock_release(lock, held));
     EXPECT(lock_is_free(arena));
-    arena_end(arena, file);
 }
 
-TEST(whatever_somebody_scribbled_is_passed)
+TEST_IN_ARENA(geometry_of(8, 512), whatever_somebody_scribbled_is_passed)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct producer_lock *lock = lock_of(arena);
     const uint64_t words[] = {0, UINT64_MAX, lock_word(5, arena->owner), lock_word(UINT32_MAX, owner_of(15, 3))};
     for (uint32_t i = 0; i < COUNT_OF(words); i++) {
@@ -302,7 +267,6 @@ TEST(whatever_somebody_scribbled_is_passed)
         EXPECT(producer_lock_release(lock, held));
         EXPECT(lock_is_free(arena));
     }
-    arena_end(arena, file);
 }
 
 #if !defined(__SANITIZE_THREAD__) /* TSan does not follow forks */
@@ -314,22 +278,17 @@ static void run_hold_and_raise(struct arena *arena, void *argument)
     EXPECT(!producer_lock_release(lock_of(arena), held)); /* if it continues, it was passed */
 }
 
-TEST(the_lock_of_a_killed_process_is_taken_over)
+TEST_IN_ARENA(geometry_of(8, 512), the_lock_of_a_killed_process_is_taken_over)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     int signal = SIGKILL;
     uint64_t held = 0;
     EXPECT(child_was_killed(child_started(file, run_hold_and_raise, &signal, NULL, 0)));
     EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), SHORT_NS, &held), LOCK_TAKEN_OVER);
     EXPECT(producer_lock_release(lock_of(arena), held));
-    arena_end(arena, file);
 }
 
-TEST(a_stopped_holder_is_passed_and_finds_out)
+TEST_IN_ARENA(geometry_of(8, 512), a_stopped_holder_is_passed_and_finds_out)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(8, 512));
     int signal = SIGSTOP;
     uint64_t held = 0;
     pid_t child = child_started(file, run_hold_and_raise, &signal, NULL, 0);
@@ -338,7 +297,6 @@ TEST(a_stopped_holder_is_passed_and_finds_out)
     EXPECT(child_finishes(child));
     EXPECT(producer_lock_is_held(lock_of(arena), held));
     EXPECT(producer_lock_release(lock_of(arena), held));
-    arena_end(arena, file);
 }
 
 #endif

@@ -118,10 +118,8 @@ TEST(many_rows_grow_what_holds_them)
     receipt_close(&receipt);
 }
 
-TEST(a_receipt_is_resolved_when_all_its_runs_are)
+TEST_IN_ARENA(geometry_of(4, 512), a_receipt_is_resolved_when_all_its_runs_are)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct receipt receipt = {0};
     EXPECT_STATUS(receipt_resolve(&receipt, arena), STATUS_OK); /* nothing was sent: nothing to wait for */
     add_rows(&receipt, 5, NULL, NULL);
@@ -140,13 +138,10 @@ TEST(a_receipt_is_resolved_when_all_its_runs_are)
     EXPECT(total.is_resolved && total.result == RESULT_SUCCEEDED && total.count == 5);
     EXPECT(total.first_offset == 101 && total.last_offset == 301);
     receipt_close(&receipt);
-    arena_end(arena, file);
 }
 
-TEST(a_run_over_two_parts_of_a_split_batch_becomes_two)
+TEST_IN_ARENA(geometry_of(4, 512), a_run_over_two_parts_of_a_split_batch_becomes_two)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct receipt receipt = {0};
     add_rows(&receipt, 8, NULL, NULL);
     add_run(&receipt, PARTITION, place_of(0, 7, 1), 6);
@@ -174,14 +169,11 @@ TEST(a_run_over_two_parts_of_a_split_batch_becomes_two)
         EXPECT_EQ_U64(token.record_index, row < 6 ? 1 + row : 3 + row);
     }
     receipt_close(&receipt);
-    arena_end(arena, file);
 }
 
 /* The ring has 256 cells. Results far past a pending run are stored before they are overwritten. */
-TEST(what_was_looked_at_survives_the_ring)
+TEST_IN_ARENA(geometry_of(4, 512), what_was_looked_at_survives_the_ring)
 {
-    int file = arena_file_new();
-    struct arena *arena = arena_created(file, geometry_of(4, 512));
     struct receipt receipt = {0};
     add_rows(&receipt, 3, NULL, NULL);
     add_run(&receipt, PARTITION, place_of(0, 7, 0), 1);
@@ -203,7 +195,6 @@ TEST(what_was_looked_at_survives_the_ring)
     EXPECT_EQ_U64(receipt_totals(&receipt, totals), 2);
     EXPECT(totals[0].result == RESULT_NONE && totals[0].is_resolved && totals[0].count == 2);
     receipt_close(&receipt);
-    arena_end(arena, file);
 }
 
 RUN_ALL()

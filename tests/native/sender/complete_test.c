@@ -21,19 +21,18 @@ struct ending {
     int file;
 };
 
-static struct ending ending_begun(void)
+static void ending_begin(struct ending *ending)
 {
-    struct ending ending = {.file = arena_file_new()};
-    ending.arena = arena_created(ending.file, geometry_of(8, BATCH_SIZE));
-    ending.producing = arena_attached(ending.file);
-    ending.producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
-    ending.producer = accumulator_opened(ending.producing);
-    ending.sender = sender_opened(ending.arena);
-    sender_publish_delivery_timeout(ending.sender->sender, 0, true); /* tests without an outage turn the boot clock */
-    return ending;
+    *ending = (struct ending){.file = arena_file_new()};
+    ending->arena = arena_created(ending->file, geometry_of(8, BATCH_SIZE));
+    ending->producing = arena_attached(ending->file);
+    ending->producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
+    ending->producer = accumulator_opened(ending->producing);
+    ending->sender = sender_opened(ending->arena);
+    sender_publish_delivery_timeout(ending->sender->sender, 0, true); /* tests without an outage turn the boot clock */
 }
 
-static void ending_ended(struct ending *ending)
+static void ending_end(struct ending *ending)
 {
     struct ledger ledger = {0};
     deliver_everything(ending->sender, &ledger);
@@ -88,170 +87,154 @@ static uint64_t result_count(const struct ending *ending)
 
 /* ---- complete ---- */
 
-TEST(a_completed_batch_has_its_result_and_its_slot_is_free)
+TEST_WITH(ending, ending_begin, a_completed_batch_has_its_result_and_its_slot_is_free)
 {
-    struct ending ending = ending_begun();
-    struct drained_batch batch = appended_and_drained(&ending, 3);
+    struct drained_batch batch = appended_and_drained(ending, 3);
     const struct record_token token = token_of(&batch, 2);
     struct completion completion;
-    EXPECT_STATUS(completion_find(ending.producing, &token, &completion), STATUS_PENDING);
+    EXPECT_STATUS(completion_find(ending->producing, &token, &completion), STATUS_PENDING);
     const struct batch_outcome outcome = {
         .result = RESULT_SUCCEEDED, .base_offset = 77, .log_append_time_ms = 88, .error_code = 0};
-    EXPECT_STATUS(accumulator_complete(ending.sender, batch.slot_index, batch.seq, &outcome, NULL), STATUS_OK);
-    EXPECT_STATUS(completion_find(ending.producing, &token, &completion), STATUS_OK);
+    EXPECT_STATUS(accumulator_complete(ending->sender, batch.slot_index, batch.seq, &outcome, NULL), STATUS_OK);
+    EXPECT_STATUS(completion_find(ending->producing, &token, &completion), STATUS_OK);
     EXPECT(completion.base_offset == 77 && completion.log_append_time_ms == 88);
     EXPECT_EQ_U64(completion.first_record, 0);
     EXPECT_EQ_U64(completion.record_count, 3);
-    EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 8);
-    EXPECT_EQ_U64(counter_value(ending.arena, COUNTER_BATCHES_COMPLETED), 1);
-    EXPECT_EQ_U64(counter_value(ending.arena, COUNTER_RECORDS_COMPLETED), 3);
-    EXPECT_EQ_U64(counter_value(ending.arena, COUNTER_BATCHES_FAILED), 0);
-    ending_ended(&ending);
+    EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
+    EXPECT_EQ_U64(counter_value(ending->arena, COUNTER_BATCHES_COMPLETED), 1);
+    EXPECT_EQ_U64(counter_value(ending->arena, COUNTER_RECORDS_COMPLETED), 3);
+    EXPECT_EQ_U64(counter_value(ending->arena, COUNTER_BATCHES_FAILED), 0);
 }
 
-TEST(what_is_not_in_flight_cannot_be_ended)
+TEST_WITH(ending, ending_begin, what_is_not_in_flight_cannot_be_ended)
 {
-    struct ending ending = ending_begun();
-    struct drained_batch batch = appended_and_drained(&ending, 1);
-    EXPECT_STATUS(accumulator_complete(ending.sender, batch.slot_index, batch.seq + 1, &success, NULL), STATUS_STALE);
-    EXPECT_STATUS(accumulator_complete(ending.sender, 8, batch.seq, &success, NULL), STATUS_STALE);
-    EXPECT_STATUS(accumulator_complete(ending.sender, UINT32_MAX, batch.seq, &success, NULL), STATUS_STALE);
-    EXPECT_STATUS(accumulator_complete(ending.producer, batch.slot_index, batch.seq, &success, NULL), STATUS_STALE);
-    EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
-    EXPECT_STATUS(complete(&ending, &batch), STATUS_STALE);
-    EXPECT_STATUS(accumulator_requeue(ending.sender, batch.slot_index, batch.seq, NEVER), STATUS_STALE);
-    EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_STALE);
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 1, &success, NULL),
+    struct drained_batch batch = appended_and_drained(ending, 1);
+    EXPECT_STATUS(accumulator_complete(ending->sender, batch.slot_index, batch.seq + 1, &success, NULL), STATUS_STALE);
+    EXPECT_STATUS(accumulator_complete(ending->sender, 8, batch.seq, &success, NULL), STATUS_STALE);
+    EXPECT_STATUS(accumulator_complete(ending->sender, UINT32_MAX, batch.seq, &success, NULL), STATUS_STALE);
+    EXPECT_STATUS(accumulator_complete(ending->producer, batch.slot_index, batch.seq, &success, NULL), STATUS_STALE);
+    EXPECT_STATUS(complete(ending, &batch), STATUS_OK);
+    EXPECT_STATUS(complete(ending, &batch), STATUS_STALE);
+    EXPECT_STATUS(accumulator_requeue(ending->sender, batch.slot_index, batch.seq, NEVER), STATUS_STALE);
+    EXPECT_STATUS(sender_quarantine(ending->sender->sender, batch.slot_index, batch.seq), STATUS_STALE);
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, 1, &success, NULL),
                   STATUS_STALE);
-    EXPECT_EQ_U64(result_count(&ending), 1);
-    ending_ended(&ending);
+    EXPECT_EQ_U64(result_count(ending), 1);
 }
 
-TEST(completing_hands_the_slot_to_who_waits)
+TEST_WITH(ending, ending_begin, completing_hands_the_slot_to_who_waits)
 {
-    struct ending ending = ending_begun();
     uint32_t slots[7];
     struct buffer_wait wait;
     struct wake_set wakes = {0};
-    struct drained_batch batch = appended_and_drained(&ending, 1);
+    struct drained_batch batch = appended_and_drained(ending, 1);
     for (int i = 0; i < 7; i++) {
-        EXPECT_STATUS(buffer_pool_try_allocate(ending.producing, &slots[i]), STATUS_OK);
+        EXPECT_STATUS(buffer_pool_try_allocate(ending->producing, &slots[i]), STATUS_OK);
     }
-    EXPECT_STATUS(buffer_pool_enqueue(ending.producing, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
-    EXPECT_STATUS(accumulator_complete(ending.sender, batch.slot_index, batch.seq, &success, &wakes), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_enqueue(ending->producing, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(accumulator_complete(ending->sender, batch.slot_index, batch.seq, &success, &wakes), STATUS_OK);
     EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << wait.waiter_index);
-    EXPECT_STATUS(buffer_pool_take(ending.producing, &wait, slots), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_take(ending->producing, &wait, slots), STATUS_OK);
     EXPECT_EQ_U64(slots[0], batch.slot_index);
     for (uint32_t i = 0; i < 8; i++) {
-        buffer_pool_give_back(ending.producing, &i, 1, NULL);
+        buffer_pool_give_back(ending->producing, &i, 1, NULL);
     }
-    ending_ended(&ending);
 }
 
-TEST(an_oversized_batch_is_freed_with_its_chain)
+TEST_WITH(ending, ending_begin, an_oversized_batch_is_freed_with_its_chain)
 {
-    struct ending ending = ending_begun();
     static const uint8_t value[3 * BATCH_SIZE];
     struct append_result result;
-    append_waiting(ending.producer, 0, record_of(value, sizeof value, 1000), &result);
-    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->oversized_bytes), (uint64_t)4 * BATCH_SIZE);
-    struct drained_batch batch = drained_one(&ending);
-    EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
-    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->oversized_bytes), 0);
-    expect_all_free(ending.arena);
-    ending_ended(&ending);
+    append_waiting(ending->producer, 0, record_of(value, sizeof value, 1000), &result);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending->arena->globals->oversized_bytes), (uint64_t)4 * BATCH_SIZE);
+    struct drained_batch batch = drained_one(ending);
+    EXPECT_STATUS(complete(ending, &batch), STATUS_OK);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending->arena->globals->oversized_bytes), 0);
+    expect_all_free(ending->arena);
 }
 
 /* ---- parts ---- */
 
-TEST(a_split_batch_is_complete_with_its_last_part)
+TEST_WITH(ending, ending_begin, a_split_batch_is_complete_with_its_last_part)
 {
-    struct ending ending = ending_begun();
-    struct drained_batch batch = appended_and_drained(&ending, 10);
+    struct drained_batch batch = appended_and_drained(ending, 10);
     const struct batch_outcome failure = {.result = RESULT_FAILED, .error_code = 10, .base_offset = -1};
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 0, &success, NULL),
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, 0, &success, NULL),
                   STATUS_INVALID);
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 11, &success, NULL),
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, 11, &success, NULL),
                   STATUS_INVALID);
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, UINT32_MAX, &success, NULL),
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, UINT32_MAX, &success, NULL),
                   STATUS_INVALID);
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 4, &success, NULL), STATUS_OK);
-    expect_result(&ending, &batch, 3, RESULT_SUCCEEDED);
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, 4, &success, NULL), STATUS_OK);
+    expect_result(ending, &batch, 3, RESULT_SUCCEEDED);
     const struct record_token token = token_of(&batch, 4);
     struct completion completion;
-    EXPECT_STATUS(completion_find(ending.producing, &token, &completion), STATUS_PENDING);
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 7, &success, NULL),
+    EXPECT_STATUS(completion_find(ending->producing, &token, &completion), STATUS_PENDING);
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, 7, &success, NULL),
                   STATUS_INVALID);
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 5, &failure, NULL), STATUS_OK);
-    EXPECT_EQ_U64(queued_count(ending.sender), 1);
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 1, &success, NULL), STATUS_OK);
-    EXPECT_EQ_U64(queued_count(ending.sender), 0);
-    expect_result(&ending, &batch, 0, RESULT_SUCCEEDED);
-    expect_result(&ending, &batch, 4, RESULT_FAILED);
-    expect_result(&ending, &batch, 8, RESULT_FAILED);
-    expect_result(&ending, &batch, 9, RESULT_SUCCEEDED);
-    EXPECT_EQ_U64(counter_value(ending.arena, COUNTER_RECORDS_COMPLETED), 10);
-    ending_ended(&ending);
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, 5, &failure, NULL), STATUS_OK);
+    EXPECT_EQ_U64(queued_count(ending->sender), 1);
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, 1, &success, NULL), STATUS_OK);
+    EXPECT_EQ_U64(queued_count(ending->sender), 0);
+    expect_result(ending, &batch, 0, RESULT_SUCCEEDED);
+    expect_result(ending, &batch, 4, RESULT_FAILED);
+    expect_result(ending, &batch, 8, RESULT_FAILED);
+    expect_result(ending, &batch, 9, RESULT_SUCCEEDED);
+    EXPECT_EQ_U64(counter_value(ending->arena, COUNTER_RECORDS_COMPLETED), 10);
 }
 
-TEST(the_rest_of_a_split_batch_can_be_completed_at_once)
+TEST_WITH(ending, ending_begin, the_rest_of_a_split_batch_can_be_completed_at_once)
 {
-    struct ending ending = ending_begun();
-    struct drained_batch batch = appended_and_drained(&ending, 10);
+    struct drained_batch batch = appended_and_drained(ending, 10);
     const struct batch_outcome failure = {.result = RESULT_FAILED, .base_offset = -1};
-    EXPECT_STATUS(accumulator_complete_part(ending.sender, batch.slot_index, batch.seq, 4, &success, NULL), STATUS_OK);
-    EXPECT_STATUS(accumulator_requeue(ending.sender, batch.slot_index, batch.seq, NEVER), STATUS_OK);
-    struct drained_batch again = drained_one(&ending);
+    EXPECT_STATUS(accumulator_complete_part(ending->sender, batch.slot_index, batch.seq, 4, &success, NULL), STATUS_OK);
+    EXPECT_STATUS(accumulator_requeue(ending->sender, batch.slot_index, batch.seq, NEVER), STATUS_OK);
+    struct drained_batch again = drained_one(ending);
     EXPECT_EQ_U64(again.acked_record_count, 4);
-    EXPECT_STATUS(accumulator_complete(ending.sender, again.slot_index, again.seq, &failure, NULL), STATUS_OK);
-    expect_result(&ending, &batch, 3, RESULT_SUCCEEDED);
-    expect_result(&ending, &batch, 4, RESULT_FAILED);
-    expect_result(&ending, &batch, 9, RESULT_FAILED);
-    ending_ended(&ending);
+    EXPECT_STATUS(accumulator_complete(ending->sender, again.slot_index, again.seq, &failure, NULL), STATUS_OK);
+    expect_result(ending, &batch, 3, RESULT_SUCCEEDED);
+    expect_result(ending, &batch, 4, RESULT_FAILED);
+    expect_result(ending, &batch, 9, RESULT_FAILED);
 }
 
 /* ---- expire and abort ---- */
 
-TEST(a_batch_in_the_queue_expires_at_its_time_and_is_freed)
+TEST_WITH(ending, ending_begin, a_batch_in_the_queue_expires_at_its_time_and_is_freed)
 {
-    struct ending ending = ending_begun();
     uint32_t partitions[8];
     uint64_t next_ns;
     struct append_result result;
     const struct ready_options lingering = {.now_ns = 1000, .linger_ns = UINT64_MAX};
-    EXPECT_STATUS(append_record(ending.producer, 0, record_of("12345678", 8, 1000), &result), STATUS_OK);
-    (void)sender_ready(ending.sender->sender, &lingering, partitions, 8, &next_ns);
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 1400, 500, &next_ns, NULL), 0);
+    EXPECT_STATUS(append_record(ending->producer, 0, record_of("12345678", 8, 1000), &result), STATUS_OK);
+    (void)sender_ready(ending->sender->sender, &lingering, partitions, 8, &next_ns);
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 1400, 500, &next_ns, NULL), 0);
     EXPECT_EQ_U64(next_ns, 100);
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 0, 500, &next_ns, NULL), 0); /* earlier than the append */
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 1500, 500, &next_ns, NULL), 1);
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 0, 500, &next_ns, NULL), 0); /* earlier than the append */
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 1500, 500, &next_ns, NULL), 1);
     EXPECT_EQ_U64(next_ns, UINT64_MAX);
     const struct drained_batch batch = {.slot_index = result.first.slot_index};
-    expect_result(&ending, &batch, 0, RESULT_EXPIRED);
-    EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 8);
-    EXPECT_EQ_U64(counter_value(ending.arena, COUNTER_BATCHES_EXPIRED), 1);
-    EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK); /* the open word pointed at it */
-    ending_ended(&ending);
+    expect_result(ending, &batch, 0, RESULT_EXPIRED);
+    EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
+    EXPECT_EQ_U64(counter_value(ending->arena, COUNTER_BATCHES_EXPIRED), 1);
+    EXPECT_STATUS(append_number(ending->producer, 0, 1), STATUS_OK); /* the open word pointed at it */
 }
 
-TEST(a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
+TEST_WITH(ending, ending_begin, a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
 {
-    struct ending ending = ending_begun();
-    struct drained_batch batch = appended_and_drained(&ending, 2);
-    uint8_t *before = batch_bytes(ending.arena, batch.slot_index, batch.size);
+    struct drained_batch batch = appended_and_drained(ending, 2);
+    uint8_t *before = batch_bytes(ending->arena, batch.slot_index, batch.size);
     uint64_t next_ns;
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 5000, 500, &next_ns, NULL), 1);
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 9000, 500, &next_ns, NULL), 0); /* once */
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 5000, 500, &next_ns, NULL), 1);
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 9000, 500, &next_ns, NULL), 0); /* once */
     EXPECT_EQ_U64(next_ns, UINT64_MAX);
-    expect_result(&ending, &batch, 1, RESULT_EXPIRED);
-    EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_READY);
-    EXPECT(memcmp(before, arena_slot_data(ending.arena, batch.slot_index), batch.size) == 0);
+    expect_result(ending, &batch, 1, RESULT_EXPIRED);
+    EXPECT_EQ_U64(slot_state_at(ending->arena, batch.slot_index), SLOT_READY);
+    EXPECT(memcmp(before, arena_slot_data(ending->arena, batch.slot_index), batch.size) == 0);
     free(before);
-    EXPECT_STATUS(complete(&ending, &batch), STATUS_OK); /* the ack arrived in the end */
-    expect_result(&ending, &batch, 1, RESULT_EXPIRED);
-    EXPECT_EQ_U64(result_count(&ending), 1);
-    EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 8);
-    ending_ended(&ending);
+    EXPECT_STATUS(complete(ending, &batch), STATUS_OK); /* the ack arrived in the end */
+    expect_result(ending, &batch, 1, RESULT_EXPIRED);
+    EXPECT_EQ_U64(result_count(ending), 1);
+    EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
 }
 
 /* ---- the delivery clock ---- */
@@ -260,12 +243,11 @@ TEST(a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
 #define HOUR_NS (3600 * NS_PER_S)
 
 /* The sender counts only the time in which a sender could deliver; one batch waits. */
-static struct ending waiting_begun(void)
+static void waiting_begin(struct ending *ending)
 {
-    struct ending ending = ending_begun();
-    sender_publish_delivery_timeout(ending.sender->sender, TIMEOUT_NS, false);
-    EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
-    return ending;
+    ending_begin(ending);
+    sender_publish_delivery_timeout(ending->sender->sender, TIMEOUT_NS, false);
+    EXPECT_STATUS(append_number(ending->producer, 0, 1), STATUS_OK);
 }
 
 static uint32_t slot_of_partition(const struct arena *arena, uint32_t partition_index)
@@ -279,72 +261,63 @@ static uint32_t expired_at(struct ending *ending, uint64_t now_ns)
     return sender_expire(ending->sender->sender, now_ns, TIMEOUT_NS, &next_ns, NULL);
 }
 
-TEST(time_in_which_nobody_could_deliver_does_not_age_a_batch)
+TEST_WITH(ending, waiting_begin, time_in_which_nobody_could_deliver_does_not_age_a_batch)
 {
-    struct ending ending = waiting_begun();
     uint64_t next_ns;
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 8 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 8 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
     EXPECT_EQ_U64(next_ns, TIMEOUT_NS);
-    EXPECT_EQ_U64(ending.sender->sender->oldest_created_ns, 1000);
-    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS - NS_PER_MS);
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 9 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
+    EXPECT_EQ_U64(ending->sender->sender->oldest_created_ns, 1000);
+    sender_run_delivery_clock(ending->sender->sender, TIMEOUT_NS - NS_PER_MS);
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 9 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
     EXPECT_EQ_U64(next_ns, NS_PER_MS);
-    sender_run_delivery_clock(ending.sender->sender, NS_PER_MS);
-    EXPECT_EQ_U64(expired_at(&ending, 9 * HOUR_NS), 1);
-    EXPECT_EQ_U64(ending.sender->sender->oldest_created_ns, UINT64_MAX);
-    ending_ended(&ending);
+    sender_run_delivery_clock(ending->sender->sender, NS_PER_MS);
+    EXPECT_EQ_U64(expired_at(ending, 9 * HOUR_NS), 1);
+    EXPECT_EQ_U64(ending->sender->sender->oldest_created_ns, UINT64_MAX);
 }
 
-TEST(always_counts_the_time_in_which_nobody_could_deliver)
+TEST_WITH(ending, waiting_begin, always_counts_the_time_in_which_nobody_could_deliver)
 {
-    struct ending ending = waiting_begun();
-    sender_publish_delivery_timeout(ending.sender->sender, TIMEOUT_NS, true);
-    EXPECT_EQ_U64(load_relaxed_u32(&ending.arena->globals->delivery_counts_always), 1);
-    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_timeout_ns), TIMEOUT_NS);
-    EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS), 1);
-    ending_ended(&ending);
+    sender_publish_delivery_timeout(ending->sender->sender, TIMEOUT_NS, true);
+    EXPECT_EQ_U64(load_relaxed_u32(&ending->arena->globals->delivery_counts_always), 1);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending->arena->globals->delivery_timeout_ns), TIMEOUT_NS);
+    EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS), 1);
 }
 
-TEST(a_sender_that_looks_late_makes_no_batch_older_than_it_is)
+TEST_WITH(ending, waiting_begin, a_sender_that_looks_late_makes_no_batch_older_than_it_is)
 {
-    struct ending ending = waiting_begun();
-    sender_run_delivery_clock(ending.sender->sender, HOUR_NS); /* of which the batch has seen a moment */
-    EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
-    EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS), 1);
-    ending_ended(&ending);
+    sender_run_delivery_clock(ending->sender->sender, HOUR_NS); /* of which the batch has seen a moment */
+    EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS - 1), 0);
+    EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS), 1);
 }
 
-TEST(the_spans_of_batches_go_on_under_the_next_sender)
+TEST_WITH(ending, waiting_begin, the_spans_of_batches_go_on_under_the_next_sender)
 {
-    struct ending ending = waiting_begun();
-    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS / 2);
-    accumulator_close(ending.sender);
-    ending.sender = sender_opened(ending.arena);
-    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
-    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS / 2);
-    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_clock_ns), TIMEOUT_NS);
-    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
-    ending_ended(&ending);
+    sender_run_delivery_clock(ending->sender->sender, TIMEOUT_NS / 2);
+    accumulator_close(ending->sender);
+    ending->sender = sender_opened(ending->arena);
+    EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 0);
+    sender_run_delivery_clock(ending->sender->sender, TIMEOUT_NS / 2);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending->arena->globals->delivery_clock_ns), TIMEOUT_NS);
+    EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 1);
 }
 
-TEST(the_delivery_clock_s_stamps_wrap)
+TEST_WITH(ending, ending_begin, the_delivery_clock_s_stamps_wrap)
 {
-    struct ending ending = ending_begun();
-    sender_publish_delivery_timeout(ending.sender->sender, TIMEOUT_NS, false);
-    sender_run_delivery_clock(ending.sender->sender, (UINT64_C(1) << 32) * NS_PER_MS - TIMEOUT_NS / 2);
-    EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
-    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS - NS_PER_MS);
-    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
-    sender_run_delivery_clock(ending.sender->sender, NS_PER_MS);
-    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
-    ending_ended(&ending);
+    sender_publish_delivery_timeout(ending->sender->sender, TIMEOUT_NS, false);
+    sender_run_delivery_clock(ending->sender->sender, (UINT64_C(1) << 32) * NS_PER_MS - TIMEOUT_NS / 2);
+    EXPECT_STATUS(append_number(ending->producer, 0, 1), STATUS_OK);
+    sender_run_delivery_clock(ending->sender->sender, TIMEOUT_NS - NS_PER_MS);
+    EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 0);
+    sender_run_delivery_clock(ending->sender->sender, NS_PER_MS);
+    EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 1);
 }
 
 TEST(a_clock_that_was_scribbled_on_expires_neither_everything_nor_nothing)
 {
     static const uint64_t hostile[] = {1, UINT64_MAX, UINT64_C(1) << 63, 77 * HOUR_NS};
     for (size_t i = 0; i < COUNT_OF(hostile); i++) {
-        struct ending ending = waiting_begun();
+        struct ending ending;
+        waiting_begin(&ending);
         store_relaxed_u64(&ending.arena->globals->delivery_clock_ns, hostile[i]);
         EXPECT_STATUS(append_number(ending.producer, 1, 2), STATUS_OK); /* stamped by it */
         EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
@@ -352,58 +325,52 @@ TEST(a_clock_that_was_scribbled_on_expires_neither_everything_nor_nothing)
         EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_clock_ns), TIMEOUT_NS);
         EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
         EXPECT(expired_at(&ending, 8 * HOUR_NS) >= 1);
-        ending_ended(&ending);
+        ending_end(&ending);
     }
 }
 
-TEST(a_stamp_or_a_time_that_was_scribbled_on_leaves_the_other_one_to_count)
+TEST_WITH(ending, waiting_begin, a_stamp_or_a_time_that_was_scribbled_on_leaves_the_other_one_to_count)
 {
-    struct ending ending = waiting_begun();
-    struct slot_header *slot = &ending.arena->slots[slot_of_partition(ending.arena, 0)];
+    struct slot_header *slot = &ending->arena->slots[slot_of_partition(ending->arena, 0)];
     slot->delivery_stamp_ms = 4711; /* ahead of the clock */
-    EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
+    EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS - 1), 0);
     slot->delivery_stamp_ms = 0;
     slot->created_ns = UINT64_MAX; /* no boot clock has shown that */
-    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 0);
-    sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS);
-    EXPECT_EQ_U64(expired_at(&ending, 8 * HOUR_NS), 1);
-    ending_ended(&ending);
+    EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 0);
+    sender_run_delivery_clock(ending->sender->sender, TIMEOUT_NS);
+    EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 1);
 }
 
 /* ---- batches that end in flight ---- */
 
-TEST(an_expired_batch_is_not_sent_again)
+TEST_WITH(ending, ending_begin, an_expired_batch_is_not_sent_again)
 {
-    struct ending ending = ending_begun();
-    struct drained_batch batch = appended_and_drained(&ending, 2);
+    struct drained_batch batch = appended_and_drained(ending, 2);
     struct drained_batch batches[8];
     uint64_t next_ns;
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 5000, 500, &next_ns, NULL), 1);
-    EXPECT_STATUS(accumulator_requeue(ending.sender, batch.slot_index, batch.seq, NEVER), STATUS_OK);
-    EXPECT_EQ_U64(drain_round(ending.sender, 5, batches), 0);
-    EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 8);
-    ending_ended(&ending);
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 5000, 500, &next_ns, NULL), 1);
+    EXPECT_STATUS(accumulator_requeue(ending->sender, batch.slot_index, batch.seq, NEVER), STATUS_OK);
+    EXPECT_EQ_U64(drain_round(ending->sender, 5, batches), 0);
+    EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
 }
 
-TEST(only_the_old_batches_of_a_queue_expire)
+TEST_WITH(ending, ending_begin, only_the_old_batches_of_a_queue_expire)
 {
-    struct ending ending = ending_begun();
     static const uint8_t value[400];
     struct drained_batch batches[8];
     uint64_t next_ns;
     for (uint64_t i = 0; i < 4; i++) {
-        ending.producing->clock.manual_ns = 1000 + 100 * i;
-        EXPECT_STATUS(append_value(ending.producer, 0, value, sizeof value), STATUS_OK);
+        ending->producing->clock.manual_ns = 1000 + 100 * i;
+        EXPECT_STATUS(append_value(ending->producer, 0, value, sizeof value), STATUS_OK);
     }
-    EXPECT_EQ_U64(drain_round(ending.sender, 5, batches), 1);
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, 1249, 149, &next_ns, NULL), 2);
+    EXPECT_EQ_U64(drain_round(ending->sender, 5, batches), 1);
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 1249, 149, &next_ns, NULL), 2);
     EXPECT_EQ_U64(next_ns, 100);
-    EXPECT_EQ_U64(sender_take_expired(ending.sender->sender, 0), 2);
-    EXPECT_EQ_U64(sender_take_expired(ending.sender->sender, 0), 0); /* it was asked already */
-    EXPECT_EQ_U64(sender_take_expired(ending.sender->sender, 1), 0);
-    EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 5);
-    EXPECT_STATUS(complete(&ending, &batches[0]), STATUS_OK);
-    ending_ended(&ending);
+    EXPECT_EQ_U64(sender_take_expired(ending->sender->sender, 0), 2);
+    EXPECT_EQ_U64(sender_take_expired(ending->sender->sender, 0), 0); /* it was asked already */
+    EXPECT_EQ_U64(sender_take_expired(ending->sender->sender, 1), 0);
+    EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 5);
+    EXPECT_STATUS(complete(ending, &batches[0]), STATUS_OK);
 }
 
 static void die_with_an_empty_batch(struct arena *arena, void *unused)
@@ -412,24 +379,23 @@ static void die_with_an_empty_batch(struct arena *arena, void *unused)
     (void)append_number(accumulator_opened(arena), 0, 0);
 }
 
-TEST(an_empty_batch_is_nothing_that_could_expire)
+TEST_WITH(ending, ending_begin, an_empty_batch_is_nothing_that_could_expire)
 {
-    struct ending ending = ending_begun();
     uint64_t next_ns;
     uint32_t partitions[8];
     const struct ready_options lingering = {.linger_ns = UINT64_MAX};
-    EXPECT(child_was_killed(child_started(ending.file, die_with_an_empty_batch, NULL, "record_claimed", SIGKILL)));
-    (void)sender_ready(ending.sender->sender, &lingering, partitions, 8, &next_ns);
-    EXPECT_EQ_U64(queued_count(ending.sender), 1);
-    EXPECT_EQ_U64(sender_expire(ending.sender->sender, UINT64_MAX, 1, &next_ns, NULL), 0);
-    EXPECT_EQ_U64(result_count(&ending), 0);
-    ending_ended(&ending);
+    EXPECT(child_was_killed(child_started(ending->file, die_with_an_empty_batch, NULL, "record_claimed", SIGKILL)));
+    (void)sender_ready(ending->sender->sender, &lingering, partitions, 8, &next_ns);
+    EXPECT_EQ_U64(queued_count(ending->sender), 1);
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, UINT64_MAX, 1, &next_ns, NULL), 0);
+    EXPECT_EQ_U64(result_count(ending), 0);
 }
 
 TEST(abort_ends_everything_and_spares_what_is_in_flight_if_told)
 {
     for (int is_included = 0; is_included <= 1; is_included++) {
-        struct ending ending = ending_begun();
+        struct ending ending;
+        ending_begin(&ending);
         struct drained_batch batch = appended_and_drained(&ending, 1);
         EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
         EXPECT_STATUS(append_number(ending.producer, 5, 2), STATUS_OK); /* not seen by the sender yet */
@@ -439,7 +405,7 @@ TEST(abort_ends_everything_and_spares_what_is_in_flight_if_told)
         EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_READY);
         EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
         expect_result(&ending, &batch, 0, is_included != 0 ? RESULT_ABORTED : RESULT_SUCCEEDED);
-        ending_ended(&ending);
+        ending_end(&ending);
     }
 }
 
@@ -447,7 +413,8 @@ TEST(abort_ends_everything_and_spares_what_is_in_flight_if_told)
 
 TEST(a_quarantined_batch_keeps_its_slot_and_its_bytes)
 {
-    struct ending ending = ending_begun();
+    struct ending ending;
+    ending_begin(&ending);
     struct drained_batch batch = appended_and_drained(&ending, 2);
     uint8_t *before = batch_bytes(ending.arena, batch.slot_index, batch.size);
     EXPECT_STATUS(sender_quarantine(ending.sender->sender, batch.slot_index, batch.seq), STATUS_OK);
@@ -470,7 +437,8 @@ TEST(a_quarantined_batch_keeps_its_slot_and_its_bytes)
 
 TEST(a_quarantined_chain_stays_counted_and_linked)
 {
-    struct ending ending = ending_begun();
+    struct ending ending;
+    ending_begin(&ending);
     static const uint8_t value[BATCH_SIZE];
     struct append_result result;
     uint32_t slots[4];
@@ -499,7 +467,8 @@ TEST(a_sender_that_dies_while_it_quarantines_leaves_it_to_the_next)
 {
     static const char *const points[] = {"completion_cleared", "completion_numbered", "completion_linked"};
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {
-        struct ending ending = ending_begun();
+        struct ending ending;
+        ending_begin(&ending);
         EXPECT_STATUS(append_number(ending.producer, 0, 0), STATUS_OK);
         accumulator_close(ending.sender);
         pid_t child = child_started(ending.file, run_quarantine, NULL, points[i], SIGKILL);
@@ -518,58 +487,52 @@ TEST(a_sender_that_dies_while_it_quarantines_leaves_it_to_the_next)
 
 /* ---- hazards ---- */
 
-TEST(a_slot_under_a_hazard_is_freed_when_the_hazard_is_gone)
+TEST_WITH(ending, ending_begin, a_slot_under_a_hazard_is_freed_when_the_hazard_is_gone)
 {
-    struct ending ending = ending_begun();
-    struct drained_batch batch = appended_and_drained(&ending, 1);
+    struct drained_batch batch = appended_and_drained(ending, 1);
     struct sender_statistics statistics;
-    store_seq_cst_u32(&ending.producing->me->writing, batch.slot_index + 1);
-    EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
-    EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_DONE);
+    store_seq_cst_u32(&ending->producing->me->writing, batch.slot_index + 1);
+    EXPECT_STATUS(complete(ending, &batch), STATUS_OK);
+    EXPECT_EQ_U64(slot_state_at(ending->arena, batch.slot_index), SLOT_DONE);
     for (int i = 0; i < 3; i++) {
-        sender_maintain(ending.sender->sender, NULL);
-        sender_statistics_read(ending.sender->sender, &statistics);
+        sender_maintain(ending->sender->sender, NULL);
+        sender_statistics_read(ending->sender->sender, &statistics);
         EXPECT_EQ_U64(statistics.deferred_count, 1);
     }
-    store_seq_cst_u32(&ending.producing->me->writing, 0);
-    sender_maintain(ending.sender->sender, NULL);
-    sender_statistics_read(ending.sender->sender, &statistics);
+    store_seq_cst_u32(&ending->producing->me->writing, 0);
+    sender_maintain(ending->sender->sender, NULL);
+    sender_statistics_read(ending->sender->sender, &statistics);
     EXPECT_EQ_U64(statistics.deferred_count, 0);
-    EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 8);
-    ending_ended(&ending);
+    EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
 }
 
-TEST(the_hazard_of_the_dead_keeps_nothing)
+TEST_WITH(ending, ending_begin, the_hazard_of_the_dead_keeps_nothing)
 {
-    struct ending ending = ending_begun();
-    struct drained_batch batch = appended_and_drained(&ending, 1);
-    EXPECT(child_was_killed(child_started(ending.file, die_with_an_empty_batch, NULL, "record_claimed", SIGKILL)));
-    uint32_t dead = load_relaxed_u32(&ending.arena->globals->process_count_used) - 1;
-    store_seq_cst_u32(&ending.arena->processes[dead].writing, batch.slot_index + 1);
-    EXPECT(process_anyone_writes(ending.arena, batch.slot_index) == false);
-    EXPECT_STATUS(complete(&ending, &batch), STATUS_OK);
-    EXPECT_EQ_U64(slot_state_at(ending.arena, batch.slot_index), SLOT_FREE);
-    ending_ended(&ending);
+    struct drained_batch batch = appended_and_drained(ending, 1);
+    EXPECT(child_was_killed(child_started(ending->file, die_with_an_empty_batch, NULL, "record_claimed", SIGKILL)));
+    uint32_t dead = load_relaxed_u32(&ending->arena->globals->process_count_used) - 1;
+    store_seq_cst_u32(&ending->arena->processes[dead].writing, batch.slot_index + 1);
+    EXPECT(process_anyone_writes(ending->arena, batch.slot_index) == false);
+    EXPECT_STATUS(complete(ending, &batch), STATUS_OK);
+    EXPECT_EQ_U64(slot_state_at(ending->arena, batch.slot_index), SLOT_FREE);
 }
 
 /* ---- the role ---- */
 
-TEST(there_is_one_sender_and_the_next_may_follow)
+TEST_WITH(ending, ending_begin, there_is_one_sender_and_the_next_may_follow)
 {
-    struct ending ending = ending_begun();
     struct error error = {0};
-    EXPECT_STATUS(accumulator_become_sender(ending.producer, &error), STATUS_BUSY);
+    EXPECT_STATUS(accumulator_become_sender(ending->producer, &error), STATUS_BUSY);
     EXPECT(strstr(error.message, "sender") != NULL);
-    EXPECT(ending.producer->sender == NULL);
-    accumulator_resign_sender(ending.sender);
-    EXPECT(!process_sender_is_alive(ending.producing));
-    EXPECT_STATUS(accumulator_become_sender(ending.producer, &error), STATUS_OK);
-    EXPECT(process_sender_is_alive(ending.arena));
-    EXPECT_STATUS(accumulator_become_sender(ending.sender, &error), STATUS_BUSY);
-    accumulator_resign_sender(ending.producer);
-    EXPECT_STATUS(accumulator_become_sender(ending.sender, &error), STATUS_OK);
-    EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->sender_epoch), 3);
-    ending_ended(&ending);
+    EXPECT(ending->producer->sender == NULL);
+    accumulator_resign_sender(ending->sender);
+    EXPECT(!process_sender_is_alive(ending->producing));
+    EXPECT_STATUS(accumulator_become_sender(ending->producer, &error), STATUS_OK);
+    EXPECT(process_sender_is_alive(ending->arena));
+    EXPECT_STATUS(accumulator_become_sender(ending->sender, &error), STATUS_BUSY);
+    accumulator_resign_sender(ending->producer);
+    EXPECT_STATUS(accumulator_become_sender(ending->sender, &error), STATUS_OK);
+    EXPECT_EQ_U64(load_relaxed_u64(&ending->arena->globals->sender_epoch), 3);
 }
 
 /* ---- the death of a sender ---- */
@@ -723,28 +686,26 @@ static void survivor_sends_once(void *argument)
     arena_detach(survivor);
 }
 
-TEST(the_next_sender_sends_again_in_the_order_of_the_sequences)
+TEST_WITH(ending, ending_begin, the_next_sender_sends_again_in_the_order_of_the_sequences)
 {
-    struct ending ending = ending_begun();
     static uint8_t value[2 * BATCH_SIZE];
     struct append_result result;
     struct error error;
-    accumulator_set_producer_id(ending.sender, 7, 0);
-    struct drained_batch known = appended_and_drained(&ending, 1); /* from now on several are in flight at once */
-    EXPECT_STATUS(complete(&ending, &known), STATUS_OK);
-    interrupt_at("chain_seq_taken", 0, survivor_sends_once, &ending);
-    append_waiting(ending.producer, 0, record_of(value, sizeof value, 1000), &result);
+    accumulator_set_producer_id(ending->sender, 7, 0);
+    struct drained_batch known = appended_and_drained(ending, 1); /* from now on several are in flight at once */
+    EXPECT_STATUS(complete(ending, &known), STATUS_OK);
+    interrupt_at("chain_seq_taken", 0, survivor_sends_once, ending);
+    append_waiting(ending->producer, 0, record_of(value, sizeof value, 1000), &result);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64((uint64_t)drained_one(&ending).base_sequence, 2); /* the chain, with an older number */
-    accumulator_resign_sender(ending.sender); /* as after a death: its state is lost */
-    EXPECT_STATUS(accumulator_become_sender(ending.sender, &error), STATUS_OK);
-    struct drained_batch first = drained_one(&ending);
+    EXPECT_EQ_U64((uint64_t)drained_one(ending).base_sequence, 2); /* the chain, with an older number */
+    accumulator_resign_sender(ending->sender); /* as after a death: its state is lost */
+    EXPECT_STATUS(accumulator_become_sender(ending->sender, &error), STATUS_OK);
+    struct drained_batch first = drained_one(ending);
     EXPECT_EQ_U64((uint64_t)first.base_sequence, 1);
-    EXPECT_STATUS(complete(&ending, &first), STATUS_OK);
-    EXPECT_EQ_U64((uint64_t)drained_one(&ending).base_sequence, 2);
-    accumulator_resign_sender(ending.sender);
-    EXPECT_STATUS(accumulator_become_sender(ending.sender, &error), STATUS_OK);
-    ending_ended(&ending);
+    EXPECT_STATUS(complete(ending, &first), STATUS_OK);
+    EXPECT_EQ_U64((uint64_t)drained_one(ending).base_sequence, 2);
+    accumulator_resign_sender(ending->sender);
+    EXPECT_STATUS(accumulator_become_sender(ending->sender, &error), STATUS_OK);
 }
 
 RUN_ALL()

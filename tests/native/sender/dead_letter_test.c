@@ -31,18 +31,17 @@ static struct accumulator *gravedigger(struct arena *arena)
     return sender;
 }
 
-static struct burial burial_begun(void)
+static void burial_begin(struct burial *burial)
 {
-    struct burial burial = {.file = arena_file_new()};
-    burial.arena = arena_created(burial.file, geometry_of(LETTERS_MAX, BATCH_SIZE));
-    burial.producing = arena_attached(burial.file);
-    burial.producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
-    burial.producer = accumulator_opened(burial.producing);
-    burial.sender = gravedigger(burial.arena);
-    return burial;
+    *burial = (struct burial){.file = arena_file_new()};
+    burial->arena = arena_created(burial->file, geometry_of(LETTERS_MAX, BATCH_SIZE));
+    burial->producing = arena_attached(burial->file);
+    burial->producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
+    burial->producer = accumulator_opened(burial->producing);
+    burial->sender = gravedigger(burial->arena);
 }
 
-static void burial_ended(struct burial *burial)
+static void burial_end(struct burial *burial)
 {
     accumulator_close(burial->sender);
     accumulator_close(burial->producer);
@@ -112,87 +111,78 @@ static void succeeded(struct burial *burial)
 
 /* ---- the bytes of failed batches ---- */
 
-TEST(what_expires_in_the_queue_has_its_result_and_keeps_its_bytes)
+TEST_WITH(burial, burial_begin, what_expires_in_the_queue_has_its_result_and_keeps_its_bytes)
 {
-    struct burial burial = burial_begun();
     struct batch_outcome outcome;
-    appended(&burial, 3);
-    EXPECT_EQ_U64(expired(&burial), 1);
-    EXPECT_EQ_U64(expired(&burial), 0);
-    struct drained_batch letter = letter_taken(&burial, &outcome);
+    appended(burial, 3);
+    EXPECT_EQ_U64(expired(burial), 1);
+    EXPECT_EQ_U64(expired(burial), 0);
+    struct drained_batch letter = letter_taken(burial, &outcome);
     EXPECT(outcome.result == RESULT_EXPIRED && letter.record_count == 3 && letter.attempt_count == 0);
-    EXPECT_EQ_U64(result_of(&burial, &letter).result, RESULT_EXPIRED);
-    EXPECT_EQ_U64(slots_in_state(burial.arena, SLOT_READY), 1);
-    EXPECT_STATUS(record_batch_validate(arena_slot_data(burial.arena, letter.slot_index), letter.size, NULL),
+    EXPECT_EQ_U64(result_of(burial, &letter).result, RESULT_EXPIRED);
+    EXPECT_EQ_U64(slots_in_state(burial->arena, SLOT_READY), 1);
+    EXPECT_STATUS(record_batch_validate(arena_slot_data(burial->arena, letter.slot_index), letter.size, NULL),
                   STATUS_OK);
-    expect_no_letter(&burial);
-    freed(&burial, &letter);
-    burial_ended(&burial);
+    expect_no_letter(burial);
+    freed(burial, &letter);
 }
 
-TEST(a_letter_is_in_nobodys_way)
+TEST_WITH(burial, burial_begin, a_letter_is_in_nobodys_way)
 {
-    struct burial burial = burial_begun();
     struct batch_outcome outcome;
-    appended(&burial, 1);
-    EXPECT_EQ_U64(expired(&burial), 1);
-    burial.producing->clock.manual_ns = LATER_NS;
-    appended(&burial, 1);
-    struct drained_batch batch = drained(&burial);
+    appended(burial, 1);
+    EXPECT_EQ_U64(expired(burial), 1);
+    burial->producing->clock.manual_ns = LATER_NS;
+    appended(burial, 1);
+    struct drained_batch batch = drained(burial);
     EXPECT_EQ_U64(batch.record_count, 1);
-    EXPECT_STATUS(accumulator_complete(burial.sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
-    struct drained_batch letter = letter_taken(&burial, &outcome);
+    EXPECT_STATUS(accumulator_complete(burial->sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
+    struct drained_batch letter = letter_taken(burial, &outcome);
     EXPECT(letter.slot_index != batch.slot_index || letter.seq != batch.seq);
-    freed(&burial, &letter);
-    burial_ended(&burial);
+    freed(burial, &letter);
 }
 
-TEST(what_expires_in_flight_is_a_letter_when_it_is_given_back_and_none_when_it_arrived)
+TEST_WITH(burial, burial_begin, what_expires_in_flight_is_a_letter_when_it_is_given_back_and_none_when_it_arrived)
 {
-    struct burial burial = burial_begun();
     struct batch_outcome outcome;
-    appended(&burial, 1);
-    struct drained_batch batch = drained(&burial);
-    EXPECT_EQ_U64(expired(&burial), 1);
-    expect_no_letter(&burial);
-    EXPECT_STATUS(accumulator_requeue(burial.sender, batch.slot_index, batch.seq, 0), STATUS_OK);
-    struct drained_batch letter = letter_taken(&burial, &outcome);
+    appended(burial, 1);
+    struct drained_batch batch = drained(burial);
+    EXPECT_EQ_U64(expired(burial), 1);
+    expect_no_letter(burial);
+    EXPECT_STATUS(accumulator_requeue(burial->sender, batch.slot_index, batch.seq, 0), STATUS_OK);
+    struct drained_batch letter = letter_taken(burial, &outcome);
     EXPECT_EQ_U64(letter.attempt_count, 1);
-    freed(&burial, &letter);
-    burial.producing->clock.manual_ns = 1000;
-    appended(&burial, 1);
-    batch = drained(&burial);
-    EXPECT_EQ_U64(expired(&burial), 1);
-    EXPECT_STATUS(accumulator_complete(burial.sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
-    expect_no_letter(&burial);
-    burial_ended(&burial);
+    freed(burial, &letter);
+    burial->producing->clock.manual_ns = 1000;
+    appended(burial, 1);
+    batch = drained(burial);
+    EXPECT_EQ_U64(expired(burial), 1);
+    EXPECT_STATUS(accumulator_complete(burial->sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
+    expect_no_letter(burial);
 }
 
-TEST(a_letter_that_is_requeued_is_a_letter_again)
+TEST_WITH(burial, burial_begin, a_letter_that_is_requeued_is_a_letter_again)
 {
-    struct burial burial = burial_begun();
     struct batch_outcome outcome;
-    appended(&burial, 1);
-    EXPECT_EQ_U64(expired(&burial), 1);
-    struct drained_batch letter = letter_taken(&burial, &outcome);
-    EXPECT_STATUS(accumulator_requeue(burial.sender, letter.slot_index, letter.seq, 0), STATUS_OK);
-    letter = letter_taken(&burial, &outcome);
-    freed(&burial, &letter);
-    burial_ended(&burial);
+    appended(burial, 1);
+    EXPECT_EQ_U64(expired(burial), 1);
+    struct drained_batch letter = letter_taken(burial, &outcome);
+    EXPECT_STATUS(accumulator_requeue(burial->sender, letter.slot_index, letter.seq, 0), STATUS_OK);
+    letter = letter_taken(burial, &outcome);
+    freed(burial, &letter);
 }
 
-TEST(what_was_aborted_is_no_letter)
+TEST_WITH(burial, burial_begin, what_was_aborted_is_no_letter)
 {
-    struct burial burial = burial_begun();
-    appended(&burial, 1);
-    EXPECT_EQ_U64(sender_abort(burial.sender->sender, true, NULL), 1);
-    expect_no_letter(&burial);
-    burial_ended(&burial);
+    appended(burial, 1);
+    EXPECT_EQ_U64(sender_abort(burial->sender->sender, true, NULL), 1);
+    expect_no_letter(burial);
 }
 
 TEST(an_impossible_letter_stays_as_it_is)
 {
-    struct burial burial = burial_begun();
+    struct burial burial;
+    burial_begin(&burial);
     appended(&burial, 1);
     EXPECT_EQ_U64(expired(&burial), 1);
     uint32_t slot_index = burial.sender->sender->dead.slots[0];
@@ -210,48 +200,42 @@ TEST(an_impossible_letter_stays_as_it_is)
 
 /* ---- the next sender ---- */
 
-TEST(the_next_sender_inherits_letters_with_what_was_decided)
+TEST_WITH(burial, burial_begin, the_next_sender_inherits_letters_with_what_was_decided)
 {
-    struct burial burial = burial_begun();
     struct batch_outcome outcome = {.result = RESULT_FAILED, .error_code = -2};
-    appended(&burial, 2);
-    struct drained_batch batch = drained(&burial);
-    EXPECT_STATUS(sender_decide(burial.sender->sender, batch.slot_index, batch.seq + 1, &outcome), STATUS_STALE);
-    EXPECT_STATUS(sender_decide(burial.sender->sender, batch.slot_index, batch.seq, &outcome), STATUS_OK);
-    succeeded(&burial);
+    appended(burial, 2);
+    struct drained_batch batch = drained(burial);
+    EXPECT_STATUS(sender_decide(burial->sender->sender, batch.slot_index, batch.seq + 1, &outcome), STATUS_STALE);
+    EXPECT_STATUS(sender_decide(burial->sender->sender, batch.slot_index, batch.seq, &outcome), STATUS_OK);
+    succeeded(burial);
     struct drained_batch batches[8];
-    EXPECT_EQ_U64(drain_round(burial.sender, 5, batches), 0);
-    struct drained_batch letter = letter_taken(&burial, &outcome);
+    EXPECT_EQ_U64(drain_round(burial->sender, 5, batches), 0);
+    struct drained_batch letter = letter_taken(burial, &outcome);
     EXPECT(outcome.result == RESULT_FAILED && outcome.error_code == -2 && letter.record_count == 2);
-    EXPECT(result_of(&burial, &letter).error_code == -2);
-    freed(&burial, &letter);
-    burial_ended(&burial);
+    EXPECT(result_of(burial, &letter).error_code == -2);
+    freed(burial, &letter);
 }
 
-TEST(a_decision_outlives_the_timeout)
+TEST_WITH(burial, burial_begin, a_decision_outlives_the_timeout)
 {
-    struct burial burial = burial_begun();
     const struct batch_outcome outcome = {.result = RESULT_FAILED, .error_code = 87};
-    appended(&burial, 1);
-    struct drained_batch batch = drained(&burial);
-    EXPECT_STATUS(sender_decide(burial.sender->sender, batch.slot_index, batch.seq, &outcome), STATUS_OK);
-    EXPECT_EQ_U64(expired(&burial), 1);
-    EXPECT(result_of(&burial, &batch).result == RESULT_FAILED && result_of(&burial, &batch).error_code == 87);
-    EXPECT_STATUS(accumulator_complete(burial.sender, batch.slot_index, batch.seq, &outcome, NULL), STATUS_OK);
-    burial_ended(&burial);
+    appended(burial, 1);
+    struct drained_batch batch = drained(burial);
+    EXPECT_STATUS(sender_decide(burial->sender->sender, batch.slot_index, batch.seq, &outcome), STATUS_OK);
+    EXPECT_EQ_U64(expired(burial), 1);
+    EXPECT(result_of(burial, &batch).result == RESULT_FAILED && result_of(burial, &batch).error_code == 87);
+    EXPECT_STATUS(accumulator_complete(burial->sender, batch.slot_index, batch.seq, &outcome, NULL), STATUS_OK);
 }
 
-TEST(a_sender_that_wants_no_letters_frees_them)
+TEST_WITH(burial, burial_begin, a_sender_that_wants_no_letters_frees_them)
 {
-    struct burial burial = burial_begun();
     struct error error;
-    appended(&burial, 1);
-    EXPECT_EQ_U64(expired(&burial), 1);
-    accumulator_resign_sender(burial.sender);
-    burial.sender->wants_dead_letters = false;
-    EXPECT_STATUS(accumulator_become_sender(burial.sender, &error), STATUS_OK);
-    expect_no_letter(&burial);
-    burial_ended(&burial);
+    appended(burial, 1);
+    EXPECT_EQ_U64(expired(burial), 1);
+    accumulator_resign_sender(burial->sender);
+    burial->sender->wants_dead_letters = false;
+    EXPECT_STATUS(accumulator_become_sender(burial->sender, &error), STATUS_OK);
+    expect_no_letter(burial);
 }
 
 RUN_ALL()

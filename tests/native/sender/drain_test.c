@@ -17,19 +17,18 @@ struct sending {
     int file;
 };
 
-static struct sending sending_begun(void)
+static void sending_begin(struct sending *sending)
 {
-    struct sending sending = {.file = arena_file_new()};
-    sending.arena = arena_created(sending.file, geometry_of(16, BATCH_SIZE));
-    sending.producing = arena_attached(sending.file);
-    sending.producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
-    sending.arena->clock = sending.producing->clock;
-    sending.producer = accumulator_opened(sending.producing);
-    sending.sender = sender_opened(sending.arena);
-    return sending;
+    *sending = (struct sending){.file = arena_file_new()};
+    sending->arena = arena_created(sending->file, geometry_of(16, BATCH_SIZE));
+    sending->producing = arena_attached(sending->file);
+    sending->producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
+    sending->arena->clock = sending->producing->clock;
+    sending->producer = accumulator_opened(sending->producing);
+    sending->sender = sender_opened(sending->arena);
 }
 
-static void sending_ended(struct sending *sending)
+static void sending_end(struct sending *sending)
 {
     struct ledger ledger = {0};
     deliver_everything(sending->sender, &ledger);
@@ -89,150 +88,132 @@ static struct record_batch_header header_of(const struct sending *sending, const
 
 /* ---- ready ---- */
 
-TEST(an_idle_arena_has_nothing_to_wait_for)
+TEST_WITH(sending, sending_begin, an_idle_arena_has_nothing_to_wait_for)
 {
-    struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns = 0;
-    EXPECT_EQ_U64(ready_at(&sending, 1000, 5, partitions, &next_check_ns), 0);
+    EXPECT_EQ_U64(ready_at(sending, 1000, 5, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, UINT64_MAX);
-    sending_ended(&sending);
 }
 
-TEST(a_batch_is_ready_when_it_has_lingered)
+TEST_WITH(sending, sending_begin, a_batch_is_ready_when_it_has_lingered)
 {
-    struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns = 0;
-    EXPECT_STATUS(append_number(sending.producer, 3, 0), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 0);
+    EXPECT_STATUS(append_number(sending->producer, 3, 0), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 1000, 500, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, 500);
-    EXPECT_EQ_U64(ready_at(&sending, 1499, 500, partitions, &next_check_ns), 0);
+    EXPECT_EQ_U64(ready_at(sending, 1499, 500, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, 1);
-    EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 1);
+    EXPECT_EQ_U64(ready_at(sending, 1500, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 3);
     EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* a ready batch needs no waiting */
-    EXPECT_EQ_U64(ready_at(&sending, 0, 500, partitions, &next_check_ns), 0); /* earlier than the append */
-    EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* no overflow */
-    sending_ended(&sending);
+    EXPECT_EQ_U64(ready_at(sending, 0, 500, partitions, &next_check_ns), 0); /* earlier than the append */
+    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* no overflow */
 }
 
 /* The sender reads its clock before it looks. */
-TEST(a_batch_that_was_opened_after_the_clock_was_read_lingers_no_longer)
+TEST_WITH(sending, sending_begin, a_batch_that_was_opened_after_the_clock_was_read_lingers_no_longer)
 {
-    struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns = 0;
-    EXPECT_STATUS(append_number(sending.producer, 3, 0), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 900, 500, partitions, &next_check_ns), 0);
+    EXPECT_STATUS(append_number(sending->producer, 3, 0), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 900, 500, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, 500);
-    EXPECT_EQ_U64(ready_at(&sending, 900, 0, partitions, &next_check_ns), 1);
-    EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 1);
-    sending_ended(&sending);
+    EXPECT_EQ_U64(ready_at(sending, 900, 0, partitions, &next_check_ns), 1);
+    EXPECT_EQ_U64(ready_at(sending, 1500, 500, partitions, &next_check_ns), 1);
 }
 
-TEST(who_opens_a_batch_says_how_long_it_lingers)
+TEST_WITH(sending, sending_begin, who_opens_a_batch_says_how_long_it_lingers)
 {
-    struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns = 0;
-    sending.producer->appender->linger = 100 + 1;
-    EXPECT_STATUS(append_number(sending.producer, 3, 0), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 0);
+    sending->producer->appender->linger = 100 + 1;
+    EXPECT_STATUS(append_number(sending->producer, 3, 0), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 1000, 500, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, 100);
-    EXPECT_EQ_U64(ready_at(&sending, 1100, UINT64_MAX, partitions, &next_check_ns), 1);
-    sending.producer->appender->linger = 0 + 1;
-    EXPECT_STATUS(append_number(sending.producer, 4, 1), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 1);
+    EXPECT_EQ_U64(ready_at(sending, 1100, UINT64_MAX, partitions, &next_check_ns), 1);
+    sending->producer->appender->linger = 0 + 1;
+    EXPECT_STATUS(append_number(sending->producer, 4, 1), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 1000, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 4);
-    sending.producer->appender->linger = 0; /* says nothing */
-    EXPECT_STATUS(append_number(sending.producer, 5, 2), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, 500, partitions, &next_check_ns), 1);
-    EXPECT_EQ_U64(ready_at(&sending, 1500, 500, partitions, &next_check_ns), 3);
-    sending_ended(&sending);
+    sending->producer->appender->linger = 0; /* says nothing */
+    EXPECT_STATUS(append_number(sending->producer, 5, 2), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 1000, 500, partitions, &next_check_ns), 1);
+    EXPECT_EQ_U64(ready_at(sending, 1500, 500, partitions, &next_check_ns), 3);
 }
 
-TEST(a_full_batch_is_ready_before_it_has_lingered)
+TEST_WITH(sending, sending_begin, a_full_batch_is_ready_before_it_has_lingered)
 {
-    struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns;
-    fill_batch(&sending, 0);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* full, without a hint */
-    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 1);
-    sending_ended(&sending);
+    fill_batch(sending, 0);
+    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* full, without a hint */
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 1);
 }
 
-TEST(lingering_ends_for_everybody_when_the_pool_is_exhausted_or_all_is_wanted)
+TEST_WITH(sending, sending_begin, lingering_ends_for_everybody_when_the_pool_is_exhausted_or_all_is_wanted)
 {
-    struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns;
-    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
-    EXPECT_STATUS(append_number(sending.producer, 1, 1), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0);
-    store_relaxed_u32(&sending.arena->globals->waiting_count, 1);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, UINT64_MAX, partitions, &next_check_ns), 2);
-    store_relaxed_u32(&sending.arena->globals->waiting_count, 0);
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK);
+    EXPECT_STATUS(append_number(sending->producer, 1, 1), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0);
+    store_relaxed_u32(&sending->arena->globals->waiting_count, 1);
+    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 2);
+    store_relaxed_u32(&sending->arena->globals->waiting_count, 0);
     const struct ready_options everything = {
         .now_ns = 1000, .linger_ns = UINT64_MAX, .is_everything_ready = true};
-    EXPECT_EQ_U64(sender_ready(sending.sender->sender, &everything, partitions, 8, &next_check_ns), 2);
-    EXPECT_EQ_U64(sender_ready(sending.sender->sender, &everything, partitions, 1, &next_check_ns), 1);
-    sending_ended(&sending);
+    EXPECT_EQ_U64(sender_ready(sending->sender->sender, &everything, partitions, 8, &next_check_ns), 2);
+    EXPECT_EQ_U64(sender_ready(sending->sender->sender, &everything, partitions, 1, &next_check_ns), 1);
 }
 
-TEST(ready_partitions_come_in_the_order_in_which_they_were_found)
+TEST_WITH(sending, sending_begin, ready_partitions_come_in_the_order_in_which_they_were_found)
 {
     static const uint32_t order[] = {1, 3, 5, 0};
-    struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns;
     for (size_t i = 0; i < 3; i++) {
-        EXPECT_STATUS(append_number(sending.producer, order[i], 0), STATUS_OK);
+        EXPECT_STATUS(append_number(sending->producer, order[i], 0), STATUS_OK);
     }
-    EXPECT_EQ_U64(ready_at(&sending, 1000, 0, partitions, &next_check_ns), 3);
-    EXPECT_STATUS(append_number(sending.producer, order[3], 0), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, 0, partitions, &next_check_ns), 4);
+    EXPECT_EQ_U64(ready_at(sending, 1000, 0, partitions, &next_check_ns), 3);
+    EXPECT_STATUS(append_number(sending->producer, order[3], 0), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 1000, 0, partitions, &next_check_ns), 4);
     EXPECT(memcmp(partitions, order, sizeof order) == 0);
-    sending_ended(&sending);
 }
 
-TEST(a_muted_partition_is_neither_ready_nor_drained)
+TEST_WITH(sending, sending_begin, a_muted_partition_is_neither_ready_nor_drained)
 {
-    struct sending sending = sending_begun();
     uint32_t partitions[8];
     uint64_t next_check_ns;
     struct drained_batch batch;
-    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
-    sender_mute(sending.sender->sender, 0, true);
-    sender_mute(sending.sender->sender, UINT32_MAX, true); /* no such partition: nothing happens */
-    EXPECT_EQ_U64(ready_at(&sending, 5000, 0, partitions, &next_check_ns), 0);
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK);
+    sender_mute(sending->sender->sender, 0, true);
+    sender_mute(sending->sender->sender, UINT32_MAX, true); /* no such partition: nothing happens */
+    EXPECT_EQ_U64(ready_at(sending, 5000, 0, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, UINT64_MAX);
-    EXPECT(!drain_first_partition(&sending, &batch));
-    sender_mute(sending.sender->sender, 0, false);
-    EXPECT(drain_first_partition(&sending, &batch));
-    complete(&sending, &batch);
-    sending_ended(&sending);
+    EXPECT(!drain_first_partition(sending, &batch));
+    sender_mute(sending->sender->sender, 0, false);
+    EXPECT(drain_first_partition(sending, &batch));
+    complete(sending, &batch);
 }
 
-TEST(a_requeued_batch_waits_for_its_time)
+TEST_WITH(sending, sending_begin, a_requeued_batch_waits_for_its_time)
 {
-    struct sending sending = sending_begun();
     static const uint32_t partition = 0;
     uint32_t partitions[8];
     uint64_t next_check_ns;
     struct drained_batch batch;
-    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
-    EXPECT(drain_first_partition(&sending, &batch));
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 3000), STATUS_OK);
-    EXPECT_EQ_U64(ready_at(&sending, 1000, 0, partitions, &next_check_ns), 0);
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK);
+    EXPECT(drain_first_partition(sending, &batch));
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batch.slot_index, batch.seq, 3000), STATUS_OK);
+    EXPECT_EQ_U64(ready_at(sending, 1000, 0, partitions, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, 2000);
-    EXPECT_EQ_U64(drain(&sending, &partition, 1, &batch), 0);
-    EXPECT_EQ_U64(ready_at(&sending, 3000, 0, partitions, &next_check_ns), 1);
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 0), STATUS_STALE);
-    sending.arena->clock.manual_ns = 3000;
-    sending_ended(&sending);
+    EXPECT_EQ_U64(drain(sending, &partition, 1, &batch), 0);
+    EXPECT_EQ_U64(ready_at(sending, 3000, 0, partitions, &next_check_ns), 1);
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batch.slot_index, batch.seq, 0), STATUS_STALE);
+    sending->arena->clock.manual_ns = 3000;
 }
 
 /* ---- a batch that awaits its first record ---- */
@@ -278,14 +259,15 @@ static const char *const first_record_points[] = {"slot_opened", "record_claimed
 static void expect_left_alone(uint64_t created_ns, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < COUNT_OF(first_record_points); i++) {
-        struct sending sending = sending_begun();
+        struct sending sending;
+        sending_begin(&sending);
         sending.producing->clock.manual_ns = created_ns;
         struct look look = looked_at(first_record_points[i], &sending, now_ns);
         EXPECT_EQ_U64(look.ready_count, 0);
         EXPECT_EQ_U64(look.next_check_ns, 1);
         EXPECT_EQ_U64(look.state_after, SLOT_OPEN);
         EXPECT_EQ_U64(counter_value(sending.arena, COUNTER_BATCHES_OPENED), 1);
-        sending_ended(&sending);
+        sending_end(&sending);
     }
 }
 
@@ -300,14 +282,15 @@ TEST(a_batch_is_left_to_its_opener_for_the_first_record)
 static void expect_ended(uint64_t created_ns, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < COUNT_OF(first_record_points); i++) {
-        struct sending sending = sending_begun();
+        struct sending sending;
+        sending_begin(&sending);
         sending.producing->clock.manual_ns = created_ns;
         struct look look = looked_at(first_record_points[i], &sending, now_ns);
         EXPECT_EQ_U64(look.ready_count, 1);
         EXPECT_EQ_U64(look.state_after, SLOT_DONE);
         EXPECT_EQ_U64(counter_value(sending.arena, COUNTER_BATCHES_OPENED), 2);
         sending.arena->clock.manual_ns = created_ns;
-        sending_ended(&sending);
+        sending_end(&sending);
     }
 }
 
@@ -331,19 +314,17 @@ static void survivor_and_sender_come_by(void *argument)
 }
 
 /* No process will append to it, and the batch after it does not wait for another drain. */
-TEST(a_batch_whose_opener_was_passed_is_ended_at_once_and_the_next_one_goes)
+TEST_WITH(sending, sending_begin, a_batch_whose_opener_was_passed_is_ended_at_once_and_the_next_one_goes)
 {
-    struct sending sending = sending_begun();
-    struct look look = {.sending = &sending, .now_ns = CREATED_NS};
+    struct look look = {.sending = sending, .now_ns = CREATED_NS};
     interrupt_at("slot_opened", 0, survivor_and_sender_come_by, &look);
-    EXPECT_STATUS(append_number(sending.producer, 0, 7), STATUS_OK);
+    EXPECT_STATUS(append_number(sending->producer, 0, 7), STATUS_OK);
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(look.ready_count, 1);
     EXPECT_EQ_U64(look.drained_count, 1);
     EXPECT_EQ_U64(look.batch.seq, 1);
     EXPECT_EQ_U64(look.state_after, SLOT_DONE);
-    complete(&sending, &look.batch);
-    sending_ended(&sending);
+    complete(sending, &look.batch);
 }
 
 static void lingering_sender_comes_by(void *argument)
@@ -355,21 +336,19 @@ static void lingering_sender_comes_by(void *argument)
 }
 
 /* It lingers as long as others, and is taken along only after its first record is committed. */
-TEST(a_batch_that_awaits_its_first_record_lingers)
+TEST_WITH(sending, sending_begin, a_batch_that_awaits_its_first_record_lingers)
 {
-    struct sending sending = sending_begun();
-    struct look look = {.sending = &sending, .now_ns = 7 * CREATED_NS};
-    sending.producer->appender->linger = 0 + 1;
-    EXPECT_STATUS(append_number(sending.producer, 1, 6), STATUS_OK);
-    sending.producer->appender->linger = 0;
+    struct look look = {.sending = sending, .now_ns = 7 * CREATED_NS};
+    sending->producer->appender->linger = 0 + 1;
+    EXPECT_STATUS(append_number(sending->producer, 1, 6), STATUS_OK);
+    sending->producer->appender->linger = 0;
     interrupt_at("record_claimed", 0, lingering_sender_comes_by, &look);
-    EXPECT_STATUS(append_number(sending.producer, 0, 7), STATUS_OK);
+    EXPECT_STATUS(append_number(sending->producer, 0, 7), STATUS_OK);
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(look.ready_count, 1);
     EXPECT_EQ_U64(look.next_check_ns, 4 * CREATED_NS);
     lingering_sender_comes_by(&look);
     EXPECT_EQ_U64(look.ready_count, 2);
-    sending_ended(&sending);
 }
 
 enum { BROAD_BATCH_SIZE = 256 * 1024, BROAD_RECORD_COUNT = 200, BROAD_SECONDS_MAX = 10 };
@@ -416,188 +395,172 @@ TEST(a_sender_that_never_rests_ends_no_batch_before_its_first_record)
 
 /* ---- drain ---- */
 
-TEST(at_most_one_batch_of_each_partition_in_the_order_given)
+TEST_WITH(sending, sending_begin, at_most_one_batch_of_each_partition_in_the_order_given)
 {
-    struct sending sending = sending_begun();
     static const uint32_t order[] = {2, 7, 0, 99, 1};
     uint32_t partitions[8];
     uint64_t next_check_ns;
     struct drained_batch batches[5];
     for (uint32_t partition = 0; partition < 3; partition++) {
-        fill_batch(&sending, partition);
-        fill_batch(&sending, partition);
+        fill_batch(sending, partition);
+        fill_batch(sending, partition);
     }
-    (void)ready_at(&sending, 1000, 0, partitions, &next_check_ns);
-    EXPECT_EQ_U64(drain(&sending, order, 5, batches), 3);
+    (void)ready_at(sending, 1000, 0, partitions, &next_check_ns);
+    EXPECT_EQ_U64(drain(sending, order, 5, batches), 3);
     EXPECT_EQ_U64(batches[0].partition_index, 2);
     EXPECT_EQ_U64(batches[1].partition_index, 0);
     EXPECT_EQ_U64(batches[2].partition_index, 1);
     for (int i = 0; i < 3; i++) {
         EXPECT_EQ_U64(batches[i].seq, 0);
         EXPECT_EQ_U64(batches[i].attempt_count, 1);
-        complete(&sending, &batches[i]);
+        complete(sending, &batches[i]);
     }
-    sending_ended(&sending);
 }
 
-TEST(the_size_limit_ends_the_drain_and_says_how_far_it_came)
+TEST_WITH(sending, sending_begin, the_size_limit_ends_the_drain_and_says_how_far_it_came)
 {
-    struct sending sending = sending_begun();
     static const uint32_t order[] = {0, 1, 2};
     uint32_t partitions[8];
     uint64_t next_check_ns;
     struct drained_batch batches[3];
     uint32_t seen;
     for (uint32_t partition = 0; partition < 3; partition++) {
-        fill_batch(&sending, partition);
+        fill_batch(sending, partition);
     }
-    (void)ready_at(&sending, 1000, 0, partitions, &next_check_ns);
+    (void)ready_at(sending, 1000, 0, partitions, &next_check_ns);
     struct drain_options options = {.now_ns = 1000, .size_max = 1, .in_flight_max = 1};
-    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, order, 3, batches, &seen), 1); /* of any size */
+    EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, order, 3, batches, &seen), 1); /* of any size */
     EXPECT_EQ_U64(seen, 1);
     options.size_max = 2 * BATCH_SIZE - 1;
     /* the next one's turn */
-    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, order, 3, batches + 1, &seen), 1);
+    EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, order, 3, batches + 1, &seen), 1);
     EXPECT_EQ_U64(batches[1].partition_index, 1);
     EXPECT_EQ_U64(seen, 2);
     options.size_max = 2 * BATCH_SIZE;
-    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, order, 3, batches + 2, &seen), 1);
+    EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, order, 3, batches + 2, &seen), 1);
     EXPECT_EQ_U64(batches[2].partition_index, 2);
     EXPECT_EQ_U64(seen, 3);
     for (int i = 0; i < 3; i++) {
-        complete(&sending, &batches[i]);
+        complete(sending, &batches[i]);
     }
-    sending_ended(&sending);
 }
 
-TEST(only_so_many_batches_of_a_partition_are_in_flight)
+TEST_WITH(sending, sending_begin, only_so_many_batches_of_a_partition_are_in_flight)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batches[8];
     for (int i = 0; i < 6; i++) {
-        fill_batch(&sending, 0);
+        fill_batch(sending, 0);
     }
     for (uint32_t i = 0; i < 5; i++) {
-        EXPECT(drain_first_partition(&sending, &batches[i]));
+        EXPECT(drain_first_partition(sending, &batches[i]));
         EXPECT_EQ_U64(batches[i].seq, i);
     }
-    EXPECT(!drain_first_partition(&sending, &batches[5]));
-    complete(&sending, &batches[2]);
-    EXPECT(drain_first_partition(&sending, &batches[2]));
+    EXPECT(!drain_first_partition(sending, &batches[5]));
+    complete(sending, &batches[2]);
+    EXPECT(drain_first_partition(sending, &batches[2]));
     EXPECT_EQ_U64(batches[2].seq, 5);
     for (int i = 0; i < 5; i++) {
-        complete(&sending, &batches[i]);
+        complete(sending, &batches[i]);
     }
-    sending_ended(&sending);
 }
 
-TEST(a_requeued_batch_comes_before_younger_ones)
+TEST_WITH(sending, sending_begin, a_requeued_batch_comes_before_younger_ones)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batches[3];
     for (int i = 0; i < 3; i++) {
-        fill_batch(&sending, 0);
+        fill_batch(sending, 0);
     }
-    EXPECT(drain_first_partition(&sending, &batches[0]));
-    EXPECT(drain_first_partition(&sending, &batches[1]));
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batches[1].slot_index, batches[1].seq, 0), STATUS_OK);
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batches[0].slot_index, batches[0].seq, 0), STATUS_OK);
+    EXPECT(drain_first_partition(sending, &batches[0]));
+    EXPECT(drain_first_partition(sending, &batches[1]));
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batches[1].slot_index, batches[1].seq, 0), STATUS_OK);
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batches[0].slot_index, batches[0].seq, 0), STATUS_OK);
     for (uint32_t i = 0; i < 3; i++) {
-        EXPECT(drain_first_partition(&sending, &batches[i]));
+        EXPECT(drain_first_partition(sending, &batches[i]));
         EXPECT_EQ_U64(batches[i].seq, i);
         EXPECT_EQ_U64(batches[i].attempt_count, i < 2 ? 2 : 1);
-        EXPECT(i == 2 || !drain_first_partition(&sending, &batches[i + 1])); /* nothing follows a retry */
-        complete(&sending, &batches[i]);
+        EXPECT(i == 2 || !drain_first_partition(sending, &batches[i + 1])); /* nothing follows a retry */
+        complete(sending, &batches[i]);
     }
-    sending_ended(&sending);
 }
 
-TEST(the_oldest_batch_is_sent_again_while_younger_ones_are_in_flight)
+TEST_WITH(sending, sending_begin, the_oldest_batch_is_sent_again_while_younger_ones_are_in_flight)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batches[4];
     for (int i = 0; i < 4; i++) {
-        fill_batch(&sending, 0);
+        fill_batch(sending, 0);
     }
     for (int i = 0; i < 3; i++) {
-        EXPECT(drain_first_partition(&sending, &batches[i]));
+        EXPECT(drain_first_partition(sending, &batches[i]));
     }
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batches[1].slot_index, batches[1].seq, 0), STATUS_OK);
-    EXPECT(!drain_first_partition(&sending, &batches[3])); /* the second one is not the oldest */
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batches[0].slot_index, batches[0].seq, 0), STATUS_OK);
-    EXPECT(drain_first_partition(&sending, &batches[0]));
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batches[1].slot_index, batches[1].seq, 0), STATUS_OK);
+    EXPECT(!drain_first_partition(sending, &batches[3])); /* the second one is not the oldest */
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batches[0].slot_index, batches[0].seq, 0), STATUS_OK);
+    EXPECT(drain_first_partition(sending, &batches[0]));
     EXPECT_EQ_U64(batches[0].seq, 0);
-    complete(&sending, &batches[2]);
-    EXPECT(!drain_first_partition(&sending, &batches[3])); /* the retry is still out */
-    complete(&sending, &batches[0]);
-    EXPECT(drain_first_partition(&sending, &batches[1]));
+    complete(sending, &batches[2]);
+    EXPECT(!drain_first_partition(sending, &batches[3])); /* the retry is still out */
+    complete(sending, &batches[0]);
+    EXPECT(drain_first_partition(sending, &batches[1]));
     EXPECT_EQ_U64(batches[1].seq, 1);
-    complete(&sending, &batches[1]);
-    sending_ended(&sending);
+    complete(sending, &batches[1]);
 }
 
-TEST(a_partition_that_is_given_again_gives_what_is_sealed_already)
+TEST_WITH(sending, sending_begin, a_partition_that_is_given_again_gives_what_is_sealed_already)
 {
-    struct sending sending = sending_begun();
     static const uint32_t order[] = {0, 0, 0, 0};
     uint32_t partitions[8];
     uint64_t next_check_ns;
     struct drained_batch batches[4];
-    fill_batch(&sending, 0);
-    fill_batch(&sending, 0);
-    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK); /* begins a third one */
-    (void)ready_at(&sending, 1000, 0, partitions, &next_check_ns);
-    EXPECT_EQ_U64(drain(&sending, order, 4, batches), 2);
+    fill_batch(sending, 0);
+    fill_batch(sending, 0);
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK); /* begins a third one */
+    (void)ready_at(sending, 1000, 0, partitions, &next_check_ns);
+    EXPECT_EQ_U64(drain(sending, order, 4, batches), 2);
     EXPECT_EQ_U64(batches[1].seq, 1);
-    EXPECT_EQ_U64(drain(&sending, order, 4, batches + 2), 1); /* the first time it is given, open or not */
+    EXPECT_EQ_U64(drain(sending, order, 4, batches + 2), 1); /* the first time it is given, open or not */
     EXPECT_EQ_U64(batches[2].seq, 2);
     for (int i = 0; i < 3; i++) {
-        complete(&sending, &batches[i]);
+        complete(sending, &batches[i]);
     }
-    sending_ended(&sending);
 }
 
-TEST(a_drain_that_goes_on_cuts_no_batch_short)
+TEST_WITH(sending, sending_begin, a_drain_that_goes_on_cuts_no_batch_short)
 {
-    struct sending sending = sending_begun();
     static const uint32_t partition = 0;
     struct drain_options options = {.now_ns = 1000, .size_max = UINT32_MAX, .in_flight_max = 1};
     uint32_t partitions[8];
     uint64_t next_check_ns;
     struct drained_batch batch;
     uint32_t seen;
-    fill_batch(&sending, 0);
-    fill_batch(&sending, 0);
-    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK); /* begins a third one */
-    (void)ready_at(&sending, 1000, 0, partitions, &next_check_ns);
+    fill_batch(sending, 0);
+    fill_batch(sending, 0);
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK); /* begins a third one */
+    (void)ready_at(sending, 1000, 0, partitions, &next_check_ns);
     for (uint64_t seq = 0; seq < 2; seq++) {
-        EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 1);
+        EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, &partition, 1, &batch, &seen), 1);
         EXPECT_EQ_U64(batch.seq, seq);
-        complete(&sending, &batch);
+        complete(sending, &batch);
         options.continues_last = true;
     }
-    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 0);
+    EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, &partition, 1, &batch, &seen), 0);
     options.continues_last = false;
-    EXPECT_EQ_U64(sender_drain(sending.sender->sender, &options, &partition, 1, &batch, &seen), 1);
-    complete(&sending, &batch);
-    sending_ended(&sending);
+    EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, &partition, 1, &batch, &seen), 1);
+    complete(sending, &batch);
 }
 
-TEST(a_partition_with_enough_in_flight_is_not_ready)
+TEST_WITH(sending, sending_begin, a_partition_with_enough_in_flight_is_not_ready)
 {
-    struct sending sending = sending_begun();
     const struct ready_options limited = {.now_ns = 1000, .in_flight_max = 1};
     uint32_t partitions[8];
     uint64_t next_check_ns;
     struct drained_batch batch;
-    fill_batch(&sending, 0);
-    fill_batch(&sending, 0);
-    EXPECT_EQ_U64(sender_ready(sending.sender->sender, &limited, partitions, 8, &next_check_ns), 1);
-    EXPECT(drain_first_partition(&sending, &batch));
-    EXPECT_EQ_U64(sender_ready(sending.sender->sender, &limited, partitions, 8, &next_check_ns), 0);
+    fill_batch(sending, 0);
+    fill_batch(sending, 0);
+    EXPECT_EQ_U64(sender_ready(sending->sender->sender, &limited, partitions, 8, &next_check_ns), 1);
+    EXPECT(drain_first_partition(sending, &batch));
+    EXPECT_EQ_U64(sender_ready(sending->sender->sender, &limited, partitions, 8, &next_check_ns), 0);
     EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* an ack, not time, makes it ready */
-    complete(&sending, &batch);
-    sending_ended(&sending);
+    complete(sending, &batch);
 }
 
 /* ---- the header ---- */
@@ -620,56 +583,50 @@ static const uint8_t golden_header[RECORDS_START] = {
     0, 0, 0, 1,                                     /* record count */
 };
 
-TEST(the_header_is_kafka_s_to_the_byte)
+TEST_WITH(sending, sending_begin, the_header_is_kafka_s_to_the_byte)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batch;
     struct error error = {0};
     uint8_t header[RECORDS_START];
-    accumulator_set_producer_id(sending.sender, INT64_C(0x0102030405060708), 9);
-    EXPECT_STATUS(append_value(sending.producer, 0, "v", 1), STATUS_OK);
-    EXPECT(drain_first_partition(&sending, &batch));
-    const uint8_t *bytes = arena_slot_data(sending.arena, batch.slot_index);
+    accumulator_set_producer_id(sending->sender, INT64_C(0x0102030405060708), 9);
+    EXPECT_STATUS(append_value(sending->producer, 0, "v", 1), STATUS_OK);
+    EXPECT(drain_first_partition(sending, &batch));
+    const uint8_t *bytes = arena_slot_data(sending->arena, batch.slot_index);
     EXPECT_EQ_U64(batch.size, 69);
     EXPECT_STATUS(record_batch_validate(bytes, batch.size, &error), STATUS_OK);
     memcpy(header, bytes, sizeof header);
     memset(header + RECORD_BATCH_CRC, 0, 4);
     EXPECT(memcmp(header, golden_header, sizeof header) == 0);
     EXPECT_EQ_U64(batch.crc, crc32c_extend(0, bytes + RECORD_BATCH_ATTRIBUTES, batch.size - RECORD_BATCH_ATTRIBUTES));
-    EXPECT_EQ_U64(header_of(&sending, &batch).crc, batch.crc);
-    complete(&sending, &batch);
-    sending_ended(&sending);
+    EXPECT_EQ_U64(header_of(sending, &batch).crc, batch.crc);
+    complete(sending, &batch);
 }
 
-TEST(without_a_producer_id_there_are_no_sequences)
+TEST_WITH(sending, sending_begin, without_a_producer_id_there_are_no_sequences)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batch;
-    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
-    EXPECT(drain_first_partition(&sending, &batch));
-    struct record_batch_header header = header_of(&sending, &batch);
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK);
+    EXPECT(drain_first_partition(sending, &batch));
+    struct record_batch_header header = header_of(sending, &batch);
     EXPECT(header.producer_id == -1 && header.producer_epoch == -1 && header.base_sequence == -1);
     EXPECT(batch.producer_id == -1 && batch.producer_epoch == -1 && batch.base_sequence == -1);
-    complete(&sending, &batch);
-    sending_ended(&sending);
+    complete(sending, &batch);
 }
 
-TEST(timestamps_of_the_header_are_the_first_and_the_largest)
+TEST_WITH(sending, sending_begin, timestamps_of_the_header_are_the_first_and_the_largest)
 {
-    struct sending sending = sending_begun();
     static const int64_t timestamps[] = {5000, 9000, 100};
     struct drained_batch batch;
     struct append_result result;
     for (uint32_t i = 0; i < COUNT_OF(timestamps); i++) {
-        EXPECT_STATUS(append_record(sending.producer, 0, record_of("v", 1, timestamps[i]), &result), STATUS_OK);
+        EXPECT_STATUS(append_record(sending->producer, 0, record_of("v", 1, timestamps[i]), &result), STATUS_OK);
     }
-    EXPECT(drain_first_partition(&sending, &batch));
-    struct record_batch_header header = header_of(&sending, &batch);
+    EXPECT(drain_first_partition(sending, &batch));
+    struct record_batch_header header = header_of(sending, &batch);
     EXPECT(header.base_timestamp == 5000 && header.max_timestamp == 9000);
     EXPECT(batch.base_timestamp_ms == 5000 && batch.max_timestamp_ms == 9000);
     EXPECT_EQ_U64(batch.created_ns, 1000);
-    complete(&sending, &batch);
-    sending_ended(&sending);
+    complete(sending, &batch);
 }
 
 /* ---- sequences ---- */
@@ -686,70 +643,65 @@ static int32_t sequence_of_next(struct sending *sending, uint32_t record_count)
     return batch.base_sequence;
 }
 
-TEST(sequences_count_records_and_wrap_behind_the_largest)
+TEST_WITH(sending, sending_begin, sequences_count_records_and_wrap_behind_the_largest)
 {
-    struct sending sending = sending_begun();
-    accumulator_set_producer_id(sending.sender, 7, 0);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 2), 3);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 1), 5);
-    store_relaxed_u32(&sending.arena->partitions[0].next_base_sequence, INT32_MAX - 1);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 4), INT32_MAX - 1);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 1), 2); /* MAX - 1, MAX, 0, 1 */
-    store_relaxed_u32(&sending.arena->partitions[0].next_base_sequence, INT32_MAX);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 1), INT32_MAX);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 1), 0);
-    sending_ended(&sending);
+    accumulator_set_producer_id(sending->sender, 7, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 3), 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 2), 3);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 1), 5);
+    store_relaxed_u32(&sending->arena->partitions[0].next_base_sequence, INT32_MAX - 1);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 4), INT32_MAX - 1);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 1), 2); /* MAX - 1, MAX, 0, 1 */
+    store_relaxed_u32(&sending->arena->partitions[0].next_base_sequence, INT32_MAX);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 1), INT32_MAX);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 1), 0);
 }
 
-TEST(a_new_epoch_starts_at_nought_and_an_old_batch_keeps_what_it_has)
+TEST_WITH(sending, sending_begin, a_new_epoch_starts_at_nought_and_an_old_batch_keeps_what_it_has)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batch;
     struct drained_batch again;
-    accumulator_set_producer_id(sending.sender, 7, 0);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
-    EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
-    EXPECT(drain_first_partition(&sending, &batch));
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 0), STATUS_OK);
-    accumulator_set_producer_id(sending.sender, 7, 1);
-    EXPECT(drain_first_partition(&sending, &again));
+    accumulator_set_producer_id(sending->sender, 7, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 3), 0);
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK);
+    EXPECT(drain_first_partition(sending, &batch));
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batch.slot_index, batch.seq, 0), STATUS_OK);
+    accumulator_set_producer_id(sending->sender, 7, 1);
+    EXPECT(drain_first_partition(sending, &again));
     EXPECT(again.producer_epoch == 0 && again.base_sequence == 3);
-    complete(&sending, &again);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 1), 0);
-    accumulator_set_producer_id(sending.sender, 7, INT16_MAX);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 1), 0);
-    sending_ended(&sending);
+    complete(sending, &again);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 1), 0);
+    accumulator_set_producer_id(sending->sender, 7, INT16_MAX);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 1), 0);
 }
 
-TEST(a_batch_sent_again_has_the_same_bytes)
+TEST_WITH(sending, sending_begin, a_batch_sent_again_has_the_same_bytes)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batch;
     struct drained_batch again;
-    accumulator_set_producer_id(sending.sender, 7, 0);
+    accumulator_set_producer_id(sending->sender, 7, 0);
     for (uint64_t number = 0; number < 5; number++) {
-        EXPECT_STATUS(append_number(sending.producer, 0, number), STATUS_OK);
+        EXPECT_STATUS(append_number(sending->producer, 0, number), STATUS_OK);
     }
-    EXPECT(drain_first_partition(&sending, &batch));
-    uint8_t *before = batch_bytes(sending.arena, batch.slot_index, batch.size);
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 0), STATUS_OK);
-    EXPECT_STATUS(append_number(sending.producer, 0, 5), STATUS_OK);
-    EXPECT(drain_first_partition(&sending, &again));
+    EXPECT(drain_first_partition(sending, &batch));
+    uint8_t *before = batch_bytes(sending->arena, batch.slot_index, batch.size);
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batch.slot_index, batch.seq, 0), STATUS_OK);
+    EXPECT_STATUS(append_number(sending->producer, 0, 5), STATUS_OK);
+    EXPECT(drain_first_partition(sending, &again));
     EXPECT_EQ_U64(again.size, batch.size);
     EXPECT_EQ_U64(again.crc, batch.crc);
     EXPECT_EQ_U64(again.attempt_count, 2);
-    EXPECT(memcmp(before, arena_slot_data(sending.arena, again.slot_index), again.size) == 0);
+    EXPECT(memcmp(before, arena_slot_data(sending->arena, again.slot_index), again.size) == 0);
     free(before);
-    complete(&sending, &again);
-    sending_ended(&sending);
+    complete(sending, &again);
 }
 
 /* ---- words that are input ---- */
 
 static void expect_quarantined(uint32_t count, uint32_t size)
 {
-    struct sending sending = sending_begun();
+    struct sending sending;
+    sending_begin(&sending);
     struct drained_batch batch;
     EXPECT_STATUS(append_number(sending.producer, 0, 0), STATUS_OK);
     uint32_t slot_index = open_word_slot(load_relaxed_u64(&sending.arena->partitions[0].open));
@@ -793,54 +745,48 @@ static void survivor_sends_once(void *argument)
     arena_detach(survivor);
 }
 
-TEST(a_late_batch_does_not_overtake_one_that_has_a_sequence)
+TEST_WITH(sending, sending_begin, a_late_batch_does_not_overtake_one_that_has_a_sequence)
 {
-    struct sending sending = sending_begun();
     static uint8_t value[2 * BATCH_SIZE];
     struct append_result result;
     struct drained_batch batches[2];
-    accumulator_set_producer_id(sending.sender, 7, 0);
-    interrupt_at("chain_seq_taken", 0, survivor_sends_once, &sending);
-    append_waiting(sending.producer, 0, record_of(value, sizeof value, 1000), &result);
+    accumulator_set_producer_id(sending->sender, 7, 0);
+    interrupt_at("chain_seq_taken", 0, survivor_sends_once, sending);
+    append_waiting(sending->producer, 0, record_of(value, sizeof value, 1000), &result);
     EXPECT(interruption_is_over());
-    EXPECT(drain_first_partition(&sending, &batches[0]));
+    EXPECT(drain_first_partition(sending, &batches[0]));
     EXPECT_EQ_U64((uint64_t)batches[0].base_sequence, 0);
-    complete(&sending, &batches[0]);
-    EXPECT(drain_first_partition(&sending, &batches[1]));
+    complete(sending, &batches[0]);
+    EXPECT(drain_first_partition(sending, &batches[1]));
     EXPECT_EQ_U64((uint64_t)batches[1].base_sequence, 1);
-    complete(&sending, &batches[1]);
-    sending_ended(&sending);
+    complete(sending, &batches[1]);
 }
 
-TEST(an_epoch_begins_when_nothing_of_the_last_one_is_in_flight)
+TEST_WITH(sending, sending_begin, an_epoch_begins_when_nothing_of_the_last_one_is_in_flight)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batches[2];
-    accumulator_set_producer_id(sending.sender, 7, 0);
-    fill_batch(&sending, 0);
-    fill_batch(&sending, 0);
-    EXPECT(drain_first_partition(&sending, &batches[0]));
-    accumulator_set_producer_id(sending.sender, 7, 1);
-    EXPECT(!drain_first_partition(&sending, &batches[1]));
-    complete(&sending, &batches[0]);
-    EXPECT(drain_first_partition(&sending, &batches[1]));
+    accumulator_set_producer_id(sending->sender, 7, 0);
+    fill_batch(sending, 0);
+    fill_batch(sending, 0);
+    EXPECT(drain_first_partition(sending, &batches[0]));
+    accumulator_set_producer_id(sending->sender, 7, 1);
+    EXPECT(!drain_first_partition(sending, &batches[1]));
+    complete(sending, &batches[0]);
+    EXPECT(drain_first_partition(sending, &batches[1]));
     EXPECT(batches[1].producer_epoch == 1 && batches[1].base_sequence == 0);
-    complete(&sending, &batches[1]);
-    sending_ended(&sending);
+    complete(sending, &batches[1]);
 }
 
-TEST(another_producer_id_of_the_same_epoch_starts_at_nought)
+TEST_WITH(sending, sending_begin, another_producer_id_of_the_same_epoch_starts_at_nought)
 {
-    struct sending sending = sending_begun();
-    accumulator_set_producer_id(sending.sender, 7, 0);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
-    accumulator_set_producer_id(sending.sender, 8, 0);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
-    accumulator_set_producer_id(sending.sender, -1, -1);
-    EXPECT_EQ_U64((uint64_t)(int64_t)sequence_of_next(&sending, 3), UINT64_MAX);
-    accumulator_set_producer_id(sending.sender, 8, 0);
-    EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 3);
-    sending_ended(&sending);
+    accumulator_set_producer_id(sending->sender, 7, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 3), 0);
+    accumulator_set_producer_id(sending->sender, 8, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 3), 0);
+    accumulator_set_producer_id(sending->sender, -1, -1);
+    EXPECT_EQ_U64((uint64_t)(int64_t)sequence_of_next(sending, 3), UINT64_MAX);
+    accumulator_set_producer_id(sending->sender, 8, 0);
+    EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 3), 3);
 }
 
 /* With the sequences 3, 4 and 5; the earlier ones were acknowledged. */
@@ -855,25 +801,23 @@ static void send_three(struct sending *sending, struct drained_batch batches[3])
     }
 }
 
-TEST(resequenced_batches_start_over_in_their_order)
+TEST_WITH(sending, sending_begin, resequenced_batches_start_over_in_their_order)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batches[3];
-    send_three(&sending, batches);
+    send_three(sending, batches);
     for (int i = 0; i < 2; i++) {
-        EXPECT_STATUS(accumulator_requeue(sending.sender, batches[i].slot_index, batches[i].seq, 0), STATUS_OK);
+        EXPECT_STATUS(accumulator_requeue(sending->sender, batches[i].slot_index, batches[i].seq, 0), STATUS_OK);
     }
-    accumulator_set_producer_id(sending.sender, 7, 1);
-    sender_resequence(sending.sender->sender, 0);
-    sender_resequence(sending.sender->sender, UINT32_MAX); /* no such partition: nothing happens */
-    EXPECT_EQ_U64((uint64_t)header_of(&sending, &batches[2]).base_sequence, 5); /* in flight: as it was */
-    complete(&sending, &batches[2]);
+    accumulator_set_producer_id(sending->sender, 7, 1);
+    sender_resequence(sending->sender->sender, 0);
+    sender_resequence(sending->sender->sender, UINT32_MAX); /* no such partition: nothing happens */
+    EXPECT_EQ_U64((uint64_t)header_of(sending, &batches[2]).base_sequence, 5); /* in flight: as it was */
+    complete(sending, &batches[2]);
     for (int i = 0; i < 2; i++) {
-        EXPECT(drain_first_partition(&sending, &batches[i]));
+        EXPECT(drain_first_partition(sending, &batches[i]));
         EXPECT(batches[i].producer_epoch == 1 && batches[i].base_sequence == i);
-        complete(&sending, &batches[i]);
+        complete(sending, &batches[i]);
     }
-    sending_ended(&sending);
 }
 
 static void run_change_producer_id(struct arena *arena, void *argument)
@@ -886,7 +830,8 @@ TEST(a_sender_that_dies_while_it_changes_the_producer_id_leaves_none)
 {
     static const char *const points[] = {"producer_id_forgotten", "producer_id_prepared"};
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {
-        struct sending sending = sending_begun();
+        struct sending sending;
+        sending_begin(&sending);
         struct producer_identity identity;
         accumulator_set_producer_id(sending.sender, 7, 2);
         accumulator_close(sending.sender);
@@ -897,7 +842,7 @@ TEST(a_sender_that_dies_while_it_changes_the_producer_id_leaves_none)
         EXPECT(identity.producer_id == -1 && identity.producer_epoch == -1);
         accumulator_set_producer_id(sending.sender, 9, 0);
         EXPECT_EQ_U64((uint64_t)sequence_of_next(&sending, 3), 0);
-        sending_ended(&sending);
+        sending_end(&sending);
     }
 }
 
@@ -927,7 +872,8 @@ static void run_resequence(struct arena *arena, void *argument)
 /* The batches that still have a sequence are the front of the queue, so the next sender's sink refuses them again. */
 static void expect_resequenced_by_the_next(uint32_t taken_back)
 {
-    struct sending sending = sending_begun();
+    struct sending sending;
+    sending_begin(&sending);
     struct drained_batch batch;
     accumulator_close(sending.sender);
     EXPECT(child_was_killed(child_started(sending.file, run_resequence, &taken_back, NULL, 0)));
@@ -943,7 +889,7 @@ static void expect_resequenced_by_the_next(uint32_t taken_back)
         expect_sequence(&batch, 1, i);
         complete(&sending, &batch);
     }
-    sending_ended(&sending);
+    sending_end(&sending);
 }
 
 TEST(a_sender_that_dies_while_it_takes_sequences_back_is_followed_by_one_that_begins_anew)
@@ -953,46 +899,42 @@ TEST(a_sender_that_dies_while_it_takes_sequences_back_is_followed_by_one_that_be
     }
 }
 
-TEST(one_batch_goes_at_a_time_until_the_sink_has_taken_one_of_the_epoch)
+TEST_WITH(sending, sending_begin, one_batch_goes_at_a_time_until_the_sink_has_taken_one_of_the_epoch)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batches[3];
     struct error error;
-    accumulator_set_producer_id(sending.sender, 7, 0);
+    accumulator_set_producer_id(sending->sender, 7, 0);
     for (int i = 0; i < 3; i++) {
-        fill_batch(&sending, 0);
+        fill_batch(sending, 0);
     }
-    EXPECT(drain_first_partition(&sending, &batches[0]));
-    EXPECT(!drain_first_partition(&sending, &batches[1]));
-    complete(&sending, &batches[0]);
-    EXPECT(drain_first_partition(&sending, &batches[1]));
-    EXPECT(drain_first_partition(&sending, &batches[2]));
-    complete(&sending, &batches[1]);
-    complete(&sending, &batches[2]);
-    accumulator_resign_sender(sending.sender); /* the next sender knows nothing of it */
-    EXPECT_STATUS(accumulator_become_sender(sending.sender, &error), STATUS_OK);
-    fill_batch(&sending, 0);
-    fill_batch(&sending, 0);
-    EXPECT(drain_first_partition(&sending, &batches[0]));
-    EXPECT(!drain_first_partition(&sending, &batches[1]));
-    complete(&sending, &batches[0]);
-    sending_ended(&sending);
+    EXPECT(drain_first_partition(sending, &batches[0]));
+    EXPECT(!drain_first_partition(sending, &batches[1]));
+    complete(sending, &batches[0]);
+    EXPECT(drain_first_partition(sending, &batches[1]));
+    EXPECT(drain_first_partition(sending, &batches[2]));
+    complete(sending, &batches[1]);
+    complete(sending, &batches[2]);
+    accumulator_resign_sender(sending->sender); /* the next sender knows nothing of it */
+    EXPECT_STATUS(accumulator_become_sender(sending->sender, &error), STATUS_OK);
+    fill_batch(sending, 0);
+    fill_batch(sending, 0);
+    EXPECT(drain_first_partition(sending, &batches[0]));
+    EXPECT(!drain_first_partition(sending, &batches[1]));
+    complete(sending, &batches[0]);
 }
 
-TEST(what_waits_for_its_retry_need_not_any_longer)
+TEST_WITH(sending, sending_begin, what_waits_for_its_retry_need_not_any_longer)
 {
-    struct sending sending = sending_begun();
     struct drained_batch batch;
-    fill_batch(&sending, 0);
-    EXPECT(drain_first_partition(&sending, &batch));
-    EXPECT_STATUS(accumulator_requeue(sending.sender, batch.slot_index, batch.seq, 1 << 20), STATUS_OK);
-    sender_end_backoff(sending.sender->sender, 1);
-    sender_end_backoff(sending.sender->sender, UINT32_MAX); /* no such partition: nothing happens */
-    EXPECT(!drain_first_partition(&sending, &batch));
-    sender_end_backoff(sending.sender->sender, 0);
-    EXPECT(drain_first_partition(&sending, &batch));
-    complete(&sending, &batch);
-    sending_ended(&sending);
+    fill_batch(sending, 0);
+    EXPECT(drain_first_partition(sending, &batch));
+    EXPECT_STATUS(accumulator_requeue(sending->sender, batch.slot_index, batch.seq, 1 << 20), STATUS_OK);
+    sender_end_backoff(sending->sender->sender, 1);
+    sender_end_backoff(sending->sender->sender, UINT32_MAX); /* no such partition: nothing happens */
+    EXPECT(!drain_first_partition(sending, &batch));
+    sender_end_backoff(sending->sender->sender, 0);
+    EXPECT(drain_first_partition(sending, &batch));
+    complete(sending, &batch);
 }
 
 /* ---- ready hints that are set during a scan ---- */

@@ -196,107 +196,86 @@ static size_t request_read(const struct pumping *pumping)
 
 /* ---- ordinary rounds ---- */
 
-TEST(a_batch_is_free_when_its_answer_was_well)
+TEST_WITH(pumping, pumping_begin, a_batch_is_free_when_its_answer_was_well)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    EXPECT(request_read(&pumping) > RECORDS_START);
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT - 1);
-    answer(&pumping, 0, 0, 42);
-    while (pumping.link.broker.first == 0) {
-        round_and_exchange(&pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    EXPECT(request_read(pumping) > RECORDS_START);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT - 1);
+    answer(pumping, 0, 0, 42);
+    while (pumping->link.broker.first == 0) {
+        round_and_exchange(pumping);
     }
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
-    EXPECT_EQ_U64(pumping.pump.delivered.record_count, 1);
-    EXPECT_EQ_U64(pumping.places[0].batch_count, 1);
-    pumping_end(&pumping);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
+    EXPECT_EQ_U64(pumping->pump.delivered.record_count, 1);
+    EXPECT_EQ_U64(pumping->places[0].batch_count, 1);
 }
 
-TEST(a_pump_with_nothing_to_do_ends)
+TEST_WITH(pumping, pumping_begin, a_pump_with_nothing_to_do_ends)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    while (pump_round(&pumping.pump, &pumping.wakes)) {
-        pump_exchange(&pumping.pump);
+    while (pump_round(&pumping->pump, &pumping->wakes)) {
+        pump_exchange(&pumping->pump);
     }
-    EXPECT_EQ_U64(pumping.link.broker.end, 0);
-    pumping_end(&pumping);
+    EXPECT_EQ_U64(pumping->link.broker.end, 0);
 }
 
-TEST(a_ring_is_taken_out_of_the_doorbell)
+TEST_WITH(pumping, pumping_begin, a_ring_is_taken_out_of_the_doorbell)
 {
-    struct pumping pumping;
     char ring = 0;
-    pumping_begin(&pumping);
-    EXPECT(write(pumping.rings, &ring, 1) == 1);
-    round_and_exchange(&pumping);
-    EXPECT(read(pumping.pump.wake_fd, &ring, 1) < 0);
-    pumping_end(&pumping);
+    EXPECT(write(pumping->rings, &ring, 1) == 1);
+    round_and_exchange(pumping);
+    EXPECT(read(pumping->pump.wake_fd, &ring, 1) < 0);
 }
 
-TEST(a_stopped_pump_begins_nothing)
+TEST_WITH(pumping, pumping_begin, a_stopped_pump_begins_nothing)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    pump_stop(&pumping.pump);
-    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(pumping.link.broker.end, 0);
-    pumping_end(&pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    pump_stop(&pumping->pump);
+    EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT_EQ_U64(pumping->link.broker.end, 0);
 }
 
 /* Nothing can be sent before an answer arrives, which ends the wait. So no wake call is needed. */
-TEST(a_sender_without_room_for_a_request_is_not_rung)
+TEST_WITH(pumping, pumping_begin, a_sender_without_room_for_a_request_is_not_rung)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    pumping.link.broker.requests_max = 1;
-    atomic_u32 *sleep = &pumping.arena->globals->sender_sleep;
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    pumping->link.broker.requests_max = 1;
+    atomic_u32 *sleep = &pumping->arena->globals->sender_sleep;
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    EXPECT(pump_round(&pumping->pump, &pumping->wakes));
     EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_AWAKE);
-    EXPECT(pumping.pump.wait_ns > 0);
-    EXPECT(pumping.pump.wait_ns <= NS_PER_MS);
-    append_large(&pumping, 1);
-    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(pumping.link.broker.end, 1);
+    EXPECT(pumping->pump.wait_ns > 0);
+    EXPECT(pumping->pump.wait_ns <= NS_PER_MS);
+    append_large(pumping, 1);
+    EXPECT(pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT_EQ_U64(pumping->link.broker.end, 1);
     EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_AWAKE);
-    answer(&pumping, 0, 0, 42);
-    pump_exchange(&pumping.pump);
-    begin_requests(&pumping, 2);
-    pumping_end(&pumping);
+    answer(pumping, 0, 0, 42);
+    pump_exchange(&pumping->pump);
+    begin_requests(pumping, 2);
 }
 
 /* If the broker is slow, the sender waits long for a free request, and no ready hint helps. */
-TEST(a_sender_whose_broker_is_slow_is_not_rung)
+TEST_WITH(pumping, pumping_begin, a_sender_whose_broker_is_slow_is_not_rung)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    pumping.arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(pumping.arena)};
-    pumping.link.broker.requests_max = 1;
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    pumping.arena->clock.manual_ns += 50 * NS_PER_MS;
-    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(load_relaxed_u32(&pumping.arena->globals->sender_sleep), SENDER_AWAKE);
-    EXPECT_EQ_U64(pumping.pump.wait_ns, 10 * NS_PER_MS);
-    pumping_end(&pumping);
+    pumping->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(pumping->arena)};
+    pumping->link.broker.requests_max = 1;
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    pumping->arena->clock.manual_ns += 50 * NS_PER_MS;
+    EXPECT(pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT_EQ_U64(load_relaxed_u32(&pumping->arena->globals->sender_sleep), SENDER_AWAKE);
+    EXPECT_EQ_U64(pumping->pump.wait_ns, 10 * NS_PER_MS);
 }
 
-TEST(a_sender_with_room_for_a_request_is_rung)
+TEST_WITH(pumping, pumping_begin, a_sender_with_room_for_a_request_is_rung)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    atomic_u32 *sleep = &pumping.arena->globals->sender_sleep;
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    atomic_u32 *sleep = &pumping->arena->globals->sender_sleep;
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    EXPECT(pump_round(&pumping->pump, &pumping->wakes));
     EXPECT_EQ_U64(load_relaxed_u32(sleep), SENDER_SHORT_WAIT);
-    EXPECT(pumping.pump.wait_ns > 0);
-    pumping_end(&pumping);
+    EXPECT(pumping->pump.wait_ns > 0);
 }
 
 /* ---- waiters that were served ---- */
@@ -399,18 +378,15 @@ TEST(a_pump_that_is_over_holds_no_waiters)
     pumping_end(&pumping);
 }
 
-TEST(a_partition_without_a_link_ends_the_pump_in_its_time)
+TEST_WITH(pumping, pumping_begin, a_partition_without_a_link_ends_the_pump_in_its_time)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    pumping.pump.foreign_ns = 0;
-    EXPECT_STATUS(append_number(pumping.accumulator, 5, 7), STATUS_OK);
-    while (pump_round(&pumping.pump, &pumping.wakes)) {
-        pump_exchange(&pumping.pump);
+    pumping->pump.foreign_ns = 0;
+    EXPECT_STATUS(append_number(pumping->accumulator, 5, 7), STATUS_OK);
+    while (pump_round(&pumping->pump, &pumping->wakes)) {
+        pump_exchange(&pumping->pump);
     }
-    EXPECT_EQ_U64(pumping.link.broker.end, 0);
-    EXPECT_EQ_U64(pumping.pump.due_ns, 0);
-    pumping_end(&pumping);
+    EXPECT_EQ_U64(pumping->link.broker.end, 0);
+    EXPECT_EQ_U64(pumping->pump.due_ns, 0);
 }
 
 /* ---- what is left to the caller ---- */
@@ -423,95 +399,77 @@ static void expect_that_it_is_left(struct pumping *pumping)
     EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT - 1);
 }
 
-TEST(an_answer_with_an_error_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin, an_answer_with_an_error_stays_where_it_is)
 {
-    struct pumping pumping;
     uint8_t bytes[ANSWER_ROOM];
-    pumping_begin(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    answer(&pumping, 0, 6, 42);
-    expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.broker.is_strange);
-    EXPECT_EQ_U64(pumping.link.broker.received_size, answer_write(bytes, 0, 6, 42));
-    EXPECT(memcmp(pumping.link.broker.received, bytes, pumping.link.broker.received_size) == 0);
-    pumping_end(&pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    answer(pumping, 0, 6, 42);
+    expect_that_it_is_left(pumping);
+    EXPECT(pumping->link.broker.is_strange);
+    EXPECT_EQ_U64(pumping->link.broker.received_size, answer_write(bytes, 0, 6, 42));
+    EXPECT(memcmp(pumping->link.broker.received, bytes, pumping->link.broker.received_size) == 0);
 }
 
-TEST(an_answer_to_another_request_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin, an_answer_to_another_request_stays_where_it_is)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    answer(&pumping, 1, 0, 42);
-    expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.broker.is_strange);
-    pumping_end(&pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    answer(pumping, 1, 0, 42);
+    expect_that_it_is_left(pumping);
+    EXPECT(pumping->link.broker.is_strange);
 }
 
-TEST(a_frame_larger_than_any_answer_is_not_waited_for)
+TEST_WITH(pumping, pumping_begin, a_frame_larger_than_any_answer_is_not_waited_for)
 {
-    struct pumping pumping;
     static const uint8_t head[4] = {0x7f, 0xff, 0xff, 0xff};
-    pumping_begin(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    EXPECT(write(pumping.broker, head, sizeof head) == sizeof head);
-    expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.broker.is_strange);
-    EXPECT_EQ_U64(pumping.link.broker.received_size, sizeof head);
-    pumping_end(&pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    EXPECT(write(pumping->broker, head, sizeof head) == sizeof head);
+    expect_that_it_is_left(pumping);
+    EXPECT(pumping->link.broker.is_strange);
+    EXPECT_EQ_U64(pumping->link.broker.received_size, sizeof head);
 }
 
-TEST(a_socket_at_its_end_is_broken)
+TEST_WITH(pumping, pumping_begin, a_socket_at_its_end_is_broken)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    EXPECT(request_read(&pumping) > 0);
-    close(pumping.broker);
-    pumping.broker = -1;
-    expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.broker.is_broken);
-    pumping_end(&pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    EXPECT(request_read(pumping) > 0);
+    close(pumping->broker);
+    pumping->broker = -1;
+    expect_that_it_is_left(pumping);
+    EXPECT(pumping->link.broker.is_broken);
 }
 
-TEST(half_of_an_answer_is_waited_for)
+TEST_WITH(pumping, pumping_begin, half_of_an_answer_is_waited_for)
 {
-    struct pumping pumping;
     uint8_t bytes[ANSWER_ROOM];
-    pumping_begin(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
     size_t size = answer_write(bytes, 0, 0, 42);
     for (size_t i = 0; i < size; i++) {
-        EXPECT_EQ_U64(pumping.link.broker.first, 0);
-        EXPECT(write(pumping.broker, bytes + i, 1) == 1);
-        round_and_exchange(&pumping);
+        EXPECT_EQ_U64(pumping->link.broker.first, 0);
+        EXPECT(write(pumping->broker, bytes + i, 1) == 1);
+        round_and_exchange(pumping);
     }
-    (void)pump_round(&pumping.pump, &pumping.wakes);
-    EXPECT_EQ_U64(pumping.link.broker.first, 1);
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
-    pumping_end(&pumping);
+    (void)pump_round(&pumping->pump, &pumping->wakes);
+    EXPECT_EQ_U64(pumping->link.broker.first, 1);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
 }
 
-TEST(a_damaged_batch_is_left_before_a_byte_of_it_is_written)
+TEST_WITH(pumping, pumping_begin, a_damaged_batch_is_left_before_a_byte_of_it_is_written)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    while (pumping.link.broker.end == 0) {
-        EXPECT(pump_round(&pumping.pump, &pumping.wakes));
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    while (pumping->link.broker.end == 0) {
+        EXPECT(pump_round(&pumping->pump, &pumping->wakes));
     }
-    uint8_t *bytes = arena_slot_data(pumping.arena, pumping.link.pieces[0][0].drained.slot_index);
+    uint8_t *bytes = arena_slot_data(pumping->arena, pumping->link.pieces[0][0].drained.slot_index);
     bytes[RECORDS_START + 1] ^= 1;
-    expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.is_damaged);
-    EXPECT_EQ_U64(request_read(&pumping), 0);
+    expect_that_it_is_left(pumping);
+    EXPECT(pumping->link.is_damaged);
+    EXPECT_EQ_U64(request_read(pumping), 0);
     bytes[RECORDS_START + 1] ^= 1;
-    pumping_end(&pumping);
 }
 
 TEST(a_batch_whose_header_has_a_wild_time_is_left)
@@ -548,22 +506,19 @@ static void pumping_begin_transaction(struct pumping *pumping)
     EXPECT_EQ_U64(number, 1);
 }
 
-TEST(a_batch_of_a_transaction_goes_in_a_request_that_names_it)
+TEST_WITH(pumping, pumping_begin_transaction, a_batch_of_a_transaction_goes_in_a_request_that_names_it)
 {
-    struct pumping pumping;
     uint8_t bytes[8192];
-    pumping_begin_transaction(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    EXPECT(read(pumping.broker, bytes, sizeof bytes) > RECORDS_START);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    EXPECT(read(pumping->broker, bytes, sizeof bytes) > RECORDS_START);
     EXPECT_EQ_U64(load_be16(bytes + REQUEST_TRANSACTIONAL_ID), 1);
     EXPECT(bytes[REQUEST_TRANSACTIONAL_ID + 2] == 'x');
-    answer(&pumping, 0, 0, 42);
-    while (pumping.link.broker.first == 0) {
-        round_and_exchange(&pumping);
+    answer(pumping, 0, 0, 42);
+    while (pumping->link.broker.first == 0) {
+        round_and_exchange(pumping);
     }
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
-    pumping_end(&pumping);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
 }
 
 static void expect_no_request(struct pumping *pumping)
@@ -594,33 +549,27 @@ TEST(a_batch_of_no_transaction_is_left_by_a_link_that_names_one)
     expect_no_request(&pumping);
 }
 
-TEST(a_commit_ends_the_pump_when_the_last_batch_is_answered)
+TEST_WITH(pumping, pumping_begin_transaction, a_commit_ends_the_pump_when_the_last_batch_is_answered)
 {
-    struct pumping pumping;
-    pumping_begin_transaction(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 8), STATUS_OK);
-    EXPECT_STATUS(transaction_commit(pumping.arena, 1), STATUS_OK);
-    begin_requests(&pumping, 2);
-    answer(&pumping, 0, 0, 42);
-    answer(&pumping, 1, 0, 43);
-    pump_exchange(&pumping.pump);
-    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(pumping.link.broker.first, 2);
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
-    pumping_end(&pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 8), STATUS_OK);
+    EXPECT_STATUS(transaction_commit(pumping->arena, 1), STATUS_OK);
+    begin_requests(pumping, 2);
+    answer(pumping, 0, 0, 42);
+    answer(pumping, 1, 0, 43);
+    pump_exchange(&pumping->pump);
+    EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT_EQ_U64(pumping->link.broker.first, 2);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
 }
 
-TEST(a_transaction_that_can_only_be_aborted_ends_the_pump)
+TEST_WITH(pumping, pumping_begin_transaction, a_transaction_that_can_only_be_aborted_ends_the_pump)
 {
-    struct pumping pumping;
-    pumping_begin_transaction(&pumping);
-    transaction_fail(pumping.arena, TRANSACTION_WHY_REFUSED);
-    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT(pumping.pump.is_over);
-    EXPECT_STATUS(transaction_abort(pumping.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
-    pumping_end(&pumping);
+    transaction_fail(pumping->arena, TRANSACTION_WHY_REFUSED);
+    EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT(pumping->pump.is_over);
+    EXPECT_STATUS(transaction_abort(pumping->arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
 }
 
 /* ---- hostile answers ---- */
@@ -633,53 +582,41 @@ static void pumping_begin_with_request(struct pumping *pumping)
     begin_requests(pumping, 1);
 }
 
-TEST(a_pump_whose_answer_took_long_goes_on_with_what_is_ready)
+TEST_WITH(pumping, pumping_begin_with_request, a_pump_whose_answer_took_long_goes_on_with_what_is_ready)
 {
-    struct pumping pumping;
-    pumping_begin_with_request(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 8), STATUS_OK);
-    answer(&pumping, 0, 0, 42);
-    pump_exchange(&pumping.pump);
-    pumping.pump.last_begun_ns = 0;
-    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(pumping.link.broker.first, 1);
-    EXPECT_EQ_U64(pumping.link.broker.end, 2);
-    pumping_end(&pumping);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 8), STATUS_OK);
+    answer(pumping, 0, 0, 42);
+    pump_exchange(&pumping->pump);
+    pumping->pump.last_begun_ns = 0;
+    EXPECT(pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT_EQ_U64(pumping->link.broker.first, 1);
+    EXPECT_EQ_U64(pumping->link.broker.end, 2);
 }
 
-TEST(an_answer_for_a_partition_that_was_not_asked_for_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin_with_request, an_answer_for_a_partition_that_was_not_asked_for_stays_where_it_is)
 {
-    struct pumping pumping;
     uint8_t bytes[ANSWER_ROOM];
-    pumping_begin_with_request(&pumping);
     size_t size = answer_write(bytes, 0, 0, 42);
     store_be32(bytes + ANSWER_PARTITION, 1);
-    answer_send(&pumping, bytes, size);
-    expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.broker.is_strange);
-    pumping_end(&pumping);
+    answer_send(pumping, bytes, size);
+    expect_that_it_is_left(pumping);
+    EXPECT(pumping->link.broker.is_strange);
 }
 
-TEST(a_frame_of_a_negative_size_is_not_waited_for)
+TEST_WITH(pumping, pumping_begin_with_request, a_frame_of_a_negative_size_is_not_waited_for)
 {
-    struct pumping pumping;
     static const uint8_t head[4] = {0xff, 0xff, 0xff, 0xff};
-    pumping_begin_with_request(&pumping);
-    answer_send(&pumping, head, sizeof head);
-    expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.broker.is_strange);
-    pumping_end(&pumping);
+    answer_send(pumping, head, sizeof head);
+    expect_that_it_is_left(pumping);
+    EXPECT(pumping->link.broker.is_strange);
 }
 
-TEST(an_empty_frame_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin_with_request, an_empty_frame_stays_where_it_is)
 {
-    struct pumping pumping;
     static const uint8_t head[4] = {0};
-    pumping_begin_with_request(&pumping);
-    answer_send(&pumping, head, sizeof head);
-    expect_that_it_is_left(&pumping);
-    EXPECT(pumping.link.broker.is_strange);
-    pumping_end(&pumping);
+    answer_send(pumping, head, sizeof head);
+    expect_that_it_is_left(pumping);
+    EXPECT(pumping->link.broker.is_strange);
 }
 
 TEST(a_socket_that_ends_behind_any_byte_of_an_answer_is_broken)
@@ -701,110 +638,92 @@ TEST(a_socket_that_ends_behind_any_byte_of_an_answer_is_broken)
     }
 }
 
-TEST(an_answer_before_the_end_of_its_socket_is_taken)
+TEST_WITH(pumping, pumping_begin_with_request, an_answer_before_the_end_of_its_socket_is_taken)
 {
-    struct pumping pumping;
-    pumping_begin_with_request(&pumping);
-    EXPECT(request_read(&pumping) > 0);
-    answer(&pumping, 0, 0, 42);
-    close(pumping.broker);
-    pumping.broker = -1;
-    round_and_exchange(&pumping);
-    EXPECT(pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
-    pump_exchange(&pumping.pump);
-    EXPECT(pumping.link.broker.is_broken);
-    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    pumping_end(&pumping);
+    EXPECT(request_read(pumping) > 0);
+    answer(pumping, 0, 0, 42);
+    close(pumping->broker);
+    pumping->broker = -1;
+    round_and_exchange(pumping);
+    EXPECT(pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
+    pump_exchange(&pumping->pump);
+    EXPECT(pumping->link.broker.is_broken);
+    EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
 }
 
-TEST(answers_in_another_order_stay_where_they_are)
+TEST_WITH(pumping, pumping_begin_with_request, answers_in_another_order_stay_where_they_are)
 {
-    struct pumping pumping;
     uint8_t bytes[2 * ANSWER_ROOM];
-    pumping_begin_with_request(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 1, 8), STATUS_OK);
-    begin_requests(&pumping, 2);
+    EXPECT_STATUS(append_number(pumping->accumulator, 1, 8), STATUS_OK);
+    begin_requests(pumping, 2);
     size_t size = answer_write(bytes, 1, 0, 43);
     store_be32(bytes + ANSWER_PARTITION, 1);
     (void)answer_write(bytes + size, 0, 0, 42);
-    answer_send(&pumping, bytes, 2 * size);
-    pump_exchange(&pumping.pump);
-    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT(pumping.link.broker.is_strange);
-    EXPECT_EQ_U64(pumping.link.broker.answered, 0);
-    EXPECT_EQ_U64(pumping.link.broker.received_size, 2 * size);
-    pumping_end(&pumping);
+    answer_send(pumping, bytes, 2 * size);
+    pump_exchange(&pumping->pump);
+    EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT(pumping->link.broker.is_strange);
+    EXPECT_EQ_U64(pumping->link.broker.answered, 0);
+    EXPECT_EQ_U64(pumping->link.broker.received_size, 2 * size);
 }
 
-TEST(a_second_answer_to_a_request_is_no_answer_to_the_next_one)
+TEST_WITH(pumping, pumping_begin_with_request, a_second_answer_to_a_request_is_no_answer_to_the_next_one)
 {
-    struct pumping pumping;
     uint8_t bytes[2 * ANSWER_ROOM];
-    pumping_begin_with_request(&pumping);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 8), STATUS_OK);
-    begin_requests(&pumping, 2);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 8), STATUS_OK);
+    begin_requests(pumping, 2);
     size_t size = answer_write(bytes, 0, 0, 42);
     (void)answer_write(bytes + size, 0, 0, 43);
-    answer_send(&pumping, bytes, 2 * size);
-    expect_that_it_is_left(&pumping);
-    EXPECT_EQ_U64(pumping.link.broker.first, 1);
-    EXPECT(pumping.link.broker.is_strange);
-    pumping_end(&pumping);
+    answer_send(pumping, bytes, 2 * size);
+    expect_that_it_is_left(pumping);
+    EXPECT_EQ_U64(pumping->link.broker.first, 1);
+    EXPECT(pumping->link.broker.is_strange);
 }
 
-TEST(an_answer_that_was_there_before_its_request_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin, an_answer_that_was_there_before_its_request_stays_where_it_is)
 {
-    struct pumping pumping;
-    pumping_begin(&pumping);
-    answer(&pumping, 0, 0, 42);
-    pump_exchange(&pumping.pump);
-    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT(pumping.link.broker.is_strange);
-    EXPECT_EQ_U64(pumping.link.broker.end, 0);
-    pumping_end(&pumping);
+    answer(pumping, 0, 0, 42);
+    pump_exchange(&pumping->pump);
+    EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT(pumping->link.broker.is_strange);
+    EXPECT_EQ_U64(pumping->link.broker.end, 0);
 }
 
-TEST(a_throttle_ends_the_pump_with_the_result_taken)
+TEST_WITH(pumping, pumping_begin_with_request, a_throttle_ends_the_pump_with_the_result_taken)
 {
-    struct pumping pumping;
     uint8_t bytes[ANSWER_ROOM];
-    pumping_begin_with_request(&pumping);
     size_t size = answer_write(bytes, 0, 0, 42);
     store_be32(bytes + ANSWER_THROTTLE, 250);
-    answer_send(&pumping, bytes, size);
-    pump_exchange(&pumping.pump);
-    EXPECT(!pump_round(&pumping.pump, &pumping.wakes));
-    EXPECT(pumping.link.broker.throttle_ms == 250);
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
-    pumping_end(&pumping);
+    answer_send(pumping, bytes, size);
+    pump_exchange(&pumping->pump);
+    EXPECT(!pump_round(&pumping->pump, &pumping->wakes));
+    EXPECT(pumping->link.broker.throttle_ms == 250);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
 }
 
 /* ---- the lender's numbers ---- */
 
-TEST(correlation_ids_go_on_where_the_lender_ended)
+TEST_WITH(pumping, pumping_begin, correlation_ids_go_on_where_the_lender_ended)
 {
-    struct pumping pumping;
     uint8_t bytes[2 * ANSWER_ROOM];
-    pumping_begin(&pumping);
-    pumping.link.broker.correlation_first = INT32_MAX;
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 7), STATUS_OK);
-    begin_requests(&pumping, 1);
-    pump_exchange(&pumping.pump);
-    EXPECT(read(pumping.broker, bytes, sizeof bytes) > REQUEST_CORRELATION);
+    pumping->link.broker.correlation_first = INT32_MAX;
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
+    begin_requests(pumping, 1);
+    pump_exchange(&pumping->pump);
+    EXPECT(read(pumping->broker, bytes, sizeof bytes) > REQUEST_CORRELATION);
     EXPECT_EQ_U64(load_be32(bytes + REQUEST_CORRELATION), INT32_MAX);
-    EXPECT_STATUS(append_number(pumping.accumulator, 0, 8), STATUS_OK);
-    begin_requests(&pumping, 2);
-    pump_exchange(&pumping.pump);
-    EXPECT(read(pumping.broker, bytes, sizeof bytes) > REQUEST_CORRELATION);
+    EXPECT_STATUS(append_number(pumping->accumulator, 0, 8), STATUS_OK);
+    begin_requests(pumping, 2);
+    pump_exchange(&pumping->pump);
+    EXPECT(read(pumping->broker, bytes, sizeof bytes) > REQUEST_CORRELATION);
     EXPECT_EQ_U64(load_be32(bytes + REQUEST_CORRELATION), 0);
-    answer(&pumping, INT32_MAX, 0, 42);
-    answer(&pumping, 0, 0, 43);
-    while (pumping.link.broker.first < 2) {
-        round_and_exchange(&pumping);
+    answer(pumping, INT32_MAX, 0, 42);
+    answer(pumping, 0, 0, 43);
+    while (pumping->link.broker.first < 2) {
+        round_and_exchange(pumping);
     }
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
-    pumping_end(&pumping);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
 }
 
 /* ---- a socket that is full ---- */
@@ -817,49 +736,43 @@ static void pumping_begin_with_little_room(struct pumping *pumping)
     EXPECT(setsockopt(pumping->link.broker.socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
 }
 
-TEST(an_answer_to_a_request_that_is_half_written_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin_with_little_room, an_answer_to_a_request_that_is_half_written_stays_where_it_is)
 {
-    struct pumping pumping;
     uint8_t bytes[ANSWER_ROOM];
-    pumping_begin_with_little_room(&pumping);
     for (uint32_t i = 0; i < SLOT_COUNT / 2; i++) {
-        append_large(&pumping, i % 2);
+        append_large(pumping, i % 2);
     }
-    while (!pumping.link.broker.is_sending) {
-        round_and_exchange(&pumping);
+    while (!pumping->link.broker.is_sending) {
+        round_and_exchange(pumping);
     }
-    for (uint32_t i = 0; i < pumping.link.broker.end; i++) {
-        answer_send(&pumping, bytes, answer_of_both(bytes, i));
+    for (uint32_t i = 0; i < pumping->link.broker.end; i++) {
+        answer_send(pumping, bytes, answer_of_both(bytes, i));
     }
-    pump_exchange(&pumping.pump);
-    EXPECT(pumping.link.broker.is_strange);
-    EXPECT_EQ_U64(pumping.link.broker.answered, pumping.link.broker.end - 1);
-    pumping_end(&pumping);
+    pump_exchange(&pumping->pump);
+    EXPECT(pumping->link.broker.is_strange);
+    EXPECT_EQ_U64(pumping->link.broker.answered, pumping->link.broker.end - 1);
 }
 
-TEST(the_rest_of_a_request_follows_when_the_socket_has_room)
+TEST_WITH(pumping, pumping_begin_with_little_room, the_rest_of_a_request_follows_when_the_socket_has_room)
 {
-    struct pumping pumping;
     uint64_t size = 0;
-    pumping_begin_with_little_room(&pumping);
     for (uint32_t i = 0; i < SLOT_COUNT / 2; i++) {
-        append_large(&pumping, i % 2);
+        append_large(pumping, i % 2);
     }
     for (uint32_t answered = 0; answered < SLOT_COUNT / 4;) {
-        round_and_exchange(&pumping);
-        size += request_read(&pumping);
-        uint32_t written_end = pumping.link.broker.end - pumping.link.broker.is_sending;
-        EXPECT(size <= pumping.link.broker.sent_size);
+        round_and_exchange(pumping);
+        size += request_read(pumping);
+        uint32_t written_end = pumping->link.broker.end - pumping->link.broker.is_sending;
+        EXPECT(size <= pumping->link.broker.sent_size);
         if (answered < written_end) {
             uint8_t bytes[ANSWER_ROOM];
-            answer_send(&pumping, bytes, answer_of_both(bytes, answered++));
+            answer_send(pumping, bytes, answer_of_both(bytes, answered++));
         }
     }
-    while (pumping.link.broker.first < SLOT_COUNT / 4) {
-        round_and_exchange(&pumping);
+    while (pumping->link.broker.first < SLOT_COUNT / 4) {
+        round_and_exchange(pumping);
     }
-    EXPECT_EQ_U64(free_slot_count(&pumping), SLOT_COUNT);
-    pumping_end(&pumping);
+    EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
 }
 
 RUN_ALL()

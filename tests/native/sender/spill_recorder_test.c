@@ -84,83 +84,68 @@ static int64_t result_of(const struct keeping *keeping, int number)
     return completion_find(keeping->arena, &token, &found) == STATUS_OK ? found.base_offset : -1;
 }
 
-TEST(acked_batches_get_their_results_and_the_position_moves)
+TEST_WITH(keeping, keeping_begin, acked_batches_get_their_results_and_the_position_moves)
 {
-    struct keeping keeping;
     uint8_t position[SPILL_POSITION_SIZE + 4];
     uint64_t words[2];
     uint32_t crc;
-    keeping_begin(&keeping);
-    EXPECT(keep(&keeping));
-    EXPECT_EQ_U64((uint64_t)result_of(&keeping, 0), SINK_OFFSET);
-    EXPECT_EQ_U64((uint64_t)result_of(&keeping, 1), SINK_OFFSET + RECORDS);
-    EXPECT(result_of(&keeping, 2) == -1);
-    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 2 * RECORDS);
-    EXPECT_EQ_U64(keeping.spill.number, 7);
-    EXPECT(pread(keeping.spill.file, position, sizeof position, 64) == (ssize_t)sizeof position);
+    EXPECT(keep(keeping));
+    EXPECT_EQ_U64((uint64_t)result_of(keeping, 0), SINK_OFFSET);
+    EXPECT_EQ_U64((uint64_t)result_of(keeping, 1), SINK_OFFSET + RECORDS);
+    EXPECT(result_of(keeping, 2) == -1);
+    EXPECT_EQ_U64((uint64_t)keeping->stream.recorded.offset, 2 * RECORDS);
+    EXPECT_EQ_U64(keeping->spill.number, 7);
+    EXPECT(pread(keeping->spill.file, position, sizeof position, 64) == (ssize_t)sizeof position);
     memcpy(words, position, sizeof words);
     memcpy(&crc, position + SPILL_POSITION_SIZE, sizeof crc);
     EXPECT_EQ_U64(words[0], 7);
     EXPECT_EQ_U64(words[1], 2 * RECORDS);
     EXPECT_EQ_U64(position[16], 0xab);
     EXPECT_EQ_U64(crc, crc32c_extend(0, position, SPILL_POSITION_SIZE));
-    keeping_end(&keeping);
 }
 
-TEST(nothing_acked_is_nothing_to_write)
+TEST_WITH(keeping, keeping_begin, nothing_acked_is_nothing_to_write)
 {
-    struct keeping keeping;
-    keeping_begin(&keeping);
-    keeping.stream.window[0].is_acked = false;
-    EXPECT(keep(&keeping));
-    EXPECT_EQ_U64(keeping.spill.number, 6);
-    EXPECT(result_of(&keeping, 1) == -1);
-    keeping_end(&keeping);
+    keeping->stream.window[0].is_acked = false;
+    EXPECT(keep(keeping));
+    EXPECT_EQ_U64(keeping->spill.number, 6);
+    EXPECT(result_of(keeping, 1) == -1);
 }
 
-TEST(rows_of_nonsense_give_no_result_and_hold_nothing_up)
+TEST_WITH(keeping, keeping_begin, rows_of_nonsense_give_no_result_and_hold_nothing_up)
 {
-    struct keeping keeping;
-    keeping_begin(&keeping);
     const struct row strange[] = {{0, 40, UINT32_MAX, RECORDS, ARENA}, {RECORDS, 41, 1, RECORDS, ARENA + 1}};
-    row_write(keeping.spill.file, 0, &strange[0]);
-    row_write(keeping.spill.file, 1, &strange[1]);
-    EXPECT(keep(&keeping));
-    EXPECT(result_of(&keeping, 0) == -1 && result_of(&keeping, 1) == -1);
-    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 2 * RECORDS);
-    keeping_end(&keeping);
+    row_write(keeping->spill.file, 0, &strange[0]);
+    row_write(keeping->spill.file, 1, &strange[1]);
+    EXPECT(keep(keeping));
+    EXPECT(result_of(keeping, 0) == -1 && result_of(keeping, 1) == -1);
+    EXPECT_EQ_U64((uint64_t)keeping->stream.recorded.offset, 2 * RECORDS);
 }
 
-TEST(a_file_of_endless_rows_holds_nothing_up)
+TEST_WITH(keeping, keeping_begin, a_file_of_endless_rows_holds_nothing_up)
 {
-    struct keeping keeping;
-    keeping_begin(&keeping);
     for (int i = 0; i < 3; i++) {
-        keeping.stream.window[i].end.offset += 1000;
+        keeping->stream.window[i].end.offset += 1000;
     }
-    EXPECT(ftruncate(keeping.spill.file, (off_t)1 << 40) == 0);
-    EXPECT(keep(&keeping));
-    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 1000 + 2 * RECORDS);
-    keeping_end(&keeping);
+    EXPECT(ftruncate(keeping->spill.file, (off_t)1 << 40) == 0);
+    EXPECT(keep(keeping));
+    EXPECT_EQ_U64((uint64_t)keeping->stream.recorded.offset, 1000 + 2 * RECORDS);
 }
 
-TEST(a_position_that_cannot_be_written_leaves_the_stream_where_it_was)
+TEST_WITH(keeping, keeping_begin, a_position_that_cannot_be_written_leaves_the_stream_where_it_was)
 {
-    struct keeping keeping;
     char path[64];
-    keeping_begin(&keeping);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", keeping.spill.file);
-    int writable = keeping.spill.file;
-    keeping.spill.file = open(path, O_RDONLY | O_CLOEXEC);
-    EXPECT(!keep(&keeping));
-    EXPECT(keeping.recorder.recorder.is_over);
-    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 0);
-    EXPECT_EQ_U64(keeping.spill.number, 6);
-    close(keeping.spill.file);
-    keeping.spill.file = writable;
-    EXPECT(keep(&keeping));
-    EXPECT_EQ_U64((uint64_t)keeping.stream.recorded.offset, 2 * RECORDS);
-    keeping_end(&keeping);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", keeping->spill.file);
+    int writable = keeping->spill.file;
+    keeping->spill.file = open(path, O_RDONLY | O_CLOEXEC);
+    EXPECT(!keep(keeping));
+    EXPECT(keeping->recorder.recorder.is_over);
+    EXPECT_EQ_U64((uint64_t)keeping->stream.recorded.offset, 0);
+    EXPECT_EQ_U64(keeping->spill.number, 6);
+    close(keeping->spill.file);
+    keeping->spill.file = writable;
+    EXPECT(keep(keeping));
+    EXPECT_EQ_U64((uint64_t)keeping->stream.recorded.offset, 2 * RECORDS);
 }
 
 RUN_ALL()
