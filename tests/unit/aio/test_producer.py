@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -28,7 +27,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.producer import loop_results
 from shmaccum.sender import Sender
-from tests.support.processes import wait_until
+from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.sender import ScriptedSink, refuse
 
 TOPIC = "topic"
@@ -120,9 +119,9 @@ def test_results_need_no_thread(arena: Arena, sender: RunningSender) -> None:
         producer = Producer(arena, linger_ms=0)
         await producer.start()
         await asyncio.get_running_loop().shutdown_default_executor()  # it was used for the start
-        before = threading.active_count()
+        before = set(threading.enumerate())
         await asyncio.gather(*[producer.send_and_wait(TOPIC, b"v") for _ in range(100)])
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
 
     run(main())
 
@@ -486,10 +485,10 @@ def test_many_loops_leave_no_descriptor(arena: Arena, sender: RunningSender) -> 
             await producer.send_and_wait(TOPIC, b"v")
 
     run(main())
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(5):
         run(main())
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, "the descriptors are closed")
+    await_no_other(before)
 
 
 # --- other loops

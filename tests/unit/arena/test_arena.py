@@ -37,6 +37,7 @@ from shmaccum.exceptions import (
 from shmaccum.producer import Producer
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import SHARED_MEMORY, deliver_all
+from tests.support.descriptors import open_files
 from tests.support.processes import descriptor_limit, run_in_child
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 8}
@@ -99,21 +100,12 @@ def test_a_path_is_a_file_with_reserved_space(path: Path) -> None:
     assert not Arena.exists(path)
 
 
-def descriptors_of(path: Path) -> list[int]:
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            if os.readlink(f"/proc/self/fd/{name}") == str(path):
-                found.append(int(name))
-    return found
-
-
 def test_the_file_is_open_twice_not_inherited_and_closed_by_close(path: Path) -> None:
     arena = Arena.create(path, **SMALL)
-    assert len(descriptors_of(path)) == 2
-    assert not any(os.get_inheritable(descriptor) for descriptor in descriptors_of(path))
+    assert len(open_files(path)) == 2
+    assert not any(os.get_inheritable(descriptor) for descriptor in open_files(path))
     arena.close()
-    assert descriptors_of(path) == []
+    assert open_files(path) == []
 
 
 def test_a_failed_attach_leaves_no_descriptor(path: Path) -> None:
@@ -124,7 +116,7 @@ def test_a_failed_attach_leaves_no_descriptor(path: Path) -> None:
     path.chmod(0o666)
     with pytest.raises(ArenaForbiddenError):
         Arena.attach(path)
-    assert descriptors_of(path) == []
+    assert open_files(path) == []
 
 
 def test_repr_tells_name_size_and_state(arena: Arena) -> None:

@@ -26,6 +26,7 @@ from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all, drain
+from tests.support.descriptors import open_files
 from tests.support.processes import run_in_child
 from tests.support.sender import check_names
 
@@ -37,11 +38,7 @@ def has_rung(wake_fifo: WakeFifo) -> bool:
 
 def open_count(wake_fifo: WakeFifo) -> int:
     """Return how often this process has the wake FIFO open."""
-    found = 0
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the folder's own descriptor
-            found += os.readlink(f"/proc/self/fd/{number}") == wake_fifo.path
-    return found
+    return len(open_files(wake_fifo.path))
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from shmaccum.log.consumer import OffsetAndMetadata, change_waiter, group
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.log_watch import LogWatch
 from shmaccum.log.groups.member_locks import MemberLocks
+from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.segment_log import START_MS, TOPIC, log_files, make_batch, make_batches, open_log
 
 WATCHDOG_MS = 60_000
@@ -385,12 +386,13 @@ def test_wrong_calls_say_what_to_do(log: LogDirectory, tmp_path: Path) -> None:
 
 
 def test_a_closed_consumer_says_so(log: LogDirectory) -> None:
+    before = open_descriptors()
     consumer = consumer_of(log, TOPIC)
-    descriptors = set(os.listdir("/proc/self/fd"))
     consumer.poll()
+    assert not open_descriptors() <= before
     consumer.close()
     consumer.close()
-    assert len(set(os.listdir("/proc/self/fd"))) < len(descriptors)
+    await_no_other(before)
     for call in (consumer.poll, consumer.wakeup, consumer.unsubscribe):
         with pytest.raises(ConsumerStateError, match="was closed"):
             call()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,6 +19,7 @@ from shmaccum.log.consumer import group
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.log_watch import LogWatch
 from shmaccum.log.groups.member_locks import MemberLocks
+from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC, make_batch, make_batches, open_log
 
@@ -77,11 +77,11 @@ def test_the_loop_goes_on_while_a_call_waits_for_an_append(
 
     async def read() -> list[Any]:
         with consumer_of(log) as first, consumer_of(log, value_deserializer=int) as second:
-            thread_count = threading.active_count()
+            before = set(threading.enumerate())
             calls = [asyncio.create_task(one.apoll(FOREVER_MS)) for one in (first, second)]
             await turns(50)
             assert [call.done() for call in calls] == [False, False]
-            assert threading.active_count() == thread_count
+            assert set(threading.enumerate()) <= before
             append(log, b"1", b"2")
             return [[record.value for record in (await call)[PLACE]] for call in calls]
 
@@ -187,7 +187,7 @@ def test_a_wait_ends_by_its_time_by_wakeup_and_by_close(log: LogDirectory) -> No
 
 def test_the_descriptors_of_a_closed_consumer_are_free_for_the_loop(log: LogDirectory) -> None:
     async def read() -> None:
-        before = set(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         for _ in range(3):
             consumer = consumer_of(log)
             call = asyncio.create_task(consumer.apoll(FOREVER_MS))
@@ -195,7 +195,7 @@ def test_the_descriptors_of_a_closed_consumer_are_free_for_the_loop(log: LogDire
             consumer.close()
             with pytest.raises(ConsumerStateError):
                 await call
-        assert set(os.listdir("/proc/self/fd")) <= before
+        await_no_other(before)
 
     run(read())
 

@@ -15,6 +15,7 @@ import pytest
 
 from shmaccum.log.consumer.change_waiter import ChangeWaiter
 from shmaccum.log.files.log_watch import LogWatch
+from tests.support.descriptors import open_descriptors
 from tests.support.processes import WATCHDOG_S, wait_until
 
 
@@ -45,8 +46,7 @@ def change(folder: str) -> None:
 
 def instance_count() -> int:
     """The instances of inotify that this process has."""
-    links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
-    return sum(os.path.lexists(link) and "inotify" in os.readlink(link) for link in links)
+    return sum("inotify" in target for _, target in open_descriptors())
 
 
 def wait_in_thread(one: ChangeWaiter, found: dict[ChangeWaiter, set[str]]) -> threading.Thread:

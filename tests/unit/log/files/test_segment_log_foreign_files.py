@@ -26,6 +26,7 @@ from shmaccum.log.files.file_names import (
     TRANSACTIONS_FOLDER,
 )
 from shmaccum.log.server import LogServer
+from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.segment_log import TOPIC, make_batches, open_log
 
 WATCHDOG_S = 60
@@ -185,11 +186,10 @@ def test_a_reader_follows_a_link_to_a_regular_file(written: Path, tmp_path: Path
 def test_a_reading_server_says_why_a_folder_is_no_log(tmp_path: Path, content: bytes | None, sentence: str) -> None:
     if content is not None:
         (tmp_path / META_FILE).write_bytes(content)
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with pytest.raises(NotALogError, match=sentence) as raised:
         LogServer(tmp_path, "127.0.0.1:0")
-    left = set(os.listdir("/proc/self/fd"))  # while `raised` holds the objects of the server
-    assert left <= before
+    await_no_other(before)  # while `raised` holds the objects of the server
     assert raised.value is not None
 
 

@@ -17,6 +17,7 @@ from shmaccum.log.files.file_names import GROUPS_FOLDER
 from shmaccum.log.groups.member_locks import MemberLocks
 from shmaccum.log.groups.offsets_file import OFFSETS, Committed, OffsetsFile, file_stem
 from shmaccum.log.groups.shared_offsets import SharedOffsets, _OpenFiles, shared_offsets
+from tests.support.descriptors import open_descriptors
 from tests.support.processes import WATCHDOG_S
 
 PLACES = [TopicPartition("a", number) for number in range(4)]
@@ -29,8 +30,7 @@ def offset(number: int) -> Committed:
 
 def open_files(directory: Path) -> int:
     """The descriptors of offsets files that this process has."""
-    links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
-    found = [os.readlink(link) for link in links if os.path.lexists(link)]
+    found = [path for _, path in open_descriptors()]
     return sum(path.startswith(os.fspath(directory)) and path.endswith(OFFSETS) for path in found)
 
 

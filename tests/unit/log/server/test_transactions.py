@@ -42,6 +42,7 @@ from shmaccum.log.server.transactional_id import (
     initialized,
 )
 from shmaccum.log.server.transactions_file import TransactionsFile
+from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.processes import Child, wait_until
 from tests.support.segment_log import TOPIC, batch_of, offsets, open_log
 from tests.support.system_calls import Interruption
@@ -403,10 +404,10 @@ def test_a_server_that_cannot_read_the_ids_leaves_nothing_open(tmp_path: Path) -
     ids = tmp_path / "log" / "transactional-ids"
     ids.unlink()
     ids.mkdir()
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with pytest.raises(OSError, match="transactional-ids"):
         LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True)
-    assert set(os.listdir("/proc/self/fd")) <= before  # files of other tests may be closed meanwhile
+    await_no_other(before)
     ids.rmdir()
     with LogServer(tmp_path / "log", "127.0.0.1:0", is_writable=True):
         pass
