@@ -124,7 +124,7 @@ def run_batch_loop(
     positions: int,
     positions_size: int,
     positions_size_max: int,
-    bell: int,
+    wake_fd: int,
     time_ms: int,
     answer_time_ms: int,
 ) -> None: ...
@@ -756,7 +756,7 @@ class SenderHalf:
         streams: tuple[tuple[Any, ...], ...],
         spills: tuple[tuple[int, int, int, int, bytes], ...],
         found: list[tuple[Any, ...]],
-        bell: int,
+        wake_fd: int,
         time_ms: int,
         answer_time_ms: int,
         arena: int,

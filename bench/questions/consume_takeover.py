@@ -80,10 +80,10 @@ def _takeover() -> Measurement:
         shares = [0] * MEMBERS
         while shares != [1] * MEMBERS:
             _hear(members, shares)
-        victim, _ = members.pop()
+        killed, _ = members.pop()
         shares.pop()
         stopwatch = Stopwatch()
-        _kill(victim)
+        _kill(killed)
         while sum(shares) != PARTITIONS:
             _hear(members, shares)
         elapsed = stopwatch.elapsed()

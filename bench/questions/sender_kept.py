@@ -40,9 +40,9 @@ def _kept(sink: str) -> Measurement:
             producer.send_many(TOPIC, [bytes(100)] * EARLIER_COUNT)
             producer.flush(30)
             time.sleep(SETTLING_S)  # the supervisor sleeps on the presence socket
-            victim = _pid(arena)
+            killed_pid = _pid(arena)
             stopwatch = Stopwatch()
-            os.kill(victim, signal.SIGKILL)
+            os.kill(killed_pid, signal.SIGKILL)
             producer.send(TOPIC, b"after").get(30)
             elapsed = stopwatch.elapsed()
         os.kill(_pid(arena), signal.SIGTERM)

@@ -36,7 +36,7 @@ def _start_standby(arena: Arena) -> int:
 
 def _killed(measure: Callable[[Arena, Accumulator, int], None]) -> Measurement:
     with temporary_arena() as arena, Accumulator(arena) as accumulator:
-        victim = _start_standby(arena)
+        killed_pid = _start_standby(arena)
         while not arena.native.sender_is_alive:
             time.sleep(0.001)
         standby = _start_standby(arena)
@@ -44,12 +44,12 @@ def _killed(measure: Callable[[Arena, Accumulator, int], None]) -> Measurement:
             accumulator.append(TOPIC, 0, None, None, bytes(100))
         epoch = arena.native.sender()["epoch"]
         stopwatch = Stopwatch()
-        os.kill(victim, signal.SIGKILL)
+        os.kill(killed_pid, signal.SIGKILL)
         measure(arena, accumulator, epoch)
         elapsed = stopwatch.elapsed()
         accumulator.flush()
         os.kill(standby, signal.SIGKILL)
-        for pid in (victim, standby):
+        for pid in (killed_pid, standby):
             os.waitpid(pid, 0)
     return {"seconds": elapsed.wall_s}
 

@@ -60,21 +60,21 @@ def _longest_put(make_put: Callable[[], Put], ready: Connection) -> None:
 def _death(make_put: Callable[[], Put], rng: random.Random) -> float | None:
     """Return the seconds of the survivor's longest put, or None if it did not return."""
     mine, theirs = multiprocessing.Pipe()
-    victim, survivor = forked(_put_for_ever, [(make_put,)])[0], forked(_longest_put, [(make_put, theirs)])[0]
+    killed, survivor = forked(_put_for_ever, [(make_put,)])[0], forked(_longest_put, [(make_put, theirs)])[0]
     try:
         survivor.start()
         if not mine.poll(GIVE_UP_S):
             return None
         mine.recv()
-        victim.start()
+        killed.start()
         time.sleep(BEFORE_S * (1 + rng.random()))
-        assert victim.pid is not None
-        os.kill(victim.pid, signal.SIGKILL)
+        assert killed.pid is not None
+        os.kill(killed.pid, signal.SIGKILL)
         time.sleep(AFTER_S)
         mine.send("stop")
         return float(mine.recv()) * 1e-9 if mine.poll(GIVE_UP_S) else None
     finally:
-        for process in (victim, survivor):
+        for process in (killed, survivor):
             process.kill()
             process.join()
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The positions of streams -> a line of a shipper's file (shmaccum/log/files/shipped.py has its format).
+ * The positions of streams -> a line of a shipper's file (shmaccum/log/files/shipping_positions.py has its format).
  *
  *   CRC-32C of the JSON, 8 hexadecimal digits · blank · {"flights-0": [offset, epoch, origin, leader epoch, "id"], ...}
  *

@@ -115,7 +115,7 @@ struct pump {
     uint64_t due_ns;         /* no request begins after this time */
     uint64_t foreign_ns;     /* the same, if a partition without a link is ready */
     uint32_t largest_record; /* bytes of the largest known record */
-    int wake_fd;             /* the read end of the doorbell; pump_exchange empties it */
+    int wake_fd;             /* the read end of the wake FIFO; pump_exchange empties it */
 
     /* private */
     uint32_t *ready;

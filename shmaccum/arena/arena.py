@@ -228,7 +228,7 @@ class Arena:
         name: the name or path that it was opened by.
         group: the number of the group that the arena must belong to, or None if none was given.
         native: the C handle.
-        is_removal_told: True if this process has logged the removal of the arena (`removal.report_removal`).
+        is_removal_logged: True if this process has logged the removal of the arena (`removal.report_removal`).
     """
 
     def __init__(self, file: ArenaFile, native: _native.Arena, mode: int, group: int | None = None) -> None:
@@ -237,7 +237,7 @@ class Arena:
         self.group = group
         self.native = native
         self.name = file.text
-        self.is_removal_told = False
+        self.is_removal_logged = False
         self._flusher = _flusher_of(native)
         if self._flusher is not None:
             weakref.finalize(self, self._flusher.stop)

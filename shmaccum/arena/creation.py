@@ -52,10 +52,10 @@ SUFFIX = b".unfinished"
 NAME_SIZE_MAX = 255
 PAGE_SIZE = 4096
 LOOK_S = 0.01
-TOLD_S = 10.0
+LOG_AFTER_S = 10.0
 """The time after which a wait for another process is logged."""
 FORBIDDEN_COUNT_MAX = 100
-"""The number of looks at a private file that its creator has not shared yet, which takes it microseconds."""
+"""The number of checks of a private file whose creator has not set its permissions yet, which takes microseconds."""
 
 
 class ArenaFileAccess(Protocol):
@@ -114,7 +114,7 @@ def is_private_name(name: str) -> bool:
 
 
 def _warn(sentence: str, *arguments: object) -> None:
-    import logging  # slow to import, and a command that looks at an arena does without
+    import logging  # slow to import, and not needed to inspect an arena
 
     logging.getLogger(__name__).warning(sentence, *arguments)
 
@@ -128,14 +128,14 @@ def wait_for_others(name: str, attempt: Callable[[], Result]) -> Result:
         name: the name of the arena.
         attempt: opens the arena.
     """
-    told_s = clock.monotonic() + TOLD_S
+    log_at_s = clock.monotonic() + LOG_AFTER_S
     while True:
         try:
             return attempt()
         except ArenaBusyError as error:
-            if clock.monotonic() >= told_s:
+            if clock.monotonic() >= log_at_s:
                 _warn("waiting for %s: %s", name, error)
-                told_s = float("inf")
+                log_at_s = float("inf")
         time.sleep(LOOK_S)
 
 
@@ -154,7 +154,7 @@ class Creation:
         self._group = group
         self._private = private_name(file.path)
         self._forbidden_count = 0
-        self._told_s = clock.monotonic() + TOLD_S
+        self._log_at_s = clock.monotonic() + LOG_AFTER_S
 
     def begin(self) -> Descriptors | None:
         """Runs steps 1 to 5. Returns the locked private file, or None if they must be repeated.
@@ -215,9 +215,9 @@ class Creation:
         if not is_new:
             check_arena(self._private, descriptors.map, self._mode, self._group)
         if not set_lock(descriptors.lock, fcntl.F_WRLCK, ATTACH_LOCK_BYTE):
-            if clock.monotonic() >= self._told_s:
+            if clock.monotonic() >= self._log_at_s:
                 _warn("waiting for %s: another process is creating it", self._file.text)
-                self._told_s = float("inf")
+                self._log_at_s = float("inf")
             return False
         found = os.fstat(descriptors.map)
         if not (self._leads_to(found) and os.path.sameopenfile(descriptors.map, descriptors.lock)):

@@ -28,7 +28,7 @@ class DeliveryClockReading(NamedTuple):
         now_ns: the arena's clock at that moment (CLOCK_BOOTTIME).
         clock_ns: nanoseconds in which delivery was possible, since the creation of the arena.
         timeout_ns: `delivery_timeout_ms` of the living or last sender, or None before the first sender.
-        counts_always: True if a record ages all the time since it was appended (`delivery_timeout_counts=always`).
+        counts_always: True if the age of a record includes outages (`delivery_timeout_counts=always`).
         outage: the reason why delivery is impossible now, or None if it is possible.
         outage_ns: how long the sink of the living sender has not worked, or None if it works or there is no sender.
     """
@@ -72,7 +72,7 @@ class DeliveryClockReading(NamedTuple):
         """
         ahead_ns = created_ns - self.now_ns
         run_ns = (self.clock_ns // NS_PER_MS - stamp_ms) % STAMP_COUNT * NS_PER_MS
-        if ahead_ns > NS_PER_S:  # no boot clock has had this time
+        if ahead_ns > NS_PER_S:  # later than the boot clock: the bytes are wrong
             return self.now_ns if self.counts_always else run_ns
         boot_ns = max(-ahead_ns, 0)
         return boot_ns if self.counts_always else min(boot_ns, run_ns)

@@ -24,7 +24,7 @@ CLEAR_SIZE = 65536
 
 
 def open_fifo(path: str, arena: Arena) -> int:
-    """Opens a FIFO and checks its owner, because a stranger's could keep its reader awake or asleep (arena/trust.py).
+    """Opens a FIFO and checks its owner, because another user could keep the reader awake or asleep (arena/trust.py).
 
     Raises:
         OSError: it does not exist, or cannot be opened.

@@ -63,7 +63,7 @@ def _is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _open_to_look(path: str, _flags: int) -> int:
+def _open_nonblocking(path: str, _flags: int) -> int:
     return os.open(path, os.O_RDONLY | OPEN_FLAGS | EXISTING_FLAGS)
 
 
@@ -72,7 +72,7 @@ def is_arena(path: str) -> bool:
     try:
         if not stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode):
             return False
-        with open(path, "rb", opener=_open_to_look) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False
@@ -157,7 +157,7 @@ class ArenaFile(NamedTuple):
         return cls(bare, is_shared_memory=True)
 
     def share(self, companion: str) -> None:
-        """Gives a file that belongs to the arena the arena's group, and its mode without execution.
+        """Gives a companion file the arena's group, and the arena's mode without execution.
 
         It does nothing if the arena has lost its name, because no other process needs the file then.
 
@@ -384,7 +384,7 @@ class ArenaFile(NamedTuple):
             found = os.stat(self.path, follow_symlinks=False)
             if not stat.S_ISREG(found.st_mode):
                 return True
-            with open(self.path, "rb", opener=_open_to_look) as file:
+            with open(self.path, "rb", opener=_open_nonblocking) as file:
                 beginning = file.read(len(MAGIC))
         except OSError:
             return False
@@ -396,7 +396,7 @@ class ArenaFile(NamedTuple):
         try:
             found = os.stat(self.path, follow_symlinks=False)
         except OSError:
-            return f"{sentence}: the folder does not let this user in"
+            return f"{sentence}: this user may not enter its folder"
         mode = stat.S_IMODE(found.st_mode)
         sentence += f": it belongs to user {found.st_uid} and group {found.st_gid} and has mode {mode:#o}"
         if mode & GROUP_ACCESS != GROUP_ACCESS:

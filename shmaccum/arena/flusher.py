@@ -64,7 +64,7 @@ class Flusher:
 
     def _run(self) -> None:
         stop = self._stop
-        while not self._is_told_to_stop(stop):
+        while not self._must_stop(stop):
             try:
                 if self.native.is_attached:
                     cooperative.call(self.native.force_if_due, self._half_ns)
@@ -75,7 +75,7 @@ class Flusher:
                 log_exception(logger, "the thread that forces an arena to disk continues after an exception")
                 time.sleep(RETRY_S)
 
-    def _is_told_to_stop(self, stop: SimpleQueue[None]) -> bool:
+    def _must_stop(self, stop: SimpleQueue[None]) -> bool:
         """Waits for half of the interval. Returns True if the thread must end."""
         if cooperative.patched_by() is not None:
             end_s = clock.monotonic() + self._half_ns / 1e9

@@ -11,14 +11,14 @@
     closes the socket, or the kernel does ─────────────> sees the closed connection; checks the role
 
 A closed connection is a hint, and the byte lock of the role is the truth. A watcher checks more often if its connection
-was closed too early or it cannot connect, because the sender is not ready yet, or is of another kind. The pause before
-the next check doubles up to a second. A watcher does not connect again to a sender that closed the connection.
+was closed too early, or if it cannot connect. The pause before the next check doubles up to a second. A watcher does
+not connect again to a sender that closed the connection.
 
-**A stranger can neither connect, nor take the name first, nor pass for the sender.** The socket has the permissions
-of the arena. Its number is in the arena, which strangers cannot read, and the name appears in a folder only when it is
-taken. A sender that finds its name taken draws another number. A watcher asks the kernel for the user and the groups
-of the listener, and trusts only a listener that shares it (arena/trust.py). A sender that cannot listen writes that
-into the arena's error log.
+**A user without access to the arena can neither connect, nor take the name first, nor impersonate the sender.** The
+socket has the permissions of the arena. Its number is in the arena, which such a user cannot read, and the name appears
+in a folder only when it is taken. A sender that finds its name taken draws another number. A watcher asks the kernel
+for the user and the groups of the listener, and trusts only a listener that shares it (arena/trust.py). A sender that
+cannot listen writes that into the arena's error log.
 
 A killed sender leaves its socket in the folder. The name has the arena's uuid, so the next sender, or `Arena.remove`,
 removes all of them. A sender that finds the arena's name gone keeps no socket name, because no process would remove it.
@@ -58,8 +58,8 @@ LISTEN_COUNT = 4096
 PEER_CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group of the listener."""
 GROUPS_SIZE_MAX = 1024
-"""The maximum that Python reads from the kernel. A process of more than 256 groups counts as one of its own group."""
-CALM_SIZE = 4096
+"""The maximum that Python reads from the kernel. A process with more than 256 groups has only its own here."""
+WAKE_READ_SIZE = 4096
 SO_PEERPIDFD = 77
 """Since Linux 6.5; Python has no name for it."""
 SO_PEERGROUPS = 59
@@ -340,10 +340,10 @@ class SenderWatch:
         with contextlib.suppress(OSError):
             self._wake_write.send(b"\0")
 
-    def calm(self) -> None:
-        """Lets waits sleep again after a `wake`."""
+    def clear_wake(self) -> None:
+        """Resets the effect of `wake`."""
         with contextlib.suppress(OSError):
-            while self._wake_read.recv(CALM_SIZE, socket.MSG_DONTWAIT):
+            while self._wake_read.recv(WAKE_READ_SIZE, socket.MSG_DONTWAIT):
                 pass
 
     def _disconnect(self) -> None:

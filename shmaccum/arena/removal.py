@@ -53,8 +53,8 @@ def _outcome_of_the_rest(arena: Arena) -> str:
 def report_removal(arena: Arena) -> ArenaRemovedError:
     """Returns the same exception, and logs it at ERROR the first time for a handle."""
     error = removed_error(arena)
-    if not arena.is_removal_told:
-        arena.is_removal_told = True
+    if not arena.is_removal_logged:
+        arena.is_removal_logged = True
         import logging  # slow to import, and not needed to inspect an arena
 
         logging.getLogger(__name__).error("%s", error)

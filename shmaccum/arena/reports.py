@@ -5,10 +5,10 @@
 
     entry of the log    note: kind 8 bits | Kafka's number of the error 16 bits      text: name, newline, detail
 
-A completion has space for Kafka's error code, but not for the reason. The error log has, but it holds a limited number
-of reports and truncates the detail of a long one, so a missing report is not an error. A report consists of a kind, a
-name, an error code and a detail, and `Report.sentence` makes the sentence when it is read. A text without a kind is a
-complete sentence. The log is input: a report of an unknown kind is shown as its text.
+A completion has space for Kafka's error code, but not for the reason, so the reason is in the error log. The log holds
+a limited number of reports and truncates long details, so a missing report is not an error. A report consists of a
+kind, a name, an error code and a detail, and `Report.sentence` makes the sentence when it is read. A text without a
+kind is a complete sentence. The log is input: a report of an unknown kind is shown as its text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Kind(IntEnum):
     EXPORTED = 4  # no name; the folder with the remaining records of a removed arena
     NOT_KEPT = 5  # no name; the reason why a supervisor has no sender
     FAILED_TRANSACTION = 6  # no name; the reason why the sink rejects a transaction
-    IMPAIRED = 7  # no name; a fault beside the sink, reported about every second while it lasts
+    IMPAIRED = 7  # no name; a fault outside the sink, reported about every second while it lasts
     GIVEN_UP = 8  # the topic-partition whose batches in an overflow were discarded; their first number, blank, the end
 
 
@@ -169,7 +169,7 @@ def reason_of_giving_up(reports: Iterable[Report], place: str, seq: int) -> str:
 
 
 def _has(numbers: str, seq: int) -> bool:
-    """True for a number in the range that a text has."""
+    """True if a text such as "7 9" is a range with this number."""
     first, _, end = numbers.partition(" ")
     return first.isdecimal() and end.isdecimal() and int(first) <= seq < int(end)
 

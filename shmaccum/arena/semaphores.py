@@ -16,7 +16,7 @@ from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
 
 
 def make_semaphore(arena: Arena, waiter_index: int) -> None:
-    """Creates a waiter's semaphore if it is missing. Slices are enough without it, so errors are only recorded."""
+    """Creates a waiter's semaphore if it is missing. A wait works without it, so errors are only recorded."""
     try:
         _make(arena, semaphore_name(arena.uuid, waiter_index))
     except (OSError, posix_ipc.Error) as error:

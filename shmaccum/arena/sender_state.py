@@ -11,7 +11,7 @@ FRESH_NS = 60 * 10**9
 
 
 def readable_name(name: bytes) -> str:
-    """Returns readable text for any bytes in the arena. Bytes that are no text, or would move a cursor, are escaped."""
+    """Returns readable text for any bytes. Bytes that are not text, or would move a cursor, are escaped."""
     text = name.decode(errors="backslashreplace")
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
@@ -29,8 +29,8 @@ def sender_state(arena: Arena) -> str:
 def _reported(arena: Arena) -> str:
     """Returns the newest reason why a supervisor has no sender. Empty if there is none, or it is old."""
     now_ns = arena.native.now_ns()
-    told = [entry for entry in read_entries(arena.native) if entry.report.kind is Kind.NOT_KEPT]
-    newest = max(told, key=lambda entry: entry.last_ns, default=None)
+    reports = [entry for entry in read_entries(arena.native) if entry.report.kind is Kind.NOT_KEPT]
+    newest = max(reports, key=lambda entry: entry.last_ns, default=None)
     if newest is None or now_ns - newest.last_ns > FRESH_NS:
         return ""
     return newest.report.detail.rstrip(".")

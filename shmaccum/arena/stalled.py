@@ -5,7 +5,7 @@
 
     look       epoch or heartbeat in the arena has changed, and the kernel does not show the process as stopped: the
                sender makes progress                                                        → the age is 0
-               otherwise the age grows by the time since the last look, by LOOK_MAX_S at most
+               otherwise the age grows by the time since the last check, by LOOK_MAX_S at most
     age >= replace_stalled_ms
                does the listener of the presence socket belong to this user and to this PID namespace?
                no    → it is reported, and no process is killed
@@ -14,10 +14,10 @@
 Only a kill is safe: the kernel may still write from the sender's memory, and only its death ends that. The role, the
 arena and the sinks tolerate a death: the next sender sends every batch without a result again.
 
-The age counts only time in which this process itself looked, on a clock that stands still in a suspend. So neither a
-suspend nor a stop of the watcher, or of all processes of a container, makes a living sender old. Clocks of two
-processes are never compared. The pid in the arena is only for display, because any process that writes the arena may
-forge it. The process to kill is the peer of the presence socket, as reported by the kernel.
+The age counts only time in which this process itself checked, on a clock that stands still in a suspend. So neither a
+suspend nor a stop of the watcher, or of all processes of a container, increases the age of a living sender. Clocks of
+two processes are never compared. The pid in the arena is only for display, because any process that writes the arena
+may forge it. The process to kill is the peer of the presence socket, as reported by the kernel.
 
 The sender shows a sign of life at each tick and each drain, and a sink between the parts of a long call (`SinkHost`).
 One call of a sink that takes longer than `replace_stalled_ms` counts as a hang: choose that time accordingly.
@@ -39,7 +39,7 @@ from shmaccum.common.process_handle import STOPPED, NotToBeKilledError, ProcessH
 logger = logging.getLogger("shmaccum.supervisor")
 
 LOOK_MAX_S = 2.0
-"""If the time between two looks is longer, the watcher itself did not run."""
+"""If the time between two checks is longer, the watcher itself did not run."""
 END_TIMEOUT_S = 1.0
 
 
@@ -75,7 +75,7 @@ def open_listener(watch: SenderWatch) -> Iterator[ProcessHandle]:
     descriptor = _open(watch, listener.pid)
     try:
         process = ProcessHandle(listener.pid, descriptor)
-        # The second look: until here the number belonged to the listener.
+        # the pid has denoted the listener until here
         if process.has_ended(0) or not watch.is_connected():
             raise NotToBeKilledError("it has just ended")
         yield process
@@ -121,11 +121,11 @@ class StallWatch:
 
     @property
     def look_s(self) -> float:
-        """The interval between looks, in seconds."""
+        """The interval between checks, in seconds."""
         return min(self._limit_s / 4, LOOK_MAX_S / 2)
 
     def look(self) -> None:
-        """Looks once. Returns within about a second, even if it kills the sender."""
+        """Checks once. Returns within about a second, even if it kills the sender."""
         now_s = self._clock()
         step_s, self._looked_s = min(now_s - self._looked_s, LOOK_MAX_S), now_s
         facts = self._arena.native.sender()
@@ -152,19 +152,19 @@ class StallWatch:
                 what += f" (process {process.pid})"
                 state = process.state
                 silence = f"is stopped and {silence}" if state and state in STOPPED else silence
-                self._tell(f"{what} {silence}: it is killed, so that another sender takes its place")
+                self._report_once(f"{what} {silence}: it is killed, so that another sender takes its place")
                 process.kill()
                 if not process.has_ended(END_TIMEOUT_S):
-                    self._tell(
+                    self._report_once(
                         f"{what} was killed and does not end: the kernel blocks it (state {process.state}), and with "
                         "it the role of the sender; check for a disk or a network file system that does not respond"
                     )
         except NotToBeKilledError as reason:
-            self._tell(f"{what} {silence} and is not killed, because {reason}: resume it, or kill it manually")
+            self._report_once(f"{what} {silence} and is not killed, because {reason}: resume it, or kill it manually")
         except OSError as error:
-            self._tell(f"{what} {silence} and could not be killed: {error}")
+            self._report_once(f"{what} {silence} and could not be killed: {error}")
 
-    def _tell(self, sentence: str) -> None:
+    def _report_once(self, sentence: str) -> None:
         """Reports a sentence once, in the log and in the arena's error log."""
         if sentence not in self._reported:
             self._reported.add(sentence)

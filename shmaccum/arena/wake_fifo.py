@@ -200,7 +200,7 @@ def _ready_beside_greenlets(descriptors: Sequence[int], timeout_s: float) -> set
 
 def _polled(descriptors: Sequence[int], timeout_s: float) -> set[int]:
     if timeout_s < 0:
-        raise ValueError("timeout must be non-negative")  # to poll it would mean forever
+        raise ValueError("timeout must be non-negative")  # to poll, a negative time means forever
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

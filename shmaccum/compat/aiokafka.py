@@ -287,7 +287,7 @@ class AIOKafkaProducer(StoppedOnExit):
         waiting = asyncio.get_running_loop().create_future()
         results = LoopResults.of(future.tracker)
         if not self._waiting:
-            self._listening.enter_context(results.listening(results.tell))
+            self._listening.enter_context(results.listening(results.call_observers))
         self._waiting[future] = waiting
         results.watch(future, self._resolve)
         return waiting

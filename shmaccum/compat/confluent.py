@@ -383,7 +383,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
             error: the exception if C has tried to send the record.
             partition: None or -1 for the choice of the partitioner. The others are the arguments of `produce`.
         """
-        producer, told, look_count = (
+        producer, callback, look_count = (
             self._open(),
             callback or on_delivery or self._on_delivery,
             self._callback_records.look_count,
@@ -393,24 +393,24 @@ class Producer(ConfluentProducer, ClosedOnExit):
         value, key = _as_bytes(value), _as_bytes(key)
         headers = None if headers is None else _listed(headers)
         partition = ANY_PARTITION if partition is None else partition
-        record = None, None, told, topic, value, key, headers, None, None
+        record = None, None, callback, topic, value, key, headers, None, None
         try:
             if error is not None:
                 raise error
             future = producer.send(topic, value, key, headers, partition if partition >= 0 else None, timestamp or None)
         except PartitionCountUnknownError as unknown:
-            if told is not None:  # as librdkafka, which requests the topic after the call
+            if callback is not None:  # as librdkafka, which requests the topic after the call
                 code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
                 self._callback_records.refuse(record, partition, kafka_error(unknown, code), timestamp or 0)
         except ShmaccumError as refusal:
             if self._fallback is None:
                 raise translated(refusal) from None
-            rest = {"partition": partition, "on_delivery": told, "timestamp": timestamp or 0, "headers": headers}
+            rest = {"partition": partition, "on_delivery": callback, "timestamp": timestamp or 0, "headers": headers}
             given = {name: part for name, part in rest.items() if part is not None}
             with translating(translated):
                 self._fallback.send(refusal, lambda library: library.produce(topic, value, key, **given))
         else:
-            if told is not None:
+            if callback is not None:
                 is_known_new = look_count == self._callback_records.look_count
                 batch = (future.partition_index, future.seq) if is_known_new else None
                 self._callback_records.join((future.record_index, future, *record[2:7], batch, None))
@@ -443,10 +443,10 @@ class Producer(ConfluentProducer, ClosedOnExit):
             raise TypeError("messages must be a list")
         for index, message in enumerate(messages):
             _check_message(index, message)
-        told = callback or on_delivery
-        return sum(self._produce_one(topic, message, partition, told) for message in messages)
+        callback = callback or on_delivery
+        return sum(self._produce_one(topic, message, partition, callback) for message in messages)
 
-    def _produce_one(self, topic: str, message: dict[str, Any], partition: int, told: Callback | None) -> bool:
+    def _produce_one(self, topic: str, message: dict[str, Any], partition: int, callback: Callback | None) -> bool:
         """Returns True if the record was accepted."""
         try:
             self.produce(
@@ -454,7 +454,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 message.get("value"),
                 message.get("key"),
                 message.get("partition", partition),
-                message.get("callback") or told,
+                message.get("callback") or callback,
                 timestamp=message.get("timestamp") or 0,
                 headers=message.get("headers"),
             )
@@ -576,10 +576,10 @@ class Producer(ConfluentProducer, ClosedOnExit):
 
     def _log_uncalled(self, client_id: str) -> None:
         """Logs how many callbacks will not be called, and forgets them."""
-        untold = self._callback_records.pending_count + self._callback_records.due_count
+        uncalled = self._callback_records.pending_count + self._callback_records.due_count
         self.reset()
-        if untold:
-            logger.warning("%s: %s will not be called in this process", client_id, format_count(untold, "callback"))
+        if uncalled:
+            logger.warning("%s: %s will not be called in this process", client_id, format_count(uncalled, "callback"))
 
     # --- the cluster
 

@@ -134,7 +134,7 @@ class Waiter:
         except IndexError:
             return None
 
-    def tell(self) -> None:
+    def call(self) -> None:
         """Calls the observer, unless a thread has taken it. Logs its exception, unless the exception ends a thread."""
         observer = self.take()
         if observer is not None:
@@ -149,12 +149,12 @@ class Waiters:
 
     Args:
         tracker: looks results up.
-        tell: calls the observer of a waiter whose future has its result. Returns False to stop the walk.
+        call_observer: calls the observer of a waiter whose future has its result. Returns False to stop the walk.
     """
 
-    def __init__(self, tracker: DeliveryTracker, tell: Callable[[Waiter], bool]) -> None:
+    def __init__(self, tracker: DeliveryTracker, call_observer: Callable[[Waiter], bool]) -> None:
         self._tracker = tracker
-        self._tell = tell
+        self._call_observer = call_observer
         self._by_batch: dict[tuple[int, int], dict[Waiter, None]] = {}  # a batch may have thousands
         self._is_whole = True
         self.tail = 0
@@ -216,7 +216,7 @@ class Waiters:
     def _end(self, ended: list[Waiter]) -> None:
         """Calls observers in the order of the records of a partition."""
         for waiter in sorted(ended, key=_PLACE):
-            if not self._tell(waiter):
+            if not self._call_observer(waiter):
                 return
             self.discard(waiter)
 
@@ -255,7 +255,7 @@ class DeliveryTracker:
     def reset(self) -> None:
         """Discards all callbacks and waiters. A forked child calls it first."""
         self._added: SimpleQueue[Waiter | None] = SimpleQueue()
-        self._waiters = Waiters(self, self._tell)
+        self._waiters = Waiters(self, self._call_observer)
         self._run_lock = threading.Lock()  # held by the one thread that looks; never waited for
         self._thread: threading.Thread | None = None
         self._owner: threading.Thread | None = None
@@ -471,7 +471,7 @@ class DeliveryTracker:
             self._explained[key] = arguments
         return arguments
 
-    # --- tell
+    # --- call observers
 
     @property
     def result_count(self) -> int:
@@ -487,7 +487,7 @@ class DeliveryTracker:
         """Calls the observer with the future when its result is known: at once, or in the tracker's thread."""
         waiter = Waiter(future, observer)
         if self.is_known(future):
-            waiter.tell()
+            waiter.call()
             return
         self._is_stopped = self._is_abandoned = False
         self._added.put(waiter)
@@ -577,12 +577,12 @@ class DeliveryTracker:
         self._waiters.add(added)
         return added
 
-    def _tell(self, waiter: Waiter) -> bool:
+    def _call_observer(self, waiter: Waiter) -> bool:
         """Calls an observer in the tracker's thread, which survives every exception of a callback."""
         if self._is_abandoned:
             return False
         try:
-            waiter.tell()
+            waiter.call()
         except BaseException:  # noqa: BLE001 - of user code
             log_exception(logger, "a callback of %r tried to end the thread that calls callbacks", waiter.future)
         return True
@@ -609,11 +609,11 @@ class DeliveryTracker:
         self._is_abandoned = True
         with contextlib.suppress(ArenaError):
             self._take_added()
-        untold = sum(waiter.take() is not None for waiter in self._waiters)
+        uncalled = sum(waiter.take() is not None for waiter in self._waiters)
         for results in listed(self.loops.values()):
             results.give_up()
         self.loops.clear()
-        return untold
+        return uncalled
 
     def _wait_for_thread(self, timeout_s: float) -> None:
         self.ensure_thread()  # the last start may have failed

@@ -36,7 +36,7 @@ class LoopResults:
         self._looks: Counter[Callable[[], object]] = Counter()
         self._listener: ResultsListener | None = None
         self._tick: asyncio.TimerHandle | None = None
-        self._waiters = Waiters(tracker, self._tell)
+        self._waiters = Waiters(tracker, self._call_observer)
 
     @classmethod
     def of(cls, tracker: DeliveryTracker) -> LoopResults:
@@ -71,7 +71,7 @@ class LoopResults:
     # --- futures
 
     def watch(self, future: DeliveryFuture, observer: Observer) -> Waiter:
-        """Calls the observer when the result of a future is known. The caller is listening with `tell`."""
+        """Calls the observer when the result of a future is known. The caller is listening with `call_observers`."""
         waiter = Waiter(future, observer)
         self._waiters.add([waiter])
         self._waiters.look_at([waiter])
@@ -81,14 +81,14 @@ class LoopResults:
         """Removes a waiter that is not needed any more."""
         self._waiters.discard(waiter)
 
-    def tell(self) -> None:
+    def call_observers(self) -> None:
         """Calls the observers of the results that came since the last call."""
         if self._waiters:
             self._waiters.walk()
 
     @staticmethod
-    def _tell(waiter: Waiter) -> bool:
-        waiter.tell()
+    def _call_observer(waiter: Waiter) -> bool:
+        waiter.call()
         return True
 
     def give_up(self) -> None:
@@ -97,7 +97,7 @@ class LoopResults:
             if isinstance(waiter.observer, TaskWaiter):
                 with contextlib.suppress(ShmaccumError):
                     self._tracker.is_known(waiter.future)
-                waiter.tell()
+                waiter.call()
 
     # --- wake-ups
 
@@ -204,7 +204,7 @@ def wait_in_loop(future: DeliveryFuture) -> Generator[Any, None, None]:
     tracker = future.tracker
     results = LoopResults.of(tracker)
     task = TaskWaiter(asyncio.get_running_loop())
-    with results.listening(results.tell):
+    with results.listening(results.call_observers):
         waiter = results.watch(future, task)
         tracker.hurry(future)
         try:

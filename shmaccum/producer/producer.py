@@ -826,12 +826,12 @@ class Producer(_native.NativeProducer):
                 started_thread(self._leave_later, "shmaccum-closing", logger)
 
     def _end_callbacks(self, warning: str, deadline_s: float) -> None:
-        untold = self._tracker.stop(min(max(deadline_s - clock.monotonic(), 0.0), self._callbacks_patience_s))
+        uncalled = self._tracker.stop(min(max(deadline_s - clock.monotonic(), 0.0), self._callbacks_patience_s))
         if warning:
             logger.warning("%s: %s", self.client_id, warning)
-        if untold:
+        if uncalled:
             logger.warning(
-                "%s: %s will not be called in this process", self.client_id, format_count(untold, "callback")
+                "%s: %s will not be called in this process", self.client_id, format_count(uncalled, "callback")
             )
         if self._pipeline is not None:
             self._pipeline.close()

@@ -39,11 +39,11 @@ class SenderWarning:
             return
         self._look_at_s = now_s + LOOK_INTERVAL_S
         try:
-            self._tell(not self._arena.native.sender_is_alive)
+            self._log_change(not self._arena.native.sender_is_alive)
         except (ShmaccumError, OSError) as error:
             logger.debug("the check for a sender of %s failed: %s", self._arena.name, error)
 
-    def _tell(self, is_absent: bool) -> None:
+    def _log_change(self, is_absent: bool) -> None:
         was_absent, self._is_absent = self._is_absent, is_absent
         name = self._arena.name
         if is_absent and not was_absent:

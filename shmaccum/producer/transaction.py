@@ -269,16 +269,18 @@ class Transaction:
     def _raise_reason(self, state: str, why: str) -> NoReturn:
         advice = "; abort it" if state == "abort only" else ""
         reason = reason_of_failed_transaction(read_entries(self._native), self._begun_ns)
-        told = f"{why} ({reason})" if reason else why
+        explanation = f"{why} ({reason})" if reason else why
         code = self._native.transaction_why
         if code == TransactionReason.UNKNOWN:
             self._leave()
-            raise TransactionOutcomeUnknownError(f"{self._name} is over, and may be committed or not: {told}") from None
+            raise TransactionOutcomeUnknownError(
+                f"{self._name} is over, and may be committed or not: {explanation}"
+            ) from None
         if code == TransactionReason.FENCED:
             raise ProducerFencedError(
                 f"{self._name} is not committed: {why}{advice}; init_transactions() takes the id back"
             ) from None
-        raise TransactionEndedError(f"{self._name} is not committed: {told}{advice}") from None
+        raise TransactionEndedError(f"{self._name} is not committed: {explanation}{advice}") from None
 
     def abort(self) -> None:
         """Aborts. The transaction accepts no more records, and its records are discarded.

@@ -31,9 +31,9 @@ class Repeats:
 
     def count_to_report(self, sentence: str, now_ns: int) -> int:
         """Return the count of the sentence since its last report, including this one; 0 if it is not due again."""
-        told_ns, count = self._reported.get(sentence, (None, 0))
-        if told_ns is not None and now_ns - told_ns < REPEAT_NS:
-            self._reported[sentence] = (told_ns, count + 1)
+        reported_ns, count = self._reported.get(sentence, (None, 0))
+        if reported_ns is not None and now_ns - reported_ns < REPEAT_NS:
+            self._reported[sentence] = (reported_ns, count + 1)
             return 0
         if len(self._reported) >= SENTENCES_MAX:
             self._reported.clear()
@@ -94,14 +94,14 @@ class Host:
         half: SenderHalf,
         arena: Arena,
         places: Places,
-        doorbell: WakeFifo,
+        wake_fifo: WakeFifo,
         options: SenderOptions,
         supervisor: Supervisor,
     ) -> None:
         self._half = half
         self.arena = arena
         self._places = places
-        self._doorbell = doorbell
+        self._wake_fifo = wake_fifo
         self._options = options
         self._supervisor = supervisor
         self._repeats = Repeats()
@@ -167,4 +167,4 @@ class Host:
         self._half.set_available(partition_index, is_available)
 
     def wake(self) -> None:
-        self._doorbell.wake()
+        self._wake_fifo.wake()

@@ -620,7 +620,7 @@ class Overflow:
         native_call = functools.partial(
             self._half.run_batch_loop,
             spills=tuple(backlog.spill() for backlog in loop.streams),
-            bell=wake_fd,
+            wake_fd=wake_fd,
             time_ms=LOOP_MS,
             answer_time_ms=min(self._options.request_timeout_ms, ANSWER_MS_MAX),
             arena=self._tag,

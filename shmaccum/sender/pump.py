@@ -65,8 +65,8 @@ class PumpRunner:
         self._places = shared.places
         self._metrics = shared.metrics
         self._short_waits = shared.short_waits
-        self._doorbell = shared.doorbell
-        self._on_results = shared.results_bell.wake_if_awaited
+        self._wake_fifo = shared.wake_fifo
+        self._on_results = shared.results_waker.wake_if_awaited
         self._linger_ns = shared.linger_ns
         self._request_timeout_ms = shared.options.request_timeout_ms
         self._recent: dict[int, None] = {}
@@ -136,7 +136,7 @@ class PumpRunner:
             self._linger_ns,
             self._limits.request_size_max,
             self._limits.in_flight_max,
-            self._doorbell.fileno(),
+            self._wake_fifo.fileno(),
             self._on_results,
         )
 

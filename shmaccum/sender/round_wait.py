@@ -40,7 +40,7 @@ class RoundWait:
         self._half = shared.half
         self._native = shared.native
         self._sink = shared.sink
-        self._doorbell = shared.doorbell
+        self._wake_fifo = shared.wake_fifo
         self._trouble = shared.trouble
         self._short_waits = shared.short_waits
         self._ready = ready
@@ -78,7 +78,7 @@ class RoundWait:
 
     def poll(self, wait_ns: int) -> Sequence[Ack | Acks]:
         """Return the acks that the sink has, or that arrive within this time."""
-        return self._trouble.ask(lambda: self._sink.poll(wait_ns / NS_PER_S, self._doorbell.fileno()), ())
+        return self._trouble.ask(lambda: self._sink.poll(wait_ns / NS_PER_S, self._wake_fifo.fileno()), ())
 
     def until_due(self) -> Sequence[Ack | Acks]:
         """Wait until something is due, or a process wakes the sender."""
@@ -91,7 +91,7 @@ class RoundWait:
         finally:
             self._short_waits.end()
             if not self._is_dormant:
-                self._doorbell.clear()
+                self._wake_fifo.clear()
 
     def _until(self, wake_at_ns: int, now_ns: int) -> Sequence[Ack | Acks]:
         if self._ready.partitions != self._ready.look(now_ns) or self._is_requested:
@@ -111,7 +111,7 @@ class RoundWait:
         tick_ns = IDLE_TICK_NS if self.has_slept_long else TICK_NS
         for _ in range(IDLE_WAIT_NS // tick_ns):
             acks = self.poll(tick_ns)
-            if acks or self._doorbell.clear():
+            if acks or self._wake_fifo.clear():
                 return acks
             self._half.maintain()
             if self._has_batches(self._native.now_ns()) or self._is_requested:

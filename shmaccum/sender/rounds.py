@@ -114,13 +114,13 @@ class Rounds:
 
     def _wait_for_stop(self, pause_ns: int) -> None:
         """Do not call the sink. Producers wake a sender only while its sleep flag is set, which is clear here."""
-        wait_readable([self._shared.doorbell], min(pause_ns, TICK_NS) / NS_PER_S)
-        self._shared.doorbell.clear()
+        wait_readable([self._shared.wake_fifo], min(pause_ns, TICK_NS) / NS_PER_S)
+        self._shared.wake_fifo.clear()
 
     def _settle(self, acks: Iterable[Ack | Acks]) -> None:
         self._ack_settler.settle(acks, self._native.now_ns())
         self._overflow.record()
-        self._shared.results_bell.wake_if_awaited()
+        self._shared.results_waker.wake_if_awaited()
 
     # --- facts
 

@@ -114,8 +114,8 @@ class Sender:
         self._owns_arena = not isinstance(arena, Arena)
         self.arena = arena if isinstance(arena, Arena) else Arena.attach(arena, mode=mode, group=group)
         self._half = SenderHalf(self.arena.native)
-        self._doorbell: WakeFifo | None = None
-        self._results_bell = ResultsWaker(self.arena)
+        self._wake_fifo: WakeFifo | None = None
+        self._results_waker = ResultsWaker(self.arena)
         self._host: Host | None = None
         self._rounds: Rounds | None = None
         self._checks = Duty()
@@ -159,19 +159,19 @@ class Sender:
         try:
             self._arena_closer.check_something_is_left(self._half)
             self._presence = presence = Presence(self.arena)
-            self._doorbell = doorbell = WakeFifo(self.arena)
+            self._wake_fifo = wake_fifo = WakeFifo(self.arena)
             places = Places(self.arena.native)
-            self._host = host = Host(self._half, self.arena, places, doorbell, self.options, self._supervisor)
+            self._host = host = Host(self._half, self.arena, places, wake_fifo, self.options, self._supervisor)
             self._wait_for_former_sender(host, lambda: self._open_dead_letters(places, host))
             self._wait_for_former_sender(host, lambda: self.sink.open(host))
             check_transactions(host, self.sink)
             self._wait_for_former_sender(host, lambda: self._open_overflow(host))
-            shared = Shared(self._half, host, self.sink, doorbell, self._results_bell)
+            shared = Shared(self._half, host, self.sink, wake_fifo, self._results_waker)
             self._rounds = Rounds(shared, self._dead_letters, self._overflow)
-            self._results_bell.wake()  # for results that the former sender recorded before it died
+            self._results_waker.wake()  # for results that the former sender recorded before it died
             if self.options.listen is not None:
                 self._log_server = serve_log(self.sink, self.options.listen)
-            self._checks = Checks(host, doorbell, presence, self._log_server)
+            self._checks = Checks(host, wake_fifo, presence, self._log_server)
             self._serve_metrics()
         except BaseException:
             self._close(is_in_order=False)
@@ -449,14 +449,14 @@ class Sender:
 
     def _wait(self, timeout_s: float) -> None:
         """Wait for a wake-up, or until the time, in seconds, has passed."""
-        assert self._doorbell is not None
-        wait_readable([self._doorbell], timeout_s)
-        self._doorbell.clear()
+        assert self._wake_fifo is not None
+        wait_readable([self._wake_fifo], timeout_s)
+        self._wake_fifo.clear()
 
     def _wake(self) -> None:
         self._half.interrupt()
-        if self._doorbell is not None:
-            self._doorbell.wake()
+        if self._wake_fifo is not None:
+            self._wake_fifo.wake()
         if self._watch is not None:
             self._watch.wake()
 
@@ -552,11 +552,11 @@ class Sender:
             logger.warning("the overflow could not be closed: %s", error)
 
     def _close_wake_fds(self) -> None:
-        self._results_bell.wake()  # for the last results, and for waiters that must see that the sender is gone
-        self._results_bell.close()
-        doorbell, self._doorbell = self._doorbell, None
-        if doorbell is not None:
-            doorbell.close()
+        self._results_waker.wake()  # for the last results, and for waiters that must see that the sender is gone
+        self._results_waker.close()
+        wake_fifo, self._wake_fifo = self._wake_fifo, None
+        if wake_fifo is not None:
+            wake_fifo.close()
 
     def __enter__(self) -> Sender:
         return self

@@ -43,7 +43,7 @@ from shmaccum.common.format.group_offsets import GroupMember, OffsetToCommit
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError, LogError, TransactionNotAppliedError
 from shmaccum.log.files import TransactionId, Winner, transactions
-from shmaccum.log.files.applying import Staged, sweep
+from shmaccum.log.files.transaction_applier import Staged, sweep
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.sender.sinks import split_url
 from shmaccum.sender.sinks.kafka.transaction.protocol import TransactionOutcome, TransactionProtocol

@@ -194,7 +194,7 @@ class SenderSupervisor:
             if arena is not None:
                 self._is_over = False
                 if self._watch is not None:
-                    self._watch.calm()  # clear the wake-up that was meant to end the thread
+                    self._watch.clear_wake()  # it was meant to end the thread
         return arena
 
     def _look_safely(self, arena: Arena) -> None:

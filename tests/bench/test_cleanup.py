@@ -34,10 +34,10 @@ in_memory = lasting_folder()
 other = tempfile.mkdtemp()
 with temporary_arena() as arena, Sender(arena, "null:") as sender:
     sender.open()
-    (bell,) = {{descriptor for path in Path("/proc/self/fd").iterdir()
+    (fifo,) = {{descriptor for path in Path("/proc/self/fd").iterdir()
                if (descriptor := os.path.realpath(path)).endswith(".bell")}}
     apart = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    left = ["/dev/shm/" + arena.name, bell, on_disk.name, in_memory.name, other]
+    left = ["/dev/shm/" + arena.name, fifo, on_disk.name, in_memory.name, other]
     assert all(map(os.path.exists, left)), left
     Path({said!r} + ".new").write_text(chr(10).join([str(apart.pid), *left]))
     os.rename({said!r} + ".new", {said!r})

@@ -62,8 +62,8 @@ class LateSink(ScriptedSink):
     def deliver(self, batches: Sequence[WireBatch]) -> None:
         self.late += self.broker.write(batches)
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
-        return [self.late.pop()] if self.late else super().poll(timeout_s, doorbell)
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
+        return [self.late.pop()] if self.late else super().poll(timeout_s, wake_fd)
 
 
 class PatientKafkaSink(KafkaSink):
@@ -183,9 +183,9 @@ class Case:
         self.arena = arena
         self.accumulator = accumulator
         self._new_sink = new_sink
-        self.doorbell = WakeFifo(arena)
+        self.wake_fifo = WakeFifo(arena)
         self.places = Places(arena.native)
-        self.host = Host(accumulator.half, arena, self.places, self.doorbell, SenderOptions(), Supervisor({}))
+        self.host = Host(accumulator.half, arena, self.places, self.wake_fifo, SenderOptions(), Supervisor({}))
         self.sink_batches = SinkBatches(accumulator.half, arena.native, self.places)
         self.sink = self.open()
 
@@ -219,7 +219,7 @@ class Case:
         deadline = time.monotonic() + WATCHDOG_S
         while len(acks) < count:
             assert time.monotonic() < deadline, f"{len(acks)} acks of {count}"
-            acks += each_ack(self.sink.poll(0.01, self.doorbell.fileno()))
+            acks += each_ack(self.sink.poll(0.01, self.wake_fifo.fileno()))
         return acks
 
     def deliver(self, wires: Sequence[WireBatch]) -> list[Ack]:
@@ -245,7 +245,7 @@ def case(kind: str, arena: Arena, sender: Accumulator, tmp_path: Path) -> Iterat
         yield case
         case.sink.close(1)
         case.end([*case.sink_batches])
-        case.doorbell.close()
+        case.wake_fifo.close()
 
 
 def test_its_identity_is_that_of_the_place(case: Case, kind: str) -> None:
@@ -281,7 +281,7 @@ def test_each_batch_is_acked_once_by_what_was_delivered(case: Case) -> None:
     acks = case.deliver(wires)
     assert {id(ack.wire) for ack in acks} == {id(wire) for wire in wires}
     assert {ack.verdict for ack in acks} == {Verdict.DELIVERED}
-    assert list(case.sink.poll(0, case.doorbell.fileno())) == []
+    assert list(case.sink.poll(0, case.wake_fifo.fileno())) == []
 
 
 def test_offsets_count_records(case: Case) -> None:
@@ -318,7 +318,7 @@ def test_the_plan_names_ready_partitions_only(case: Case) -> None:
 def test_poll_ends_with_a_ring(case: Case) -> None:
     case.host.wake()
     begin = time.monotonic()
-    assert list(case.sink.poll(WATCHDOG_S, case.doorbell.fileno())) == []
+    assert list(case.sink.poll(WATCHDOG_S, case.wake_fifo.fileno())) == []
     assert time.monotonic() - begin < WATCHDOG_S
 
 

@@ -476,12 +476,12 @@ int main(int argc, char **argv)
     broker.seed = random;
     pid_t processes[ROLE_COUNT];
     struct tally tally = {0};
-    struct accumulator *keeper = attach(); /* stays attached, so that no attach is a cold recovery */
+    struct accumulator *attached = attach(); /* stays attached, so that no attach is a cold recovery */
     for (uint32_t i = 0; i < ROLE_COUNT; i++) {
         processes[i] = process_start(i);
     }
-    uint64_t end_ns = arena_now_ns(keeper->arena) + seconds * NS_PER_S;
-    while (arena_now_ns(keeper->arena) < end_ns && !ledger->is_failed) {
+    uint64_t end_ns = arena_now_ns(attached->arena) + seconds * NS_PER_S;
+    while (arena_now_ns(attached->arena) < end_ns && !ledger->is_failed) {
         usleep((useconds_t)(500 + rand_r(&random) % 4000));
         injure(processes, &tally, &random);
     }
@@ -494,7 +494,7 @@ int main(int argc, char **argv)
     join(processes[METER], "the meter");
     ledger->is_finished = 3;
     join(processes[BROKER], "the broker");
-    detach(keeper);
+    detach(attached);
     check_nothing_left();
     if (is_pumping) {
         check_repeats(&tally);

@@ -26,7 +26,7 @@ static const struct produce_request form = {.client = BROKER_CLIENT,
 struct carrier {
     struct accumulator *accumulator;
     const struct broker_address *broker;
-    int bell;
+    int wake_fd;
     int connection;       /* -1 if there is none */
     uint32_t correlation; /* of the next request */
     struct wake_set wakes;
@@ -61,7 +61,7 @@ static void call_begin(struct carrier *carrier)
                                   .short_wait_flag = SENDER_SHORT_WAIT,
                                   .due_ns = arena_now_ns(arena) + CALL_NS,
                                   .foreign_ns = UINT64_MAX,
-                                  .wake_fd = carrier->bell};
+                                  .wake_fd = carrier->wake_fd};
     if (!pump_make(&carrier->pump, sizeof BROKER_TOPIC)) {
         FAIL("there is no memory for a pump");
     }
@@ -254,12 +254,12 @@ static void producer_id_take(struct accumulator *accumulator)
 void chaos_pump(struct accumulator *accumulator, const struct broker_address *broker)
 {
     static struct carrier carrier;
-    int bell[2];
+    int wake_fds[2];
     producer_id_take(accumulator);
-    if (pipe2(bell, O_NONBLOCK | O_CLOEXEC) != 0) {
+    if (pipe2(wake_fds, O_NONBLOCK | O_CLOEXEC) != 0) {
         FAIL("pipe2: %s", strerror(errno));
     }
-    carrier = (struct carrier){.accumulator = accumulator, .broker = broker, .bell = bell[0], .connection = -1};
+    carrier = (struct carrier){.accumulator = accumulator, .broker = broker, .wake_fd = wake_fds[0], .connection = -1};
     bool was_last = false;
     uint32_t left_count = 1;
     while (!was_last || left_count > 0) {

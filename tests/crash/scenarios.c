@@ -428,9 +428,9 @@ static struct pump pump;
 
 static void begin_pumping(struct world *world)
 {
-    int bell[2];
+    int wake_fds[2];
     world_become_sender(world);
-    REQUIRE(pipe2(bell, O_NONBLOCK) == 0);
+    REQUIRE(pipe2(wake_fds, O_NONBLOCK) == 0);
     pump_places[VICTIM_PARTITION].link = 1;
     pump_link = (struct pump_link){.place_count = 1,
                                    .broker = {.socket = world->broker.client,
@@ -454,7 +454,7 @@ static void begin_pumping(struct world *world)
                          .short_wait_flag = SENDER_SHORT_WAIT,
                          .due_ns = UINT64_MAX,
                          .foreign_ns = UINT64_MAX,
-                         .wake_fd = bell[0]};
+                         .wake_fd = wake_fds[0]};
     REQUIRE(pump_make(&pump, sizeof BROKER_TOPIC));
 }
 

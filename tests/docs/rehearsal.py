@@ -106,9 +106,9 @@ def _mock_brokers() -> str:
     """Return the addresses of a mock cluster of librdkafka, which lives as long as this process."""
     from confluent_kafka import Producer
 
-    keeper = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "ignored", "log_level": 0})
-    _brokers.append(keeper)
-    return ",".join(sorted(f"{broker.host}:{broker.port}" for broker in keeper.list_topics().brokers.values()))
+    mock_cluster = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "ignored", "log_level": 0})
+    _brokers.append(mock_cluster)
+    return ",".join(sorted(f"{broker.host}:{broker.port}" for broker in mock_cluster.list_topics().brokers.values()))
 
 
 def rehearse(page: Page, name: str) -> list[str]:

@@ -312,24 +312,24 @@ class Send(Operation):
         arena_end(self.arena, [])
 
 
-class MakeDoorbell(Operation):
-    bell: WakeFifo | None = None
+class MakeWakeFifo(Operation):
+    wake_fifo: WakeFifo | None = None
 
     def prepare(self) -> None:
         self.name = self.folder / "bell.arena"
         self.arena = Arena.create(self.name, mode=0o600, **SMALL)
 
     def run(self) -> None:
-        self.bell = WakeFifo(self.arena)
+        self.wake_fifo = WakeFifo(self.arena)
 
     def settle(self) -> None:
-        if self.bell is None:
+        if self.wake_fifo is None:
             self.run()
-        assert self.bell is not None
-        assert os.stat(self.bell.path).st_mode & 0o777 == 0o600
-        self.bell.wake()
-        assert self.bell.clear()
-        self.bell.close()
+        assert self.wake_fifo is not None
+        assert os.stat(self.wake_fifo.path).st_mode & 0o777 == 0o600
+        self.wake_fifo.wake()
+        assert self.wake_fifo.clear()
+        self.wake_fifo.close()
         arena_end(self.arena, [])
 
 
@@ -340,7 +340,7 @@ class Ring(Operation):
 
     def prepare(self) -> None:
         self.arena = Arena.create(self.name, **SMALL)
-        self.bell = WakeFifo(self.arena)
+        self.wake_fifo = WakeFifo(self.arena)
         self.producer = Accumulator(self.arena)
         self.sender = Accumulator(self.arena)
         self.sender.become_sender()
@@ -356,7 +356,7 @@ class Ring(Operation):
         assert deliver_all(self.sender) == [b"value"]
         self.producer.close()
         self.sender.close()
-        self.bell.close()
+        self.wake_fifo.close()
         arena_end(self.arena, [])
 
 
@@ -612,7 +612,7 @@ OPERATIONS: dict[str, type[Operation]] = {
     "fork": Fork,
     "deliver": Deliver,
     "send": Send,
-    "doorbell": MakeDoorbell,
+    "wake_fifo": MakeWakeFifo,
     "ring": Ring,
     "sync": Sync,
     "log-append": LogAppend,

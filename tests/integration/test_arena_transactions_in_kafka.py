@@ -176,11 +176,11 @@ def test_a_sender_looks_at_its_transaction_behind_the_last_batches_of_a_commit(
     poll = KafkaSink.poll
     are_news: list[bool] = []
 
-    def note(self: KafkaSink, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+    def note(self: KafkaSink, timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
         if len(are_news) < len(carried):
             rounds: Any = sender._rounds
             are_news.append(rounds._transaction_ender.is_requested)
-        return poll(self, timeout_s, doorbell)
+        return poll(self, timeout_s, wake_fd)
 
     monkeypatch.setattr(KafkaSink, "poll", note)
     with producing(transactional) as producer, sender_of(transactional, cluster.url) as sender:

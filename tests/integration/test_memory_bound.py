@@ -58,10 +58,10 @@ class SilentSink(ScriptedSink):
         super().deliver(batches)
         self.taken_count.value += len(batches)
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
         first = [wire for wire in self.held if wire.base_sequence == 0]
         self.held = [wire for wire in self.held if wire.base_sequence > 0]
-        return [self._answer(wire) for wire in first] or super().poll(timeout_s, doorbell)
+        return [self._answer(wire) for wire in first] or super().poll(timeout_s, wake_fd)
 
 
 def run_sender(name: str, sink: SilentSink) -> None:

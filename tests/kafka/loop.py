@@ -44,7 +44,7 @@ class Loop:
         self.reports: list[str] = []
         self.accumulator = Accumulator(arena)
         self.accumulator.become_sender()
-        self._bell, self._rope = os.pipe()
+        self._wake_read_fd, self._wake_write_fd = os.pipe()
         self._has_producer_id = has_producer_id
         self.forgets_acks = False
         self.ended_backoffs: list[int] = []
@@ -98,7 +98,7 @@ class Loop:
         """No process watches this sender."""
 
     def wake(self) -> None:
-        os.write(self._rope, b"!")
+        os.write(self._wake_write_fd, b"!")
 
     # --- rounds
 
@@ -111,7 +111,7 @@ class Loop:
                 batches, _ = self.accumulator.drain(planned, limits.request_size_max, limits.in_flight_max)
                 if batches:
                     self.sink.deliver([wire_of(batch) for batch in batches])
-        acks = list(each_ack(self.sink.poll(timeout_s, self._bell)))
+        acks = list(each_ack(self.sink.poll(timeout_s, self._wake_read_fd)))
         for ack in acks:
             self._complete(ack)
         return acks
@@ -155,8 +155,8 @@ class Loop:
         """Closes the sink; batches in flight stay in the arena."""
         self.sink.close(1.0)
         self.accumulator.close()
-        os.close(self._bell)
-        os.close(self._rope)
+        os.close(self._wake_read_fd)
+        os.close(self._wake_write_fd)
 
     def __enter__(self) -> Self:
         return self

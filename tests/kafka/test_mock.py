@@ -19,10 +19,10 @@ TOPIC = "flights"
 @pytest.fixture
 def mock_bootstrap() -> Iterator[str]:
     """Start three mock brokers, which live as long as their client."""
-    keeper = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "ignored", "log_level": 0})
-    brokers = keeper.list_topics(timeout=30).brokers.values()
+    mock_cluster = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "ignored", "log_level": 0})
+    brokers = mock_cluster.list_topics(timeout=30).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-    keeper.flush()
+    mock_cluster.flush()
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import LogSinkOptions
 from shmaccum.log.files import LogDirectory, LogReader
-from shmaccum.log.files.shipped import read_shipped
+from shmaccum.log.files.shipping_positions import read_shipped
 from shmaccum.sender.send_window import SendWindow
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.shipping.log_stream import LogStream, ShippedBatch

@@ -14,7 +14,7 @@ import pytest
 
 from shmaccum.common.format.batch_header import HEADER_SIZE, BatchHeader, read_header, sealed_header
 from shmaccum.log.files import LogDirectory
-from shmaccum.log.files.shipped import read_shipped
+from shmaccum.log.files.shipping_positions import read_shipped
 from shmaccum.sender.sinks.sink import IN_FLIGHT_MAX
 from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply

@@ -17,7 +17,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import LogBusyError, NotALogError, ShmaccumError
 from shmaccum.log.files import BrokerError, LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, transactions
 from shmaccum.log.files.record_writer import NewRecord, make_batch
-from shmaccum.log.files.shipped import forget_shipped, read_shipped
+from shmaccum.log.files.shipping_positions import forget_shipped, read_shipped
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.log.groups import offsets_file
 from shmaccum.log.groups.offsets_file import Committed, OffsetsFile

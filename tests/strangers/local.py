@@ -44,7 +44,7 @@ def check_presence(folder: Path, name: str, dice: random.Random) -> str:
     return f"presence socket: {STRANGER_COUNT} strangers came, {stayed} stayed; the standby delivered after {waits}"
 
 
-def check_bells(folder: Path, name: str, _dice: random.Random) -> str:
+def check_fifos(folder: Path, name: str, _dice: random.Random) -> str:
     """Strangers open both FIFOs, fill them and empty them. The sender delivers, and results are reported."""
     with many_descriptors(), sender(folder, name, MATCHED) as (_, _, producer):
 
@@ -60,7 +60,7 @@ def check_bells(folder: Path, name: str, _dice: random.Random) -> str:
             ]
         with _held(paths):
             waits = waits_of(send)
-    sentence = f"bells: {STRANGER_COUNT} strangers hold each; a send waited {quiet} before, {waits} with them"
+    sentence = f"FIFOs: {STRANGER_COUNT} strangers hold each; a send waited {quiet} before, {waits} with them"
     assert waits.median_s <= quiet.median_s + TICK_S, sentence
     return sentence
 
@@ -91,4 +91,4 @@ def _held(paths: list[str]) -> Iterator[None]:
             os.close(descriptor)
 
 
-LOCAL: Mapping[str, Callable[[Path, str, random.Random], str]] = {"presence": check_presence, "bells": check_bells}
+LOCAL: Mapping[str, Callable[[Path, str, random.Random], str]] = {"presence": check_presence, "fifos": check_fifos}

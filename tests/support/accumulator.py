@@ -71,10 +71,10 @@ class Accumulator:
         ring: Callable[[], object] | None = None,
     ) -> None:
         self.arena = arena
-        self._doorbell = SenderWaker(arena)
-        self._appender = Appender(arena, self._doorbell, max_block_ms=max_block_ms, linger_ms=linger_ms)
+        self._waker = SenderWaker(arena)
+        self._appender = Appender(arena, self._waker, max_block_ms=max_block_ms, linger_ms=linger_ms)
         self.buffer_waiter = self._appender.buffer_waiter
-        self._ring = ring or self._doorbell.wake
+        self._ring = ring or self._waker.wake
         self._max_block_ms = max_block_ms
         self._linger_ns = None if linger_ms is None else linger_ms * 10**6
         self._natives: dict[int, tuple[_native.Appender, _native.NativeProducer]] = {}
@@ -206,7 +206,7 @@ class Accumulator:
             if appender is not self._appender.native:
                 appender.close()
         self._appender.close()
-        self._doorbell.close()
+        self._waker.close()
         self.half.close()
 
     def __enter__(self) -> Accumulator:

@@ -98,10 +98,10 @@ class ScriptedSink(Sink, ProducerIds, Peer):
         self.deliveries.append([(wire.partition, wire.base_sequence, wire.record_count) for wire in batches])
         self.held += batches
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
         self._raise_if_told("poll")
         if self.is_held or not self.held:
-            select.select([doorbell], [], [], timeout_s)
+            select.select([wake_fd], [], [], timeout_s)
             return []
         wires, self.held = self.held, []
         return [self._answer(wire) for wire in wires]
@@ -167,9 +167,9 @@ class Sending:
         return [self._run_once() for _ in range(rounds)]
 
     def _run_once(self) -> int:
-        doorbell = self.sender._doorbell
-        assert doorbell is not None
-        doorbell.wake()
+        wake_fifo = self.sender._wake_fifo
+        assert wake_fifo is not None
+        wake_fifo.wake()
         return self.sender.run_once()
 
     def result(self, token: Token) -> BatchResult | None:
@@ -215,9 +215,9 @@ def rests_of(sending: Sending) -> list[float]:
     rests: list[float] = []
     poll = sending.scripted.poll
 
-    def poll_at_once(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+    def poll_at_once(timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
         rests.append(timeout_s)
-        return poll(0, doorbell)
+        return poll(0, wake_fd)
 
     sending.scripted.poll = poll_at_once  # type: ignore[method-assign]
     return rests

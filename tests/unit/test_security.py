@@ -67,17 +67,17 @@ def mode_of(path: Path) -> int:
 @pytest.mark.usefixtures("liberal_umask")
 def test_everything_an_arena_makes_is_its_users_alone(arena_name: str) -> None:
     with Arena.create(arena_name, **SMALL) as arena:
-        doorbell = WakeFifo(arena)
+        wake_fifo = WakeFifo(arena)
         waiter = BufferWaiter(arena, SenderWaker(arena))
         with pytest.raises(InvalidArgumentError):
             _native.BufferWait.join(arena.native, 0)
         make_semaphore(arena, 0)
-        made = [SHARED_MEMORY / arena_name, Path(doorbell.path)]
+        made = [SHARED_MEMORY / arena_name, Path(wake_fifo.path)]
         made.append(SHARED_MEMORY / f"sem.{semaphore_name(arena.uuid, 0)[1:]}")
         assert [mode_of(each) for each in made] == [0o600] * 3
         assert {each.lstat().st_uid for each in made} == {os.geteuid()}
         waiter.close()
-        doorbell.close()
+        wake_fifo.close()
 
 
 @pytest.mark.usefixtures("liberal_umask")
@@ -87,9 +87,9 @@ def test_sharing_with_a_group_is_asked_for_twice(path: Path) -> None:
     with pytest.raises(ArenaForbiddenError, match="if it is shared on purpose"):
         Arena.attach(path)
     with Arena.attach(path, mode=0o660) as arena:
-        doorbell = WakeFifo(arena)
-        assert mode_of(Path(doorbell.path)) == 0o660
-        doorbell.close()
+        wake_fifo = WakeFifo(arena)
+        assert mode_of(Path(wake_fifo.path)) == 0o660
+        wake_fifo.close()
 
 
 @pytest.mark.parametrize("mode", [0o602, 0o606, 0o666, 0o777])
@@ -147,17 +147,17 @@ def test_a_link_in_shared_memory_leads_nowhere(arena_name: str, path: Path) -> N
         link.unlink()
 
 
-def test_a_doorbell_that_is_a_link_is_not_rung(path: Path, tmp_path: Path) -> None:
+def test_nothing_is_written_to_a_wake_fifo_that_is_a_link(path: Path, tmp_path: Path) -> None:
     with Arena.create(path, **SMALL) as arena:
-        bell = Path(f"{path}.bell")
+        fifo = Path(f"{path}.bell")
         victim = tmp_path / "victim"
         os.mkfifo(victim, 0o600)
-        bell.symlink_to(victim)
+        fifo.symlink_to(victim)
         listener = os.open(victim, os.O_RDONLY | os.O_NONBLOCK)
         SenderWaker(arena).wake()
         assert os.read(listener, 1) == b""
         os.close(listener)
-        bell.unlink()
+        fifo.unlink()
 
 
 def test_a_file_that_is_exchanged_while_it_is_opened_is_opened_again(

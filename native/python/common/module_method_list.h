@@ -87,7 +87,7 @@ METHOD(any, write_fetch, INTEGER(version, FETCH_VERSION_MIN, FETCH_VERSION_MAX)
 /* ---- shipper_batch_loop.c ---- */
 
 METHOD(any, run_batch_loop, OBJECT(links) OBJECT(streams) OBJECT(found) INTEGER(positions, 0, INT32_MAX)
-       INTEGER(positions_size, 0, INT64_MAX) INTEGER(positions_size_max, 0, INT64_MAX) INTEGER(bell, 0, INT32_MAX)
+       INTEGER(positions_size, 0, INT64_MAX) INTEGER(positions_size_max, 0, INT64_MAX) INTEGER(wake_fd, 0, INT32_MAX)
        INTEGER(time_ms, 0, INT32_MAX) INTEGER(answer_time_ms, 1, INT32_MAX),
        "Ship the ordinary batches of streams to the brokers of their links. The progress is appended to `found`.")
 

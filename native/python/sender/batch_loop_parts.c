@@ -173,7 +173,7 @@ bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct sh
 {
     struct batch_loop loop = {
         .recorder = recorder,
-        .wake_fd = (int)given->bell,
+        .wake_fd = (int)given->wake_fd,
         .time_ns = (uint64_t)given->time_ms * NS_PER_MS,
         .answer_time_ns = (uint64_t)given->answer_time_ms * NS_PER_MS,
     };

@@ -21,7 +21,7 @@ struct batch_loop_arguments {
     PyObject *links;
     PyObject *streams;
     PyObject *found;
-    int64_t bell;
+    int64_t wake_fd;
     int64_t time_ms;
     int64_t answer_time_ms;
 };

@@ -89,7 +89,7 @@ PyObject *py_half_run_batch_loop(struct sender_half_object *self, const struct p
     const struct batch_loop_arguments loop = {.links = given->links,
                                               .streams = given->streams,
                                               .found = given->found,
-                                              .bell = given->bell,
+                                              .wake_fd = given->wake_fd,
                                               .time_ms = given->time_ms,
                                               .answer_time_ms = given->answer_time_ms};
     if (!PyTuple_CheckExact(loop.streams) || !PyTuple_CheckExact(given->spills) ||

@@ -67,7 +67,8 @@ NO_ARGUMENTS(any, interrupt, "Make a running pump() return soon. Any thread may 
 METHOD(half_call, pump, OBJECT(plan) OBJECT(found) INTEGER(due_ns, 0, INT64_MAX) INTEGER(foreign_ns, 0, INT64_MAX)
        INTEGER(short_wait_ns, 0, INT64_MAX) INTEGER(short_wait_us, 0, 1000000) INTEGER(largest_record, 0, UINT32_MAX),
        "Run ordinary rounds over borrowed sockets, and append the outcome to the list `found`.")
-METHOD(half_call, run_batch_loop, OBJECT(links) OBJECT(streams) OBJECT(spills) OBJECT(found) INTEGER(bell, 0, INT32_MAX)
+METHOD(half_call, run_batch_loop, OBJECT(links) OBJECT(streams) OBJECT(spills) OBJECT(found)
+       INTEGER(wake_fd, 0, INT32_MAX)
        INTEGER(time_ms, 0, INT32_MAX) INTEGER(answer_time_ms, 1, INT32_MAX) OBJECT(arena) INTEGER(is_synced, 0, 1),
        "Run the ordinary rounds that send an overflow to brokers.")
 

@@ -2,7 +2,7 @@
  *
  * SenderHalf.pump: the ordinary rounds of a sender whose sink is a Kafka cluster (sender/pump.h), in one call.
  *
- *   plan    (links, topics, places, linger_ns, size_max, in_flight_max, doorbell, on_results)
+ *   plan    (links, topics, places, linger_ns, size_max, in_flight_max, wake_fd, on_results)
  *   link    (socket, version, client, acks, timeout_ms, requests_max, correlation_first, transactional id or None)
  *   topic   (name, id or None)
  *   place   (partition index, number of its link, number of its topic, partition)

@@ -13,7 +13,7 @@ PyObject *py_module_run_batch_loop(PyObject *module, const struct py_module_run_
     const struct batch_loop_arguments loop = {.links = given->links,
                                               .streams = given->streams,
                                               .found = given->found,
-                                              .bell = given->bell,
+                                              .wake_fd = given->wake_fd,
                                               .time_ms = given->time_ms,
                                               .answer_time_ms = given->answer_time_ms};
     struct ship_positions positions = {

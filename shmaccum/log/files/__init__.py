@@ -14,12 +14,12 @@
 Write: `directory` (all partitions; the one writer), `partition_log` (append, roll, retain), `segment`, `log_file` and
 `index_file` (the bytes), `append_time` (LogAppendTime), `record_writer` (batches from records), `duplicates` and
 `producer_state` (duplicate batches), `leader_epochs`, `topic_settings`, `topic_ids`, `writer_level` (when the writer
-syncs), `shipped` (what retention keeps for a shipper), `broker_error` (the codes of rejections).
+syncs), `shipping_positions` (how far a log was shipped), `broker_error` (the codes of rejections).
 Files: `file_names` (the layout of a directory), `partition_folders`, `small_files`, `regular_files` (no blocking open),
 `lock_file` and `lock_descriptor` (the right to write), `permissions`.
 After a death: `recovery`, `walk` (batches past damage), `inspection` (damage, for people).
-Records that are seen all or not at all: `transactions` (the decision), `staging` (an attempt), `applying` (the writer),
-`transaction_files` (the states). For Kafka's transactions: `transaction_index`, `transaction_marker`,
+Records that are seen all or not at all: `transactions` (the decision), `staging` (an attempt), `transaction_applier`
+(the writer), `transaction_files` (the states). For Kafka's transactions: `transaction_index`, `transaction_marker`,
 `open_transactions`, `transaction_view` (for readers).
 Read: `reader` (partitions, offsets, time), `start` (where reading starts), `segment_view` (a file that may still
 grow), `log_batch`, `codecs`, `columns` (records as arrays), `record_times`, `log_watch` (detects appends),

@@ -47,7 +47,6 @@ from shmaccum.exceptions import (
     LogPartitionNotFoundError,
     NotALogError,
 )
-from shmaccum.log.files.applying import apply_decided
 from shmaccum.log.files.file_names import (
     LOCK_FILE,
     LOG,
@@ -76,7 +75,7 @@ from shmaccum.log.files.partition_log import PartitionLog
 from shmaccum.log.files.permissions import make_folder
 from shmaccum.log.files.regular_files import open_regular
 from shmaccum.log.files.segment import Tail
-from shmaccum.log.files.shipped import Shipped, read_shipped
+from shmaccum.log.files.shipping_positions import Shipped, read_shipped
 from shmaccum.log.files.small_files import (
     offsets_checkpoint,
     properties,
@@ -89,6 +88,7 @@ from shmaccum.log.files.small_files import (
     uuid_text,
 )
 from shmaccum.log.files.topic_settings import TopicSettings
+from shmaccum.log.files.transaction_applier import apply_decided
 from shmaccum.log.files.transaction_files import TransactionFiles
 
 META_VERSION = "1"

@@ -21,12 +21,12 @@ from typing import final
 
 from shmaccum.common.durability import sync_folder, sync_path
 from shmaccum.exceptions import NotALogError, TransactionOverError
-from shmaccum.log.files.applying import remove_tree
 from shmaccum.log.files.directory import advised_errors, check_content
 from shmaccum.log.files.file_names import META_FILE, STAGING_FOR_KAFKA_FILE, foreign_files_in
 from shmaccum.log.files.permissions import make_folder
 from shmaccum.log.files.regular_files import open_regular
 from shmaccum.log.files.small_files import sync_file
+from shmaccum.log.files.transaction_applier import remove_tree
 from shmaccum.log.files.transaction_files import LOG_FOLDER, TransactionFiles, TransactionId, check_word
 
 

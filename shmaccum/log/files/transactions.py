@@ -8,14 +8,14 @@
         attempt.keep(is_synced=False)
     conclude("/data/log", TransactionId("query", 7), [Winner(attempt.name, 1000)])             # one, again and again
 
-`transaction_files` documents the procedure, its files and their meaning. `staging` is the attempt's part, `applying`
-the writer's. This module is the part of the process that decides.
+`transaction_files` documents the procedure, its files and their meaning. `staging` is the attempt's part,
+`transaction_applier` the writer's. This module is the part of the process that decides.
 
 Deaths
     If an attempt dies, its folder remains until the transaction is over. If the deciding process dies before the
     decision has its final name, nothing was decided. If it dies later, the next process that opens the directory for
-    writing applies the decision, or continues a partly applied one (`applying`); a later call of `conclude` finds the
-    decision. If a process dies during a deletion, the next one completes it.
+    writing applies the decision, or continues a partly applied one (`transaction_applier`); a later call of `conclude`
+    finds the decision. If a process dies during a deletion, the next one completes it.
 
 View of a reader
     A reader sees records of winners, batch by batch while they are applied, not all at once. The log has no records of
@@ -32,8 +32,8 @@ from collections.abc import Sequence
 from shmaccum.common import clock
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import LogBusyError, LogError, TransactionNotAppliedError, TransactionOverError
-from shmaccum.log.files.applying import Staged, remove_tree, sweep
 from shmaccum.log.files.directory import LogDirectory
+from shmaccum.log.files.transaction_applier import Staged, remove_tree, sweep
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles, TransactionId, Winner
 
 logger = logging.getLogger(__name__)

@@ -83,10 +83,10 @@ def member_process(pid: int, path: str, slot: int) -> Iterator[ProcessHandle]:
         raise NotToBeKilledError(f"the kernel gives no descriptor of process {pid}: {error}") from None
     try:
         _check(pid, path, slot)
-        victim = ProcessHandle(pid, descriptor)
-        if victim.has_ended(0):  # the pid has denoted this process until here
+        process = ProcessHandle(pid, descriptor)
+        if process.has_ended(0):  # the pid has denoted this process until here
             raise NotToBeKilledError("it has just ended")
-        yield victim
+        yield process
     finally:
         os.close(descriptor)
 
@@ -141,11 +141,11 @@ class StoppedWatch:
         what = f"process {row.pid}, a member of the group {self._group_id!r},"
         silence = f"has been stopped for {self._limit_s:g} s (replace_stalled_ms)"
         try:
-            with member_process(row.pid, self._path, row.slot) as victim:
+            with member_process(row.pid, self._path, row.slot) as process:
                 self._log_once(f"{what} {silence}: it is killed, so that the others consume its partitions")
-                victim.kill()
-                if not victim.has_ended(END_TIMEOUT_S):
-                    self._log_once(f"{what} was killed but has not ended: the kernel blocks it (state {victim.state})")
+                process.kill()
+                if not process.has_ended(END_TIMEOUT_S):
+                    self._log_once(f"{what} was killed but has not ended: the kernel blocks it (state {process.state})")
         except NotToBeKilledError as reason:
             self._log_once(f"{what} {silence} and is not killed, because {reason}: continue it, or end it by hand")
         except OSError as error:

@@ -154,7 +154,7 @@ class LogBatchSender(BatchSender):
         if numbers is None:
             return batches, seen_count, 0
         delivered = Delivered(*numbers)
-        shared.results_bell.wake_if_awaited()
+        shared.results_waker.wake_if_awaited()
         shared.short_waits.went(delivered.largest_size, delivered.linger_ns, now_ns)
         shared.metrics.delivered(delivered, now_ns)
         shared.trouble.ask(lambda: self.logs.appended(delivered.rows), None)

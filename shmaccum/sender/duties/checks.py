@@ -26,9 +26,9 @@ class Checks(Duty):
 
     due_ns = 0
 
-    def __init__(self, host: Host, doorbell: WakeFifo, presence: Presence, server: ServerThread | None) -> None:
+    def __init__(self, host: Host, wake_fifo: WakeFifo, presence: Presence, server: ServerThread | None) -> None:
         self._host = host
-        self._doorbell = doorbell
+        self._wake_fifo = wake_fifo
         self._presence = presence
         self._server = server
 
@@ -37,14 +37,14 @@ class Checks(Duty):
             self.due_ns = now_ns + NS_PER_S
             self._look_at_presence()
             self._look_at_server()
-            self._look_at_doorbell()
+            self._check_wake_fifo()
         return 0
 
-    def _look_at_doorbell(self) -> None:
+    def _check_wake_fifo(self) -> None:
         """Without its FIFO, a sender wakes up only at its ticks, which is many times slower."""
-        path = self._doorbell.path
+        path = self._wake_fifo.path
         try:
-            if self._doorbell.look():
+            if self._wake_fifo.look():
                 self._host.report(f"{path} was removed or replaced, and is recreated: producers wake the sender by it")
         except (OSError, ShmaccumError) as error:
             sentence = (

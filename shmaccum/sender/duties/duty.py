@@ -64,13 +64,13 @@ class Shared:
     """
 
     def __init__(
-        self, half: SenderHalf, host: Host, sink: Sink, doorbell: WakeFifo, results_bell: ResultsWaker
+        self, half: SenderHalf, host: Host, sink: Sink, wake_fifo: WakeFifo, results_waker: ResultsWaker
     ) -> None:
         self.half = half
         self.host = host
         self.sink = sink
-        self.doorbell = doorbell
-        self.results_bell = results_bell
+        self.wake_fifo = wake_fifo
+        self.results_waker = results_waker
         self.native = native = host.arena.native
         self.options = options = host.options
         self.linger_ns = options.linger_ms * NS_PER_MS

@@ -33,7 +33,7 @@ class Expiry(Duty):
         self._host = shared.host
         self._clock = clock
         self._metrics = shared.metrics
-        self._results_bell = shared.results_bell
+        self._results_waker = shared.results_waker
         self._dead_letters = dead_letters
         self._timeout_ms = shared.options.delivery_timeout_ms
         self._is_reported = False
@@ -43,7 +43,7 @@ class Expiry(Duty):
     def run(self, now_ns: int) -> int:
         self._clock.look(now_ns)
         if self._expire(now_ns):
-            self._results_bell.wake_if_awaited()
+            self._results_waker.wake_if_awaited()
             self._count(now_ns)
             self._dead_letters.expect()
         return 0
@@ -76,6 +76,6 @@ class Expiry(Duty):
         return 0 if left_ns is None else FAR_NS - left_ns
 
     def _report_reason(self, now_ns: int) -> None:
-        trouble, told_ns = self._host.last_trouble
-        is_young = now_ns - told_ns < self._timeout_ms * NS_PER_MS
+        trouble, trouble_ns = self._host.last_trouble
+        is_young = now_ns - trouble_ns < self._timeout_ms * NS_PER_MS
         self._host.report(Report(Kind.EXPIRED, trouble if is_young else "", f"{self._timeout_ms} ms"))

@@ -112,7 +112,7 @@ class OverflowDuty(NoOverflow):
     def ship(self, now_ns: int) -> int:
         if not self._overflow:
             return 0
-        ship = functools.partial(self._overflow.ship, self._shared.doorbell.fileno(), now_ns)
+        ship = functools.partial(self._overflow.ship, self._shared.wake_fifo.fileno(), now_ns)
         delivered = self._shared.trouble.ask(ship, Delivered())
         if delivered.batch_count:
             self._shared.metrics.delivered(delivered, self._shared.native.now_ns())

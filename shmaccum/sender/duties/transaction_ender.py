@@ -112,7 +112,7 @@ class TransactionEnder(Duty):
         self._identity.renew(ended.producer_id, ended.producer_epoch)
         self._half.end_transaction(number, ended.why)
         self._has_ended = True
-        self._shared.results_bell.wake()
+        self._shared.results_waker.wake()
         return True
 
 

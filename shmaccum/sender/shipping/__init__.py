@@ -12,7 +12,7 @@
     starts       the offsets at which a log begins that was never shipped
     host         the shipper as its sink sees it, and the rate limit
 
-Retention reads the positions (`log/files/shipped.py`).
+Retention reads the positions (`log/files/shipping_positions.py`).
 """
 
 from shmaccum.sender.shipping.shipper import Shipper, ShippingProgress

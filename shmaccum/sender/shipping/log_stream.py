@@ -42,7 +42,7 @@ from shmaccum.log.files.file_names import LOG, offset_file
 from shmaccum.log.files.leader_epochs import LeaderEpochs
 from shmaccum.log.files.log_batch import UnreadBatch
 from shmaccum.log.files.log_file import LogFile
-from shmaccum.log.files.shipped import OFFSET_MAX, ShippedPosition
+from shmaccum.log.files.shipping_positions import OFFSET_MAX, ShippedPosition
 from shmaccum.log.files.small_files import read_topic_id, uuid_text
 from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.sender.backoff import Backoff

@@ -54,7 +54,13 @@ from shmaccum.log.files.file_names import (
 from shmaccum.log.files.lock_file import LockFile
 from shmaccum.log.files.log_watch import LogWatch
 from shmaccum.log.files.permissions import make_folder
-from shmaccum.log.files.shipped import PositionsFile, ShippedPosition, ShippedTo, forget_shipped, read_shipped
+from shmaccum.log.files.shipping_positions import (
+    PositionsFile,
+    ShippedPosition,
+    ShippedTo,
+    forget_shipped,
+    read_shipped,
+)
 from shmaccum.log.files.writer_level import WriterLevel
 from shmaccum.sender.backoff import Backoff
 from shmaccum.sender.batch_loop import BatchLoop
@@ -476,7 +482,7 @@ class Shipper(ClosedOnExit):
             positions=self._file.descriptor,
             positions_size=self._file.shipped.size,
             positions_size_max=self._file.size_max,
-            bell=self._wake_read_fd,
+            wake_fd=self._wake_read_fd,
             time_ms=LOOP_MS if is_alone else LOOP_MS_MIN,
             answer_time_ms=self.options.request_timeout_ms,
         )

@@ -42,7 +42,7 @@ struct broker {
 struct trip {
     int segment;
     int positions_file;
-    int bell[2];
+    int wake_fds[2];
     int sockets[2];
     struct partition_stream stream;
     struct ship_link link;
@@ -165,7 +165,7 @@ static void trip_begin(struct trip *trip, struct randomness *randomness)
 {
     EXPECT(signal(SIGPIPE, SIG_IGN) != SIG_ERR); /* as in a Python process: sendfile has no flag for it */
     *trip = (struct trip){.segment = memfd_create("segment", 0), .positions_file = memfd_create("positions", 0)};
-    EXPECT(pipe(trip->bell) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, trip->sockets) == 0);
+    EXPECT(pipe(trip->wake_fds) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, trip->sockets) == 0);
     segment_write(trip->segment);
     trip->broker = (struct broker){.socket = trip->sockets[1], .randomness = randomness, .honest_count = UINT32_MAX};
     trip->stream = (struct partition_stream){.topic = {.name = "flights", .name_size = 7},
@@ -190,7 +190,7 @@ static void trip_begin(struct trip *trip, struct randomness *randomness)
                                         .streams = &trip->stream,
                                         .stream_count = 1,
                                         .recorder = &trip->positions.recorder,
-                                        .wake_fd = trip->bell[0],
+                                        .wake_fd = trip->wake_fds[0],
                                         .time_ns = 600 * NS_PER_S,
                                         .answer_time_ns = 600 * NS_PER_S};
 }
@@ -208,8 +208,8 @@ static void trip_end(struct trip *trip)
 {
     positions_free(&trip->positions);
     close(trip->sockets[0]);
-    close(trip->bell[0]);
-    close(trip->bell[1]);
+    close(trip->wake_fds[0]);
+    close(trip->wake_fds[1]);
     close(trip->segment);
     close(trip->positions_file);
 }

@@ -25,7 +25,7 @@ struct pumping {
     struct pump_link link;
     struct pump_place *places;
     int broker;
-    int rings;
+    int wake_write_fd;
     struct wake_set wakes;
 };
 
@@ -33,16 +33,16 @@ struct pumping {
 static void pumping_begin_in(struct pumping *pumping, uint32_t slot_count, const char *transactional_id)
 {
     int sockets[2];
-    int bell[2];
+    int wake_fds[2];
     struct geometry geometry = geometry_of(slot_count, BATCH_SIZE);
     geometry.is_transactional = transactional_id != NULL;
     *pumping = (struct pumping){.file = arena_file_new()};
     pumping->arena = arena_created(pumping->file, geometry);
     pumping->accumulator = sender_opened(pumping->arena);
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0);
-    EXPECT(pipe2(bell, O_NONBLOCK) == 0);
+    EXPECT(pipe2(wake_fds, O_NONBLOCK) == 0);
     pumping->broker = sockets[1];
-    pumping->rings = bell[1];
+    pumping->wake_write_fd = wake_fds[1];
     uint32_t place_count = pumping->arena->geometry.partition_count;
     pumping->places = calloc(place_count, sizeof *pumping->places);
     for (uint32_t i = 0; i < 2; i++) {
@@ -71,7 +71,7 @@ static void pumping_begin_in(struct pumping *pumping, uint32_t slot_count, const
                                   .short_wait_flag = SENDER_SHORT_WAIT,
                                   .due_ns = UINT64_MAX,
                                   .foreign_ns = UINT64_MAX,
-                                  .wake_fd = bell[0]};
+                                  .wake_fd = wake_fds[0]};
     EXPECT(pump_make(&pumping->pump, TOPIC_NAME_SIZE));
 }
 
@@ -94,7 +94,7 @@ static void pumping_end(struct pumping *pumping)
     if (pumping->broker >= 0) {
         close(pumping->broker);
     }
-    close(pumping->rings);
+    close(pumping->wake_write_fd);
     pump_free(&pumping->pump);
     accumulator_close(pumping->accumulator);
     struct accumulator *next = sender_opened(pumping->arena);
@@ -219,12 +219,12 @@ TEST_WITH(pumping, pumping_begin, a_pump_with_nothing_to_do_ends)
     EXPECT_EQ_U64(pumping->link.broker.end, 0);
 }
 
-TEST_WITH(pumping, pumping_begin, a_ring_is_taken_out_of_the_doorbell)
+TEST_WITH(pumping, pumping_begin, a_wake_up_is_read_from_the_wake_fd)
 {
-    char ring = 0;
-    EXPECT(write(pumping->rings, &ring, 1) == 1);
+    char wake_up = 0;
+    EXPECT(write(pumping->wake_write_fd, &wake_up, 1) == 1);
     round_and_exchange(pumping);
-    EXPECT(read(pumping->pump.wake_fd, &ring, 1) < 0);
+    EXPECT(read(pumping->pump.wake_fd, &wake_up, 1) < 0);
 }
 
 TEST_WITH(pumping, pumping_begin, a_stopped_pump_begins_nothing)

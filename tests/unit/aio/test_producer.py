@@ -126,7 +126,7 @@ def test_results_need_no_thread(arena: Arena, sender: RunningSender) -> None:
     run(main())
 
 
-def test_results_come_by_the_bell_and_not_by_the_tick(
+def test_results_wake_the_loop_before_its_tick(
     arena: Arena, sender: RunningSender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shmaccum.producer.loop_results.TICK_S", 3600.0)
@@ -432,10 +432,12 @@ async def _awaited(future: Any) -> Any:
     return await future
 
 
-def test_a_process_that_sleeps_on_the_results_rings_no_bell(arena: Arena, sender: RunningSender) -> None:
+def test_a_process_that_sleeps_on_the_results_causes_no_write_to_the_results_fifo(
+    arena: Arena, sender: RunningSender
+) -> None:
     rings: list[int] = []
-    bell = sender._sender._results_bell
-    ring = bell.wake
+    waker = sender._sender._results_waker
+    ring = waker.wake
 
     def counted() -> None:
         rings.append(1)
@@ -443,7 +445,7 @@ def test_a_process_that_sleeps_on_the_results_rings_no_bell(arena: Arena, sender
 
     with shmaccum.Producer(arena, linger_ms=0) as producer:
         assert producer.send(TOPIC, b"v").get(60).offset == 0  # the sender has started, and has made its wake call
-        bell.wake = counted  # type: ignore[method-assign]
+        waker.wake = counted  # type: ignore[method-assign]
         for offset in range(1, 4):
             assert producer.send(TOPIC, b"v").get(60).offset == offset
     assert rings == []
@@ -465,7 +467,7 @@ def test_another_sender_goes_on_where_a_dead_one_left(
     async def main() -> None:
         sender.hold()
         async with Producer(arena, linger_ms=0) as producer:
-            sender._sender._results_bell.wake = lambda: None  # type: ignore[method-assign]
+            sender._sender._results_waker.wake = lambda: None  # type: ignore[method-assign]
             future = await producer.send(TOPIC, b"v")
             waiting = asyncio.ensure_future(_awaited(future))
             await asyncio.sleep(0)

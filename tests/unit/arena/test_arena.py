@@ -637,7 +637,7 @@ def test_a_manual_clock_stands_still(arena: Arena) -> None:
     assert not arena.native.has_manual_clock
 
 
-def test_the_doorbell_is_rung_by_one(arena: Arena) -> None:
+def test_one_process_writes_to_the_wake_fifo(arena: Arena) -> None:
     assert not arena.native.take_sleep_flag()
     arena.native.set_sender_asleep(True)
     assert [arena.native.take_sleep_flag() for _ in range(3)] == [True, False, False]

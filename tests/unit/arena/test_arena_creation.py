@@ -356,15 +356,15 @@ def test_a_forked_child_waits_for_a_living_process_that_recovers(name: str) -> N
 # --- files beside an arena
 
 
-def test_a_bell_and_a_semaphore_of_a_dead_maker_are_shared_again(arena_name: str) -> None:
+def test_a_fifo_and_a_semaphore_of_a_dead_creator_are_shared_again(arena_name: str) -> None:
     """The creator died after it had created them by its umask, and before it set the arena's mode."""
     with Arena.create(arena_name, mode=0o660, **SMALL) as arena:
-        bell = ArenaFile.parse(arena_name).wake_fifo(arena.uuid)
+        fifo = ArenaFile.parse(arena_name).wake_fifo(arena.uuid)
         semaphore = f"{SHARED_MEMORY}/sem.{semaphore_name(arena.uuid, 0)[1:]}"
-        make_fifo(bell, arena)
+        make_fifo(fifo, arena)
         make_semaphore(arena, 0)
-        for path in (bell, semaphore):
+        for path in (fifo, semaphore):
             os.chmod(path, 0o600)
-        make_fifo(bell, arena)
+        make_fifo(fifo, arena)
         make_semaphore(arena, 0)
-        assert [stat.S_IMODE(os.stat(path).st_mode) for path in (bell, semaphore)] == [0o660, 0o660]
+        assert [stat.S_IMODE(os.stat(path).st_mode) for path in (fifo, semaphore)] == [0o660, 0o660]

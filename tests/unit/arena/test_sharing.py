@@ -129,9 +129,9 @@ def test_workers_of_two_users_and_a_sender_of_a_third_share_an_arena(
         assert other_users.output(WORKER_USER, worker_groups, SEND, shared_name, "from one") == "0"
         assert other_users.output(OTHER_WORKER, worker_groups, SEND, shared_name, "from another") == "0"
         with Arena.open_read_only(shared_name, mode=0o660) as arena:
-            doorbell = Path(ArenaFile.parse(shared_name).wake_fifo(arena.uuid))
+            wake_fifo = Path(ArenaFile.parse(shared_name).wake_fifo(arena.uuid))
             assert arena.native.errors() == []
-        assert permissions(doorbell) == (0o660, GROUP)
+        assert permissions(wake_fifo) == (0o660, GROUP)
     finally:
         sender.send_signal(signal.SIGTERM)
         assert sender.wait(30) == 0

@@ -213,15 +213,15 @@ def test_a_list_of_the_folder_does_not_reach_an_arena_and_the_files_beside_it(tm
     packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
     os.setxattr(tmp_path, "system.posix_acl_default", packed)
     with Arena.create(tmp_path / "arena", mode=0o660, group=GROUP, **SMALL) as arena:
-        doorbell, present = WakeFifo(arena), Presence(arena)
-        for path in (Path(arena.path), Path(doorbell.path), Path(present.path or "")):
+        wake_fifo, present = WakeFifo(arena), Presence(arena)
+        for path in (Path(arena.path), Path(wake_fifo.path), Path(present.path or "")):
             assert "system.posix_acl_access" not in os.listxattr(path)
-        doorbell.close()
+        wake_fifo.close()
         present.close()
 
 
 @needs_root
-def test_a_doorbell_of_a_stranger_is_not_used(shared_name: str) -> None:
+def test_a_wake_fifo_of_another_user_is_not_used(shared_name: str) -> None:
     """Its owner could keep the sender awake or asleep."""
     create_as_sender_user(shared_name)
     with Arena.attach(shared_name, mode=0o660, group=GROUP) as arena:

@@ -437,7 +437,7 @@ def test_a_semaphore_of_a_killed_process_is_removed_where_the_memory_is_lost(are
     Arena.remove(arena_name)
 
 
-def test_no_bell_outlives_an_arena_whose_memory_is_lost(arena_name: str) -> None:
+def test_no_fifo_outlives_an_arena_whose_memory_is_lost(arena_name: str) -> None:
     async def run() -> bytes:
         producer = aio.Producer(arena_name)
         await producer.start()

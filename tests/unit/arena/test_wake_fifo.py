@@ -93,7 +93,7 @@ def test_whoever_waits_for_a_buffer_rings(arena: Arena, wake_fifo: WakeFifo) -> 
         deliver_all(accumulator)
 
 
-def test_without_a_doorbell_nothing_happens(arena: Arena, accumulator: Accumulator) -> None:
+def test_without_a_wake_fifo_nothing_happens(arena: Arena, accumulator: Accumulator) -> None:
     arena.native.set_sender_asleep(True)
     accumulator.append("topic", 0, 1000, None, b"value")
     assert arena.native.errors() == []
@@ -101,9 +101,7 @@ def test_without_a_doorbell_nothing_happens(arena: Arena, accumulator: Accumulat
     deliver_all(accumulator)
 
 
-def test_a_producer_opens_the_doorbell_once_whatever_it_rings_for(
-    arena: Arena, wake_fifo: WakeFifo, sender: Accumulator
-) -> None:
+def test_a_producer_opens_the_wake_fifo_once(arena: Arena, wake_fifo: WakeFifo, sender: Accumulator) -> None:
     arena.native.set_topic_partition_count("topic", 1)
     producer = Producer(arena)
     own_count = open_count(wake_fifo)
@@ -119,7 +117,7 @@ def test_a_producer_opens_the_doorbell_once_whatever_it_rings_for(
     assert open_count(wake_fifo) == own_count
 
 
-def test_a_full_doorbell_is_a_rung_one(arena: Arena, wake_fifo: WakeFifo) -> None:
+def test_a_full_wake_fifo_counts_as_woken(arena: Arena, wake_fifo: WakeFifo) -> None:
     waker = SenderWaker(arena)
     for _ in range(CLEAR_SIZE + 10):
         waker.wake()
@@ -142,7 +140,7 @@ def test_the_next_sender_hears_buttons_of_before(arena: Arena) -> None:
     waker.close()
 
 
-def test_a_closed_doorbell_rings_at_no_file_that_has_its_number_now(arena: Arena, tmp_path: Path) -> None:
+def test_a_closed_waker_writes_to_no_file_that_has_its_number_now(arena: Arena, tmp_path: Path) -> None:
     wake_fifo = WakeFifo(arena)
     number = wake_fifo.fileno()
     wake_fifo.close()
@@ -152,7 +150,7 @@ def test_a_closed_doorbell_rings_at_no_file_that_has_its_number_now(arena: Arena
     assert (tmp_path / "other").read_bytes() == b""
 
 
-def test_a_doorbell_that_was_replaced_is_found_again(arena: Arena, wake_fifo: WakeFifo) -> None:
+def test_a_wake_fifo_that_was_replaced_is_opened_again(arena: Arena, wake_fifo: WakeFifo) -> None:
     waker = SenderWaker(arena)
     waker.wake()
     os.unlink(wake_fifo.path)
@@ -199,7 +197,7 @@ def test_it_lies_beside_the_file_of_an_arena_and_goes_with_it(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sender_takes_the_doorbell_of_a_removed_arena_away(tmp_path: Path) -> None:
+def test_a_sender_removes_the_wake_fifo_of_a_removed_arena(tmp_path: Path) -> None:
     path = tmp_path / "x.arena"
     with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena:
         Arena.remove(path)
@@ -213,7 +211,7 @@ OF_ANOTHER_USER = pytest.param(
 
 
 @pytest.mark.parametrize("kind", ["file", "symbolic link", OF_ANOTHER_USER])
-def test_what_is_no_doorbell_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_file_that_is_no_wake_fifo_is_rejected(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.arena"
     fake = tmp_path / "x.arena.bell"
     with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena, Accumulator(arena) as accumulator:
@@ -258,11 +256,11 @@ def test_a_ring_goes_to_no_file_that_took_the_number_meanwhile(
 
 
 @pytest.mark.parametrize("way", ["removed", "moved", "replaced"])
-def test_a_living_sender_makes_its_doorbell_anew(arena: Arena, accumulator: Accumulator, way: str) -> None:
+def test_a_living_sender_creates_its_wake_fifo_again(arena: Arena, accumulator: Accumulator, way: str) -> None:
     """A report names the new file. A producer that has the old one open writes to the new one."""
     sender = Sender(arena, "null:")
     sender.open()
-    wake_fifo = sender._doorbell
+    wake_fifo = sender._wake_fifo
     assert wake_fifo is not None
     waker = SenderWaker(arena)
     waker.wake()
@@ -285,11 +283,11 @@ def test_a_living_sender_makes_its_doorbell_anew(arena: Arena, accumulator: Accu
     path.with_name(path.name + ".away").unlink(missing_ok=True)
 
 
-def test_health_tells_of_a_doorbell_that_cannot_be_made_anew(arena: Arena, accumulator: Accumulator) -> None:
+def test_health_reports_a_wake_fifo_that_cannot_be_created_again(arena: Arena, accumulator: Accumulator) -> None:
     sender = Sender(arena, "null:")
     sender.open()
-    assert sender._doorbell is not None
-    path = Path(sender._doorbell.path)
+    assert sender._wake_fifo is not None
+    path = Path(sender._wake_fifo.path)
     path.unlink()
     path.mkdir()
     check_names(sender)
@@ -301,20 +299,20 @@ def test_health_tells_of_a_doorbell_that_cannot_be_made_anew(arena: Arena, accum
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_loop_that_waits_makes_the_results_bell_anew(arena: Arena, is_replaced: bool) -> None:
-    listener, bell = ResultsListener(arena), ResultsWaker(arena)
-    bell.wake()
+def test_a_waiting_loop_creates_the_results_fifo_again(arena: Arena, is_replaced: bool) -> None:
+    listener, waker = ResultsListener(arena), ResultsWaker(arena)
+    waker.wake()
     assert select.select([listener], [], [], 0)[0]
     listener.take_wake_up()
     path = Path(listener._path)
     path.unlink()
-    bell.wake()  # to the listener at the old path
+    waker.wake()  # to the listener at the old path
     assert select.select([listener], [], [], 0)[0]
     listener.take_wake_up()
     if is_replaced:
         os.mkfifo(path, 0o600)
     listener.look()
-    bell.wake()
+    waker.wake()
     assert select.select([listener], [], [], 0)[0]
-    bell.close()
+    waker.close()
     listener.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.log.files import LogReader
-from shmaccum.log.files.shipped import read_shipped
+from shmaccum.log.files.shipping_positions import read_shipped
 from shmaccum.sender.shipping import Shipper
 from tests.support.segment_log import TOPIC, log_files, make_batches, offsets, open_log
 from tests.unit.cli.conftest import Shell

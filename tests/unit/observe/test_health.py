@@ -157,7 +157,7 @@ def test_a_state_that_passes_by_itself_is_no_trouble(
     assert list(troubles(well(seen))) == []
 
 
-def test_a_keeper_that_cannot_start_a_sender_tells_why(arena: Arena) -> None:
+def test_a_supervisor_that_cannot_start_a_sender_reports_the_reason(arena: Arena) -> None:
     with Accumulator(arena) as accumulator:
         accumulator.append("t", 0, 1, None, b"v")
     Report(Kind.NOT_KEPT, "the log /var/lib/events cannot be opened").record(arena.native)

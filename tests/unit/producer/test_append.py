@@ -373,7 +373,7 @@ def test_a_sleeping_sender_is_rung_once_per_sleep(arena: Arena) -> None:
         accumulator.abort()
 
 
-def test_an_exception_of_the_doorbell_comes_out_and_the_record_is_there(arena: Arena) -> None:
+def test_an_exception_of_the_waker_is_raised_after_the_append(arena: Arena) -> None:
     def ring() -> None:
         raise KeyboardInterrupt
 

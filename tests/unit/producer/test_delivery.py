@@ -297,7 +297,7 @@ def steps_to_tell(record_count: int) -> int:
     told: list[int] = []
 
     def tell(waiter: Waiter) -> bool:
-        waiter.tell()
+        waiter.call()
         return True
 
     waiters = Waiters(tracker, tell)
@@ -437,10 +437,10 @@ def test_who_waits_for_a_result_wakes_a_sender_that_naps_where_nothing_lingers(
     arena: Arena, sender: Accumulator, wait: Callable[[Producer], object], linger_ms: int, is_woken: bool
 ) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
-    with contextlib.closing(WakeFifo(arena)) as doorbell, Producer(arena, linger_ms=linger_ms) as producer:
+    with contextlib.closing(WakeFifo(arena)) as wake_fifo, Producer(arena, linger_ms=linger_ms) as producer:
         arena.native.set_sender_short_wait(0)
         wait(producer)
-        assert doorbell.clear() is is_woken
+        assert wake_fifo.clear() is is_woken
         assert arena.native.take_sleep_flag() is not is_woken
         deliver_all(sender)
 

@@ -93,7 +93,7 @@ def test_close_ends_parked_sends_of_all_threads(stuck: Arena) -> None:
     assert parked_count(stuck) == 0
 
 
-class Bell:
+class ClosingWaker:
     """A waker that calls a function as soon as a wait has joined the queue."""
 
     def __init__(self) -> None:
@@ -106,10 +106,10 @@ class Bell:
 @pytest.mark.parametrize("is_joined", [False, True])
 def test_a_close_before_a_thread_sleeps_ends_its_wait(stuck: Arena, is_joined: bool) -> None:
     """A wait that is not in the queue yet cannot be interrupted, and needs no interrupt."""
-    bell = Bell()
-    waiter = BufferWaiter(stuck, bell)  # type: ignore[arg-type]
+    waker = ClosingWaker()
+    waiter = BufferWaiter(stuck, waker)  # type: ignore[arg-type]
     if is_joined:
-        bell.then = waiter.refuse
+        waker.then = waiter.refuse
     else:
         waiter.refuse()
     with at_once(), pytest.raises(ProducerClosedError):

@@ -279,7 +279,7 @@ def test_a_callback_may_be_added_while_another_one_is_added(arena: Arena, betwee
     assert run_watched(code.replace("told = []\n", "told = []\n" + prepared + "\n", 1), arena.name) == "[1, 2]"
 
 
-def test_a_finalizer_may_leave_a_keeper_while_another_one_is_made(arena_name: str, tmp_path: Path) -> None:
+def test_a_finalizer_may_leave_a_supervisor_while_another_one_is_created(arena_name: str, tmp_path: Path) -> None:
     """A cycle with a producer is collected while a thread of a supervisor starts."""
     code = """
     other = name + "b"

@@ -432,11 +432,11 @@ def test_who_does_not_let_batches_linger_wakes_a_sender_that_naps_for_those_that
     assert sending.run() == [1]
     poll = sending.scripted.poll
 
-    def poll_meanwhile(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+    def poll_meanwhile(timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
         if not rings:
             assert timeout_s == pytest.approx(0.004)
             hasty.append(TOPIC, 1, 1000, None, b"1")
-        return poll(0, doorbell)
+        return poll(0, wake_fd)
 
     sending.scripted.poll = poll_meanwhile  # type: ignore[method-assign]
     assert sending.run(2) == [0, 1]
@@ -457,11 +457,11 @@ def test_a_batch_rings_a_sleeping_sender_unless_its_sink_is_full(arena: Arena, i
     sending.sleep(50)  # nothing was sent lately
     poll = sending.scripted.poll
 
-    def poll_meanwhile(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+    def poll_meanwhile(timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
         if timeout_s > 0:
             hasty.append(TOPIC, 1, 1000, None, b"1")
             assert arena.native.take_sleep_flag() is is_full  # if the sink is full, the flag is still set
-        return poll(0, doorbell)
+        return poll(0, wake_fd)
 
     sending.scripted.poll = poll_meanwhile  # type: ignore[method-assign]
     sending.run()
@@ -484,11 +484,11 @@ def test_a_batch_that_does_not_linger_ends_a_nap_after_few_records(arena: Arena,
     rests: list[float] = []
     poll = sending.scripted.poll
 
-    def poll_meanwhile(timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
+    def poll_meanwhile(timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
         if not rests:
             hasty.append(TOPIC, 1, 1000, None, b"1")
         rests.append(timeout_s)
-        return poll(0, doorbell)
+        return poll(0, wake_fd)
 
     sending.scripted.poll = poll_meanwhile  # type: ignore[method-assign]
     assert sending.run(2) == [0, 1]
@@ -537,8 +537,8 @@ def test_a_sender_that_lets_nothing_linger_does_not_nap_longer_for_producers_tha
 class AcksTogether(ScriptedSink):
     """Returns all acks as one object."""
 
-    def poll(self, timeout_s: float, doorbell: int) -> Sequence[Ack | Acks]:
-        acks = list(each_ack(super().poll(timeout_s, doorbell)))
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
+        acks = list(each_ack(super().poll(timeout_s, wake_fd)))
         if not acks:
             return ()
         wires = [ack.wire for ack in acks]

@@ -337,17 +337,17 @@ def test_a_task_fails_when_its_sender_is_followed_by_one_that_delivers_elsewhere
     first, second = Sender(arena.name, "memory:"), Sender(arena.name, f"log:{log}")
     first.open()
 
-    def is_over(keeper: NodeSender) -> bool:
-        keeper.check()
+    def is_over(node_sender: NodeSender) -> bool:
+        node_sender.check()
         return False
 
-    with NodeSender(arena, settings) as keeper, Path(f"/dev/shm/{arena.name}").open("rb") as file:
-        keeper.check()
+    with NodeSender(arena, settings) as node_sender, Path(f"/dev/shm/{arena.name}").open("rb") as file:
+        node_sender.check()
         fcntl.flock(file, fcntl.LOCK_EX)  # as if another process were elected: this one starts no sender meanwhile
         first.close()
         second.open()
         with pytest.raises(OtherSinkError, match="and memory: was asked for"):
-            wait_until(lambda: is_over(keeper), "it is told")
+            wait_until(lambda: is_over(node_sender), "the sender has ended")
     second.close()
 
 

@@ -314,7 +314,7 @@ def test_an_arena_and_a_log_with_relative_paths_work_from_any_folder(
     assert (tmp_path / "dead").is_dir()
 
 
-def test_what_the_keeper_gives_is_json(arena: Arena) -> None:
+def test_the_input_of_a_daemon_is_json(arena: Arena) -> None:
     given = {"root": inheritance.package_root(), "path": inheritance.daemon_path(), "umask": 0o077}
     assert json.loads(json.dumps(given)) == given
     assert Recipe("null:").command(arena)[1:3] == ["-I", daemon.__file__]

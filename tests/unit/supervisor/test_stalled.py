@@ -281,7 +281,7 @@ def test_a_standby_replaces_a_stopped_sender(arena: Arena, watched: Watched) -> 
             assert child.has_ended()
 
 
-def test_a_keeper_replaces_a_stopped_sender(arena_name: str, tmp_path: Path) -> None:
+def test_a_supervisor_replaces_a_stopped_sender(arena_name: str, tmp_path: Path) -> None:
     with Arena.create(arena_name) as arena:
         with Producer(arena, sink=f"log:{tmp_path}/log", replace_stalled_ms="3s", linger_ms=1) as producer:
             producer.send("flights", b"v").get(WATCHDOG_S)

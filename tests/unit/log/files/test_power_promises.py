@@ -210,41 +210,41 @@ def test_with_an_interval_an_ack_waits_for_the_sync(tmp_path: Path, sender: Accu
     sink = opened(tmp_path / "log", "interval")
     sender.append(TOPIC, 0, 0, None, b"one")
     lent = wires(sender)
-    bell, rope = os.pipe()
+    wake_read_fd, wake_write_fd = os.pipe()
     sink.deliver(lent)
     forced.clear()
-    acks = _polled(sink, bell)
+    acks = _polled(sink, wake_read_fd)
     assert forced.has(*log_files(tmp_path / "log"))
     assert [ack.verdict for ack in acks] == [Verdict.DELIVERED]
     assert sink.log_ends == {}  # a batch appended in C has no delayed ack
     _end(sink, sender, acks)
-    os.close(bell)
-    os.close(rope)
+    os.close(wake_read_fd)
+    os.close(wake_write_fd)
 
 
 def test_with_an_interval_a_failed_sync_is_no_ack(tmp_path: Path, sender: Accumulator, forced: Forced) -> None:
     sink = opened(tmp_path / "log", "interval")
     sender.append(TOPIC, 0, 0, None, b"one")
     lent = wires(sender)
-    bell, rope = os.pipe()
+    wake_read_fd, wake_write_fd = os.pipe()
     forced.is_failing = True
     sink.deliver(lent)
-    acks = _polled(sink, bell)
+    acks = _polled(sink, wake_read_fd)
     assert [ack.verdict for ack in acks] == [Verdict.RETRY]
     assert sink.outage is not None
     forced.is_failing = False
     sink.deliver(lent)  # the log has it already
-    acks = _polled(sink, bell)
+    acks = _polled(sink, wake_read_fd)
     assert [(ack.verdict, ack.base_offset) for ack in acks] == [(Verdict.DELIVERED, 0)]
     _end(sink, sender, acks)
-    os.close(bell)
-    os.close(rope)
+    os.close(wake_read_fd)
+    os.close(wake_write_fd)
 
 
-def _polled(sink: LogSink, bell: int) -> list[Ack]:
+def _polled(sink: LogSink, wake_read_fd: int) -> list[Ack]:
     acks: list[Ack] = []
     while not acks:
-        acks += sink.poll(0.01, bell)
+        acks += sink.poll(0.01, wake_read_fd)
     return acks
 
 

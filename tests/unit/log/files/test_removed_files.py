@@ -14,7 +14,7 @@ from shmaccum import Arena
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import LogBusyError, NotALogError
 from shmaccum.log.files.file_names import GROUPS_FOLDER, OVERFLOW_FOLDER, SHIPPING_FOLDER, TRANSACTIONAL_IDS_FILE
-from shmaccum.log.files.shipped import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
+from shmaccum.log.files.shipping_positions import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.log.groups.offsets_file import Committed, OffsetsFile
 from shmaccum.log.groups.shared_offsets import shared_offsets
 from shmaccum.log.server.transactional_id import TransactionalId, TransactionState

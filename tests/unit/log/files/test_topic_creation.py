@@ -21,7 +21,7 @@ from shmaccum.config import SparkSourceOptions
 from shmaccum.exceptions import LogPartitionNotFoundError
 from shmaccum.log.files import LogDirectory, LogReader, check_log, partition_folders
 from shmaccum.log.files.partition_folders import FOLDERLESS_MAX, UNFINISHED
-from shmaccum.log.files.shipped import PositionsFile, read_shipped
+from shmaccum.log.files.shipping_positions import PositionsFile, read_shipped
 from shmaccum.log.files.small_files import read_topic_id
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.sender.shipping import Shipper

@@ -31,9 +31,9 @@ from shmaccum.exceptions import (
     TransactionOverError,
 )
 from shmaccum.log.files import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, check_log, transactions
-from shmaccum.log.files.applying import STAGING_KEPT_S, RestampedBatch
 from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import properties
+from shmaccum.log.files.transaction_applier import STAGING_KEPT_S, RestampedBatch
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender

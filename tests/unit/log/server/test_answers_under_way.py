@@ -56,7 +56,7 @@ def pair() -> Iterator[Pair]:
 
 
 @pytest.fixture
-def bell() -> Iterator[Pair]:
+def wake_pair() -> Iterator[Pair]:
     """Another file of the loop, and its write end."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -82,7 +82,9 @@ def tables_of(topics: LogTopics) -> FetchTables:
 
 
 @pytest.mark.parametrize(("offset", "step"), [(0, 10_000), (BATCH_COUNT - 1, 7)], ids=["large steps", "single bytes"])
-def test_a_call_sends_an_answer_to_its_end(topics: LogTopics, pair: Pair, bell: Pair, offset: int, step: int) -> None:
+def test_a_call_sends_an_answer_to_its_end(
+    topics: LogTopics, pair: Pair, wake_pair: Pair, offset: int, step: int
+) -> None:
     ours, theirs = pair
     content = whole_fetch(offset)
     answer = answer_to(topics, content)
@@ -91,19 +93,21 @@ def test_a_call_sends_an_answer_to_its_end(topics: LogTopics, pair: Pair, bell: 
 
         def read_and_ring() -> bytes:
             received = taken(theirs, len(answer), step)
-            bell[1].sendall(b"x")
+            wake_pair[1].sendall(b"x")
             return received
 
         reading = pool.submit(read_and_ring)
-        found = ready([ours, bell[0]], [ours], tables_of(topics), DEADLINE_S)
+        found = ready([ours, wake_pair[0]], [ours], tables_of(topics), DEADLINE_S)
         assert reading.result(DEADLINE_S) == answer
     (client, _, outcome), (other, *_) = found
-    assert (client, other) == (ours, bell[0].fileno())
+    assert (client, other) == (ours, wake_pair[0].fileno())
     assert isinstance(outcome, Served)
     assert (outcome.sent, outcome.pieces) == (len(answer), ())
 
 
-def test_the_same_client_is_answered_again_behind_a_large_answer(topics: LogTopics, pair: Pair, bell: Pair) -> None:
+def test_the_same_client_is_answered_again_behind_a_large_answer(
+    topics: LogTopics, pair: Pair, wake_pair: Pair
+) -> None:
     ours, theirs = pair
     content = whole_fetch()
     answer = answer_to(topics, content)
@@ -114,13 +118,13 @@ def test_the_same_client_is_answered_again_behind_a_large_answer(topics: LogTopi
             for _ in range(5):
                 theirs.sendall(content)
                 answers.append(taken(theirs, len(answer)))
-            bell[1].sendall(b"x")
+            wake_pair[1].sendall(b"x")
             return answers
 
         asking = pool.submit(ask_and_ring)
-        found = ready([ours, bell[0]], [ours], tables_of(topics), DEADLINE_S)
+        found = ready([ours, wake_pair[0]], [ours], tables_of(topics), DEADLINE_S)
         assert asking.result(DEADLINE_S) == [answer] * 5
-    assert [source for source, _, _ in found] == [ours] * 5 + [bell[0].fileno()]
+    assert [source for source, _, _ in found] == [ours] * 5 + [wake_pair[0].fileno()]
 
 
 def test_a_reader_that_stops_leaves_the_rest_to_python_and_the_epoll_as_it_was(topics: LogTopics, pair: Pair) -> None:
@@ -194,7 +198,7 @@ def test_a_file_that_is_cut_under_way_ends_the_connection_and_nothing_is_made_up
 
 
 def test_a_segment_that_retention_deletes_under_way_goes_whole(
-    topics: LogTopics, path: Path, pair: Pair, bell: Pair
+    topics: LogTopics, path: Path, pair: Pair, wake_pair: Pair
 ) -> None:
     ours, theirs = pair
     content = whole_fetch()
@@ -206,11 +210,11 @@ def test_a_segment_that_retention_deletes_under_way_goes_whole(
             first = taken(theirs, 1)
             os.unlink(log_files(path)[0])
             received = first + taken(theirs, len(answer) - 1)
-            bell[1].sendall(b"x")
+            wake_pair[1].sendall(b"x")
             return received
 
         reading = pool.submit(read_and_ring)
-        ready([ours, bell[0]], [ours], tables_of(topics), DEADLINE_S)
+        ready([ours, wake_pair[0]], [ours], tables_of(topics), DEADLINE_S)
         assert reading.result(DEADLINE_S) == answer
 
 

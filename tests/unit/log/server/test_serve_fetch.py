@@ -295,17 +295,17 @@ def test_a_call_goes_on_until_another_file_is_ready(
 ) -> None:
     ours, theirs = pair
     content, answer = opened(topics)
-    bell, rope = socket.socketpair()
-    with bell, rope, ThreadPoolExecutor(1) as pool:
+    wake_read, wake_write = socket.socketpair()
+    with wake_read, wake_write, ThreadPoolExecutor(1) as pool:
 
         def ask_and_ring() -> None:
             ask_often(theirs, content, answer, 3)
-            rope.sendall(b"x")
+            wake_write.sendall(b"x")
 
         asked = pool.submit(ask_and_ring)
-        found = ready([ours, bell], [ours], FetchTables(topics.heads, no_session), DEADLINE_S)
+        found = ready([ours, wake_read], [ours], FetchTables(topics.heads, no_session), DEADLINE_S)
         asked.result(DEADLINE_S)
-        assert [source for source, _, _ in found] == [ours, ours, ours, bell.fileno()]
+        assert [source for source, _, _ in found] == [ours, ours, ours, wake_read.fileno()]
         assert all(isinstance(outcome, Served) and outcome.took_s > 0 for _, _, outcome in found[:3])
 
 

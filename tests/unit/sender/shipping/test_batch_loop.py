@@ -29,7 +29,7 @@ from shmaccum.common.format.batch_header import (
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogReader
 from shmaccum.log.files.log_file import LogFile
-from shmaccum.log.files.shipped import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
+from shmaccum.log.files.shipping_positions import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd, StreamState
 from tests.support.processes import WATCHDOG_S
 from tests.support.segment_log import TOPIC, log_files, make_batches, open_log
@@ -138,11 +138,11 @@ class Track:
         shipped = Shipped(positions={place: ShippedPosition(0, EPOCH, ORIGIN) for place in self.places})
         (path / ".shipping").mkdir()
         self.positions = PositionsFile(str(path), shipped, ShippedTo("kafka:x", "00", PRODUCER_ID, None))
-        self.bell, self.rope = os.pipe()
+        self.wake_read_fd, self.wake_write_fd = os.pipe()
 
     def close(self) -> None:
-        os.close(self.bell)
-        os.close(self.rope)
+        os.close(self.wake_read_fd)
+        os.close(self.wake_write_fd)
         self.positions.close()
 
     def ship(
@@ -184,7 +184,7 @@ class Track:
         told: list[Any] = [] if found is None else found
         size = self.positions.shipped.size
         with ours:
-            run_batch_loop(links, streams, told, kept, size, 1 << 30, self.bell, time_ms, 60_000)
+            run_batch_loop(links, streams, told, kept, size, 1 << 30, self.wake_read_fd, time_ms, 60_000)
         peer.join(WATCHDOG_S)
         assert not peer.is_alive()
         reports, ((is_broken, throttle_ms, *_),), (_, has_failed) = told
@@ -277,10 +277,10 @@ def test_a_broker_that_wants_a_pause_gets_no_further_request(track: Track) -> No
     assert len(arrived) <= 6
 
 
-def test_the_bell_ends_a_batch_loop_with_nothing_in_flight(track: Track) -> None:
+def test_a_wake_up_ends_a_batch_loop_with_nothing_in_flight(track: Track) -> None:
     def answer(correlation: int, batches: list[Arrived]) -> bytes:
         if correlation == 2:
-            os.write(track.rope, b"x")
+            os.write(track.wake_write_fd, b"x")
         return all_well(correlation, batches)
 
     outcome, arrived = track.ship(answer)
@@ -396,4 +396,4 @@ def test_no_hostile_segment_crashes_a_batch_loop_or_passes_for_sound(track: Trac
 )
 def test_parts_that_make_no_batch_loop_are_refused(track: Track, links: Any, streams: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
-        run_batch_loop(links, streams, [], 0, 0, 1, track.bell, 1, 1)
+        run_batch_loop(links, streams, [], 0, 0, 1, track.wake_read_fd, 1, 1)

@@ -26,7 +26,7 @@ from shmaccum.exceptions import (
     OtherSinkError,
 )
 from shmaccum.log.files import LogDirectory, LogReader, log_watch
-from shmaccum.log.files.shipped import DEAD_SIZE_MIN, PositionsFile, ShippedPosition, ShippedTo, read_shipped
+from shmaccum.log.files.shipping_positions import DEAD_SIZE_MIN, PositionsFile, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.shipping.host import RateLimit
 from shmaccum.sender.shipping.log_stream import resumed

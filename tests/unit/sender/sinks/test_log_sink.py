@@ -93,9 +93,9 @@ def wires(sender: Accumulator) -> list[WireBatch]:
 
 def deliver(sink: LogSink, sender: Accumulator, lent: list[WireBatch]) -> list[Ack]:
     """Deliver and complete the batches. Raises if the sink still has a view of the bytes."""
-    bell, _ = os.pipe()
+    wake_read_fd, _ = os.pipe()
     sink.deliver(lent)
-    acks = list(sink.poll(0, bell))
+    acks = list(sink.poll(0, wake_read_fd))
     assert [ack.wire for ack in acks] == lent
     for ack in acks:
         for view in ack.wire.buffers:
@@ -104,7 +104,7 @@ def deliver(sink: LogSink, sender: Accumulator, lent: list[WireBatch]) -> list[A
             sender.complete(ack.wire.batch, BatchResult.SUCCEEDED, ack.base_offset)
         else:
             sender.requeue(ack.wire.batch)
-    os.close(bell)
+    os.close(wake_read_fd)
     return acks
 
 

@@ -225,7 +225,7 @@ class TransactionProtocol:
     @property
     def is_settled(self) -> bool:
         """True if everything requested is done."""
-        return self._asked is None and self._wish() is None
+        return self._asked is None and self._next_request() is None
 
     @property
     def is_implicit(self) -> bool:
@@ -360,19 +360,19 @@ class TransactionProtocol:
 
         The driver saves `recovery_state` before it sends the request, and calls `answered` or `missed` afterwards.
         """
-        if self._asked is not None or now_s < self._not_before_s or (wish := self._wish()) is None:
+        if self._asked is not None or now_s < self._not_before_s or (request := self._next_request()) is None:
             return None
-        coordinator = self._coordinator_of(wish)
+        coordinator = self._coordinator_of(request)
         if coordinator is not None and coordinator not in self._nodes:
-            wish, coordinator = FindCoordinator(coordinator), None
-        self._asked = wish
-        if isinstance(wish, (AddPartitions, AddOffsets, CommitOffsets)):
+            request, coordinator = FindCoordinator(coordinator), None
+        self._asked = request
+        if isinstance(request, (AddPartitions, AddOffsets, CommitOffsets)):
             self._change(is_known=True)
-        elif isinstance(wish, EndTransaction):
+        elif isinstance(request, EndTransaction):
             self._change(is_end_sent=True)
-        return None if coordinator is None else self._nodes[coordinator], wish
+        return None if coordinator is None else self._nodes[coordinator], request
 
-    def _wish(self) -> Request | None:
+    def _next_request(self) -> Request | None:
         state = self.recovery_state.state
         if state is State.FAILED or not self._is_wanted:
             return None
@@ -383,12 +383,12 @@ class TransactionProtocol:
         if state is State.OPEN and self._new_partitions:
             return AddPartitions(self.producer, tuple(sorted(self._new_partitions)))
         if state in {State.OPEN, State.COMMITTING} and self._offsets:
-            return self._wish_of_offsets(next(iter(self._offsets)))
+            return self._next_offsets_request(next(iter(self._offsets)))
         if state in {State.COMMITTING, State.ABORTING}:
             return EndTransaction(self.producer, state is State.COMMITTING, self.recovery_state.version)
         return None
 
-    def _wish_of_offsets(self, member: GroupMember) -> Request:
+    def _next_offsets_request(self, member: GroupMember) -> Request:
         if not self.is_implicit and member.group not in self.recovery_state.groups:
             return AddOffsets(self.producer, member.group)
         offsets = tuple(sorted(self._offsets[member].items()))
