@@ -71,7 +71,7 @@ Goals
 """
 
 QUESTIONS_HEAD = """
-PendingCalls
+Questions
 ---------
 
 Each row has the first comparison of a question: shmaccum, the peer in the same rounds, and the ratio with its verdict.
@@ -269,7 +269,7 @@ def _goals(answer: Answer) -> Iterator[Sequence[str]]:
         unit = "of the peer" if found.goal.is_ratio else found.figure.unit
         value = f"{spell(found.value)}{'' if found.is_reached else ', **not reached**'}"
         beside = f"{spell(found.compared.ratio)} of {found.compared.peer}" if found.compared else "no peer"
-        yield found.goal.what, f"{sign} {found.goal.bound:.3g} {unit}", value, beside, f"``{answer.question}``"
+        yield found.goal.what, f"{sign} {found.goal.bound:,g} {unit}", value, beside, f"``{answer.question}``"
 
 
 def _question(answer: Answer, elsewhere: Sequence[Elsewhere]) -> Sequence[str]:

@@ -11,6 +11,7 @@ import ast
 import csv
 import functools
 import io
+import itertools
 import re
 import tokenize
 from collections import Counter
@@ -51,6 +52,7 @@ PYTHON_SUFFIXES = {".py", ".pyi"}
 # Written so that this file does not violate its own rule.
 BANNED = re.compile(r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK)\b|/w[o]rk/|/r[o]ot/|/h[o]me/")
 
+UNDERLINE = re.compile(r"([=\-~^\"'.+*#])\1{2,}")
 C_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 C_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 BARE_ATOMICS = re.compile(r"\b(memory_order_\w+|atomic_\w+_explicit|__atomic_\w+|__sync_\w+|_Atomic)\b")
@@ -91,6 +93,15 @@ def banned_word(_path: PurePosixPath, text: str) -> Iterator[str]:
     """No marks of unfinished work and no paths of one machine."""
     for match in BANNED.finditer(text):
         yield f"line {line_number(text, match.start())} says {match.group()!r}"
+
+
+def short_underline(_path: PurePosixPath, text: str) -> Iterator[str]:
+    """The line below a title is at least as long as the title."""
+    lines = text.splitlines()
+    for number, (title, below) in enumerate(itertools.pairwise(lines), start=1):
+        is_title = title[:1].isalnum() or title.startswith(("`", ":"))
+        if is_title and UNDERLINE.fullmatch(below) and len(below) < len(title):
+            yield f"line {number + 1} is shorter than the title {title!r}"
 
 
 # --- C

@@ -67,6 +67,7 @@ RULES: list[tuple[Rule, list[PurePosixPath]]] = [
     (rules.long_line, SOURCES),
     (rules.missing_license, SOURCES),
     (rules.banned_word, SOURCES + PROSE),
+    (rules.short_underline, [path for path in PROSE if path.suffix == ".rst"]),
     (rules.upward_include, NATIVE),
     (rules.python_header, C_FILES),
     (rules.bare_atomic, NATIVE),
