@@ -66,7 +66,7 @@ struct arena {
     struct completion_entry *completions;
     struct counter_entry *counters;
     struct error_entry *error_log;
-    struct sync_record *sync_records; /* NULL: none */
+    struct sync_record *sync_records; /* or NULL */
     uint8_t *slot_data;
 
     uint32_t owner; /* 0 if not registered (detached, forked, or read-only) */

@@ -108,7 +108,7 @@ struct buffer_wait {
     uint32_t waiter_index;
     uint32_t need;
     uint64_t ticket;
-    uint64_t turn_ns;          /* its next turn while it is parked (parked_waiters.h); 0: not computed yet */
+    uint64_t turn_ns;          /* its next turn while it is parked (parked_waiters.h); 0 before it is computed */
     atomic_u32 is_interrupted; /* sleeps of this wait end at once (waiter_interrupt) */
 };
 

@@ -30,13 +30,13 @@ struct queue_census {
 };
 
 struct holding_census {
-    uint32_t owned; /* privately */
-    uint32_t held;  /* for its share: those, and the batches it opened */
+    uint32_t owned; /* OWNED slots */
+    uint32_t held;  /* those, and slots of batches that it opened */
 };
 
 struct census {
     uint32_t states[SLOT_BAD + 1];
-    uint32_t oldest_slot; /* NO_SLOT: no batch waits */
+    uint32_t oldest_slot; /* NO_SLOT if no batch waits */
     uint64_t oldest_word;
     uint64_t oldest_created_ns;
     uint32_t queue_count;            /* partitions, and a last row for invalid ones */

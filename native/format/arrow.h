@@ -79,7 +79,7 @@ struct ArrowArrayStream {
 
 /* Cells [first, first + length) of an array; rows of a column are counted from `first`. */
 struct arrow_cells {
-    const uint8_t *validity; /* NULL: no cell is null */
+    const uint8_t *validity; /* NULL if no cell is null */
     int64_t first;
     int64_t length;
 };

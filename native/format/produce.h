@@ -51,7 +51,7 @@ struct produce_batch {
 
 struct produce_request {
     const char *client;
-    const char *transactional_id; /* NULL: the batches belong to no transaction */
+    const char *transactional_id; /* NULL without a transaction */
     uint16_t client_size;
     uint16_t transactional_id_size;
     int16_t version;

@@ -26,7 +26,7 @@ struct log_records {
     const uint8_t *end;
     int64_t base_offset;
     int64_t base_timestamp_ms;
-    int64_t log_append_time_ms; /* NO_TIMESTAMP: each record has its own */
+    int64_t log_append_time_ms; /* NO_TIMESTAMP if each record has its own */
     int64_t record_count;
 };
 

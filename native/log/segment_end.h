@@ -77,7 +77,7 @@ struct log_end {
     struct index_position *position;
     struct index_file_end *offset_index;
     struct index_file_end *time_index;
-    const char *path;      /* of the .log, owned by the caller. NULL: it has no name, and no process reads it */
+    const char *path;      /* of the .log, owned by the caller. NULL if it has no name */
     int64_t segment_bytes; /* the largest size of a segment */
     int64_t segment_ms;    /* no record is younger than the first batch of its segment by more */
     int32_t leader_epoch;

@@ -85,7 +85,7 @@ struct append_order {
     uint32_t count;
     const struct measured_record *records;
     struct reservation *reservation; /* or NULL */
-    struct sticky *sticky; /* chose the partition: a batch is opened there only if it stays. NULL: always */
+    struct sticky *sticky; /* NULL, or it chose the partition: no batch is opened there if it has changed */
 };
 
 /* Appends records[0..count) to one partition, as many as one batch takes (at least one on STATUS_OK).

@@ -71,7 +71,7 @@ static uint64_t sticky_moved_on(uint64_t word)
     return sticky_word(sticky_word_move_count(word) + 1, NO_STICKY);
 }
 
-/* Due: this process has appended the content of two batches without ever opening the next one. */
+/* A change is due if this process has appended the content of two batches without opening one. */
 static bool sticky_is_over(const struct arena *arena, const struct sticky *sticky, uint64_t word,
                            uint32_t partition_count)
 {

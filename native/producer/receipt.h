@@ -32,9 +32,9 @@ struct receipt_run {
     uint32_t count;
     uint32_t position;     /* of the first record */
     bool is_resolved;
-    enum batch_result result; /* once resolved; RESULT_NONE: it was overwritten before it was read */
+    enum batch_result result; /* once resolved; RESULT_NONE if it was overwritten before */
     int32_t error_code;
-    int64_t base_offset;   /* of the first record; -1 unknown */
+    int64_t base_offset;   /* of the first record, or -1 */
     int64_t log_append_time_ms;
 };
 
@@ -48,7 +48,7 @@ struct receipt {
     uint64_t checked_tail; /* completion_tail when all runs were last checked */
     int64_t timestamp_ms;    /* of every row, while `timestamps_ms` is NULL */
     struct receipt_run *runs;
-    uint32_t *positions;     /* by row; NULL: row r has position r */
+    uint32_t *positions;     /* by row; NULL if row r has position r */
     int64_t *timestamps_ms;  /* by row */
 };
 
@@ -58,8 +58,8 @@ void receipt_close(struct receipt *receipt);
 /* The facts of the next rows. */
 struct receipt_rows {
     uint32_t count;             /* at most CHUNK_COUNT_MAX */
-    const uint8_t *places;      /* of each row among them, in the order of appending; NULL: the given order */
-    const int64_t *timestamps_ms; /* NULL: all as receipt->timestamp_ms */
+    const uint8_t *places;      /* of each row among them, in the order of appending; NULL if that is the given order */
+    const int64_t *timestamps_ms; /* NULL if all are receipt->timestamp_ms */
 };
 
 /* Adds rows that are about to be appended, and reserves memory for all their runs: no record is committed without a
@@ -101,7 +101,7 @@ struct receipt_total {
     enum batch_result result;
     int32_t error_code;
     uint32_t count;
-    int64_t first_offset; /* smallest; -1 unknown */
+    int64_t first_offset; /* smallest, or -1 */
     int64_t last_offset;  /* largest; there may be other records between them */
 };
 

@@ -10,7 +10,7 @@
 #include "format/record_batch.h"
 
 enum { RECORD_SIZE_MIN = 7 };
-/* An ordinary batch is closed long before. */
+/* An ordinary batch is sealed before its times are so far apart. */
 enum { ORDINARY_SPAN_MS = 60 * 1000 };
 
 static void header_describe(const struct arena *arena, const struct slot_header *slot, uint64_t word,

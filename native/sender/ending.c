@@ -91,7 +91,7 @@ enum transaction_task sender_next_transaction_task(struct sender_half *half, uin
     if (!transaction_is_ending(word)) {
         POINT(transaction_seen);
         transaction_watch(arena, word, timeout_ns);
-        word = transaction_read(arena); /* an empty one may be over by now, and needs nothing */
+        word = transaction_read(arena); /* without batches, it may be over by now */
     }
     if (transaction_is_ending(word)) {
         transaction_advance(half, word, wakes);

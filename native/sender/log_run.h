@@ -33,7 +33,7 @@
 struct log_run {
     struct log_end *log;
     const struct drained_batch *drained;
-    const struct log_batch *batches; /* the same */
+    const struct log_batch *batches; /* the same batches for the log */
     uint32_t count;
     uint32_t fit_count;       /* ordinary as far as is known */
     int64_t base_offset;      /* of the first batch */

@@ -78,7 +78,7 @@ struct ready_options {
 
 /* Finds partitions with a batch that may be drained now, in the order in which their batches were found. Partitions
  * according to `takes_along` are last. Fills at most partitions_max indices. `next_check_ns` receives the time until
- * another one may become ready (UINT64_MAX: only new batches and acks change that). */
+ * another one may become ready (UINT64_MAX if only new batches and acks change that). */
 uint32_t sender_ready(struct sender_half *half, const struct ready_options *options, uint32_t *partitions,
                       uint32_t partitions_max, uint64_t *next_check_ns);
 

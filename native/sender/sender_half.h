@@ -108,7 +108,7 @@ struct sender_half {
     bool has_acked_spilled;     /* since the last maintenance: a batch of the overflow (stuck_partitions.h) */
     uint64_t former_heartbeat_ns; /* of the previous sender, or 0 */
     uint64_t acked_created_ns;  /* of a batch that this call found acknowledged, or 0 */
-    uint64_t oldest_created_ns; /* of the batches without a result, at the last expiry; UINT64_MAX: there were none */
+    uint64_t oldest_created_ns; /* of the batches without a result, at the last expiry; or UINT64_MAX */
 };
 
 enum status sender_half_new(struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;
@@ -132,9 +132,8 @@ static inline bool sender_is_fresh(const struct sender_half *half, uint32_t slot
     return half->notes[slot_index].found_in_pass == half->pass;
 }
 
-/* Returns how long the sender leaves a batch without a record to its opener, whose first record may fill it: longer
- * than that takes in a process in which each new page faults. A process that is off its core for longer opens another
- * batch. */
+/* Returns how long the sender waits for the first record of an empty batch: longer than its append takes if each page
+ * faults. If the opener takes longer, it opens another batch. */
 static inline uint64_t sender_patience_ns(const struct arena *arena)
 {
     return NS_PER_MS + FIRST_RECORD_NS_PER_BYTE * (uint64_t)arena->geometry.batch_size;
@@ -144,11 +143,11 @@ static inline uint64_t sender_patience_ns(const struct arena *arena)
 void sender_launch(struct sender_half *half, uint32_t slot_index);
 void sender_land(struct sender_half *half, uint32_t slot_index);
 
-/* Returns false while another batch of the partition has to return first. As in Kafka, a batch that was sent before
- * goes when it is the oldest, and no batch follows it until it returns. So no two retries change places and no batch
- * overtakes them. An epoch begins when nothing of the previous one is in flight. Until the sink has taken a batch of
- * the epoch, one batch goes at a time: a broker accepts any sequence of a producer that it does not know, so a second
- * batch might get in before the first. */
+/* Returns false while another batch of the partition is awaited. As in Kafka, a batch is sent again when it is the
+ * oldest, and no batch follows it until its result. So no two retries change places and no batch overtakes them. An
+ * epoch begins when nothing of the previous one is in flight. Until the sink has taken a batch of the epoch, one batch
+ * goes at a time: a broker accepts any sequence of a producer that it does not know, so a second batch might get in
+ * before the first. */
 bool sender_may_launch(const struct sender_half *half, uint32_t slot_index);
 
 /* A caller names a batch by its slot and its seq, and the batch may be gone. */

@@ -56,7 +56,7 @@ class Deliveries(Sequence[DeliveryFuture]):
         return (future for _, future in self._ordered())
 
     def _ordered(self) -> list[tuple[int, DeliveryFuture]]:
-        """Returns row and future of each record, in the given order. A full arena ends native calls out of order."""
+        """Returns row and future of each record, in the given order. In a full arena, native calls end out of order."""
         if self._places is None:
             pairs = [
                 (rows[row], future) for rows, part in self._parts for row, future in zip(part.rows, part, strict=True)

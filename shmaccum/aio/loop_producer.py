@@ -31,7 +31,7 @@ from shmaccum.supervisor import kept_producer
 
 SLICE_S = _native.WAITER_SLICE_NS / 1e9
 FLUSH_SLICE_S = 0.05
-"""A batch that was being written when its result came counts as flushed slightly later, without a wake-up."""
+"""The interval between checks of a flush, because a batch may count as flushed shortly after its wake-up."""
 PARTITIONS_SLICE_S = 0.002
 TRANSACTION_SLICE_S = 0.05
 """The end of a transaction wakes the loop. If that wake-up is lost, the end is noticed after this time."""
@@ -106,7 +106,7 @@ class LoopBufferWaiter(BufferWaiter):
 
     @contextlib.contextmanager
     def _ended_by_refuse(self, wake_ups: WakeUps) -> Iterator[None]:
-        """Lets `refuse` end a wait for these wake-ups in the block."""
+        """In the block, `refuse` ends a wait for these wake-ups."""
         self._wake_ups.add(wake_ups)
         try:
             yield

@@ -451,7 +451,7 @@ async def _send_rows(
 
 
 def _take_appended(error: Exception, rows: Sequence[int], sent: Deliveries) -> set[int]:
-    """Adds the `rows` that were appended before the error, and returns their places. Gives the error the wrong row."""
+    """Adds the `rows` that were appended before the error, and returns their places. The error gets `record_index`."""
     if (index := getattr(error, "record_index", None)) is not None:
         error.record_index = rows[index]  # type: ignore[attr-defined]
     part: native.Deliveries | None = getattr(error, "appended", None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction of an asyncio program: that of `shmaccum.producer.transaction`, which waits in tasks here."""
+"""The transaction of `shmaccum.producer.transaction` for asyncio, where tasks wait."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def reason_of_failed_transaction(entries: Iterable[Entry], since_ns: int) -> str
     return max(found, key=lambda one: one.last_ns).report.sentence if found else ""
 
 
-def reason_of_abortion(reports: Iterable[Report]) -> str:
+def reason_of_abort(reports: Iterable[Report]) -> str:
     """Returns where the records of a removed arena are. Empty if there is no report."""
     return next((report.sentence for report in reports if report.kind is Kind.EXPORTED), "")
 

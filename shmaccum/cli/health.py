@@ -19,7 +19,7 @@ from shmaccum.observe.observation import Observer
 )
 @arena_argument
 @click.option("--live", "question", flag_value="live", help="Check that processes can append and the sender responds.")
-@click.option("--ready", "question", flag_value="ready", help="Also check that records are delivered, buffers free.")
+@click.option("--ready", "question", flag_value="ready", help="Also check that records are delivered.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, arena_name: str, question: str | None, is_json: bool) -> None:

@@ -34,7 +34,7 @@ SINKS = "The sink to deliver to: kafka:HOST:PORT[,HOST:PORT...] or log:DIR; for 
 def split_options(
     given: dict[str, Any], url: str, table: type[Options] = SenderOptions
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits options into those of a table and those of the sink. A password is given only by its place.
+    """Splits options into those of a table and those of the sink. A secret is given only by ``env:`` or ``file:``.
 
     Args:
         given: the option values by name.

@@ -25,12 +25,12 @@ LOG_LEVELS = ("none", "interval", "batch")
 
 
 def log_level_of(durability: str) -> str:
-    """Return the level of a log that keeps what an arena of a level keeps."""
+    """Return the level of a log that loses no more records than an arena with this durability."""
     return LOG_LEVELS[ARENA_LEVELS.index(durability)]
 
 
 def is_lower(sync: str, durability: str) -> bool:
-    """Return True if a log of a level could lose what an arena of a level keeps."""
+    """Return True if a log of this level may lose more records than an arena with this durability."""
     return LOG_LEVELS.index(sync) < ARENA_LEVELS.index(durability)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package ``kafka`` without its clients, which its code imports, and which neither a sender nor a server needs.
+"""Imports the package ``kafka`` without its clients, which neither a sender nor a server needs.
 
-A sender imports 105 modules less this way, so a new sender delivers sooner after a death, and a server responds
-sooner. A program can still import a client from the package, as in ``from kafka import KafkaConsumer``.
+So a sender imports 105 modules less, and delivers sooner after a death. A program can still import a client from the
+package, as in ``from kafka import KafkaConsumer``.
 """
 
 from __future__ import annotations

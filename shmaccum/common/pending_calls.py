@@ -41,7 +41,7 @@ class PendingCalls(Generic[Answer]):
         self._wake()
         try:
             return question.result(timeout_s)
-        except futures.TimeoutError:  # another one than Python's own before 3.11
+        except futures.TimeoutError:  # before 3.11, not Python's TimeoutError
             raise TimeoutError(f"{self._owner} did not answer within {timeout_s:g} s") from None
 
     @property

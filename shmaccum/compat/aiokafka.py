@@ -184,7 +184,7 @@ class AIOKafkaProducer(StoppedOnExit):
                 producer = aio.Producer(**arguments, on_unusable=self._on_unusable)
                 await producer.start()
                 if self._settings.arena.get("transactional_id") is not None:
-                    with contextlib.suppress(InvalidArgumentError):  # begin_transaction reports a plain arena
+                    with contextlib.suppress(InvalidArgumentError):  # if the arena has none, begin_transaction raises
                         await producer.init_transactions()
             self._producer = producer
 

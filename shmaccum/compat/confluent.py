@@ -91,7 +91,7 @@ class _PatientWaiter(BufferWaiter):
 
     @contextlib.contextmanager
     def patient(self, timeout_s: float) -> Iterator[None]:
-        """Appends of this thread may wait in the block, for this time in total."""
+        """In the block, appends of this thread may wait, for this time in total."""
         self._own.limit = int(timeout_s * 1000), clock.monotonic_ns() + int(timeout_s * 1e9)
         try:
             yield
@@ -239,7 +239,7 @@ class _Own(NamedTuple):
 
 
 @final
-class _Looks:
+class _ErrorChecks:
     """Checks for errors and statistics during polls, and passes them to callbacks and a logger."""
 
     def __init__(self, producer: _ConfluentProducer, own: _Own) -> None:
@@ -266,7 +266,7 @@ class _Looks:
         self._next_look_s = clock.monotonic() + LOOK_S
         new_reports = [report for report in read_reports(self._producer.arena.native) if report not in self._reported]
         for report in new_reports:
-            self._reported.add(report)  # if a callback raises, the next look handles the others
+            self._reported.add(report)  # if a callback raises, the next call handles the others
             if self._logger is not None:
                 self._logger.error("%s: %s", self._producer.client_id, report.sentence)
             if self._on_error is not None:
@@ -347,7 +347,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._times_out_first = timeout_ms <= own.propagation_ms
         self._flush_s = min(timeout_ms, TIMEOUT_DEFAULT_MS) / 1000
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
-        self._looks = _Looks(producer, own) if own.wants_reports else None
+        self._looks = _ErrorChecks(producer, own) if own.wants_reports else None
         self._tracker = producer.deliveries()
         self._callback_records = CallbackRecords(self, self._tracker)
         self._producer = producer

@@ -114,7 +114,7 @@ class SenderFacts(NamedTuple):
     sink: str | None
     """The sink of the live sender, or None if there is no sender or it does not name its sink."""
     has_left: bool
-    """True if there is no sender, because none has started or the last one resigned. False if it died."""
+    """True if no sender has started, or the last one exited cleanly. False if it died."""
     is_external: bool
     """True if the creator of the arena declared that another program supervises the sender."""
 
@@ -275,7 +275,7 @@ class Observation(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """True if no record waits and no sender is missing, because none has started or the last one resigned."""
+        """True if no record waits, and no sender has started or the last one exited cleanly."""
         is_wanted = self.sender.is_external or self.left_record_count > 0 or self.waiting_count > 0
         return self.sender.has_left and not self.sender.is_alive and not is_wanted
 

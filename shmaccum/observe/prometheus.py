@@ -90,7 +90,7 @@ ARENA_GAUGES: Final[Mapping[str, tuple[str, Callable[[Observation], float]]]] = 
     ),
     "sender_alive": ("1 if a process has the role of the sender", lambda seen: seen.sender.is_alive),
     "idle": (
-        "1 if no sender is running and none is needed: no record waits, and the last sender resigned",
+        "1 if no sender is running and none is needed: no record waits, and the last sender exited cleanly",
         lambda seen: seen.is_idle,
     ),
     "sender_heartbeat_age_seconds": (

@@ -212,7 +212,7 @@ class BufferWaiter:
         return True
 
     def _sleep_once(self, place: _native.BufferWait, left_ns: int) -> None:
-        """Sleeps once. A parked waiter sleeps longer, and looks in C at its turns (native/arena/parked_waiters.h).
+        """Sleeps once. A parked waiter sleeps longer, and C code checks its turns (native/arena/parked_waiters.h).
 
         C does not check whether the partition has become stuck. So with stuck_block_ms it sleeps for one slice until
         the partition is stuck.

@@ -34,7 +34,7 @@ from shmaccum.arena.removal import RemovalWatch, removed_error
 from shmaccum.arena.reports import (
     Report,
     read_reports,
-    reason_of_abortion,
+    reason_of_abort,
     reason_of_expiry,
     reason_of_giving_up,
     reason_of_refusal,
@@ -436,7 +436,7 @@ class DeliveryTracker:
         if result == _native.RESULT_FAILED:
             return DeliveryFailedError(*self._explain(future, lambda reports: _failure(reports, where, error_code)))
         if result == _native.RESULT_ABORTED:
-            return DeliveryAbortedError(*self._explain(future, lambda reports: _abortion(reports, where)))
+            return DeliveryAbortedError(*self._explain(future, lambda reports: _abort_sentence(reports, where)))
         if future.completion == RESULT_ABANDONED:
             return DeliveryAbortedError(
                 f"the record for {where} is in an arena that was removed, and no sender is left to deliver it"
@@ -688,9 +688,9 @@ def _failure(reports: Iterable[Report], where: str, error_code: int) -> tuple[st
     return f"the sink rejected the record: {reason_of_refusal(reports, where, error_code)}", error_code
 
 
-def _abortion(reports: Iterable[Report], where: str) -> tuple[str]:
+def _abort_sentence(reports: Iterable[Report], where: str) -> tuple[str]:
     """Returns the sentence for a record that a sender gave up."""
-    reason = reason_of_abortion(reports)
+    reason = reason_of_abort(reports)
     sentence = f"the sender gave up the record for {where} before it was sent"
     return (f"{sentence}: {reason}" if reason else sentence,)
 

@@ -18,7 +18,7 @@
                      ─ spill_file  the batches in it         ─ giving_up   an overflow that is lost
     send_window      the batches of a partition of a log, from the log to their acks: of an overflow, or of `shipping`
                      ─ batch_loop  ordinary ones, in one native call
-    arena_closer     leaves a removed arena
+    arena_closer     ends the work on a removed arena
     log_server       serves the sink's log to Kafka clients (``listen``)
     metrics          metrics by Kafka's names
     systemd          reports the sender's state to systemd

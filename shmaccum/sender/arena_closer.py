@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a sender leaves an arena that was removed.
+"""The exit of a sender whose arena was removed.
 
 ::
 

@@ -210,7 +210,7 @@ class Backlog:
         self.end_seq = max(self.end_seq, seq + 1)
 
     def seq_range(self) -> tuple[int, int] | None:
-        """Return the first number and the end of this arena's undelivered batches; None while they are unchanged.
+        """Return the first number and the end of this arena's undelivered batches; None if they have not changed.
 
         Batches of another arena precede those of this one.
         """
@@ -281,10 +281,10 @@ class Backlog:
         age_ns = max(time.time_ns() - batch.header.base_timestamp_ms * NS_PER_MS, 0)
         spilled = SpilledBatch(batch, self.index, self._row_of(batch), max(now_ns - age_ns, 0))
         first = max(self.position.offset - batch.base_offset, 0)
-        self._dress(spilled, first, node_end(first, batch.record_count) if first else batch.record_count)
+        self._make_wire(spilled, first, node_end(first, batch.record_count) if first else batch.record_count)
         return spilled
 
-    def _dress(self, spilled: SpilledBatch, first: int, end: int) -> None:
+    def _make_wire(self, spilled: SpilledBatch, first: int, end: int) -> None:
         """Make the wire of some records. The sink has released the bytes of the former one."""
         spilled.dress(self.place, self.index, self._identity_of(spilled.batch, first))
         if end - first < spilled.record_count:
@@ -352,13 +352,13 @@ class Backlog:
         shipment = SpilledBatch.of(wire)
         self.window.failed(shipment)
         self.window.pause(pause_ns, now_ns)
-        self._dress(shipment, wire.first_record, wire.first_record + wire.record_count)
+        self._make_wire(shipment, wire.first_record, wire.first_record + wire.record_count)
 
     def halve(self, wire: WireBatch) -> None:
         """Halve a batch that was too large, and has more than one record. Its first half is sent next."""
         shipment = SpilledBatch.of(wire)
         self.window.failed(shipment)
-        self._dress(shipment, wire.first_record, wire.first_record + wire.record_count // 2)
+        self._make_wire(shipment, wire.first_record, wire.first_record + wire.record_count // 2)
 
     # --- the position
 
@@ -377,7 +377,7 @@ class Backlog:
         """Continue with the next part of a batch."""
         first = shipment.wire.first_record + shipment.wire.record_count
         shipment.outcome, shipment.is_settled, shipment.is_recorded = None, False, False
-        self._dress(shipment, first, node_end(first, shipment.record_count))
+        self._make_wire(shipment, first, node_end(first, shipment.record_count))
 
     @property
     def must_start_over(self) -> bool:
@@ -400,7 +400,7 @@ class Backlog:
         self.window.start_over()
         for shipment in self.window.shipments:
             first = shipment.wire.first_record
-            self._dress(shipment, first, first + shipment.wire.record_count)
+            self._make_wire(shipment, first, first + shipment.wire.record_count)
 
     def finish(self) -> None:
         """Reset the files after everything is delivered: new batches are sent with their own ids again.

@@ -22,7 +22,7 @@ from shmaccum.sender.sinks.sink import WireBatch
 logger = logging.getLogger("shmaccum.sender")
 
 ORDINARY_SPAN_MS = 60_000
-"""An ordinary batch is closed long before."""
+"""An ordinary batch is sealed before its times are so far apart."""
 
 
 def damage_of(batch: Batch, buffers: tuple[memoryview, ...]) -> str | None:

@@ -55,7 +55,7 @@ class Supervisor:
         self._send("STOPPING=1", _status(status))
 
     def show_life(self) -> None:
-        """Send a sign of life for the watchdog, at most once in half of its interval. Call it often."""
+        """Notify the watchdog, at most once in half of its interval. Call it often."""
         if self._interval_s is None or (now_s := self._clock()) < self._beat_at_s:
             return
         self._beat_at_s = now_s + self._interval_s

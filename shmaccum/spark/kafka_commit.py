@@ -63,7 +63,7 @@ def conclude(settings: SinkSettings, transaction: TransactionId, winners: Sequen
 
     Raises:
         TransactionOverError: the transaction was aborted.
-        TransactionNotAppliedError: the staging of a winner is missing, or Kafka did not commit it; the message tells
+        TransactionNotAppliedError: the staging of a winner is missing, or Kafka did not commit it; the message states
             whether to retry.
     """
     files = TransactionFiles(settings.directory)

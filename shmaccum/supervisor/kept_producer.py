@@ -52,8 +52,8 @@ class Producer(producer.Producer):
             ``send`` of the object that it returns, and `append_arrow` passes its rows. If None, they raise. Not for an
             arena with transactions; a pickled producer loses it.
         options: those of `shmaccum.config.ProducerOptions`; with a sink also those of `shmaccum.config.SenderOptions`
-            and of the sink, in either spelling. A common option applies to all of them. The sender leaves
-            ``idle_exit_ms`` (60 s) after its last work, when no process is attached any more.
+            and of the sink, in either spelling. A common option applies to all of them. The sender exits
+            ``idle_exit_ms`` (60 s) after its last work if no process is attached.
 
     Raises:
         ArenaError: see `Arena.attach`.

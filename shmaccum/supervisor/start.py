@@ -90,7 +90,7 @@ class Recipe:
 
     @property
     def replace_stalled_ms(self) -> int | None:
-        """The time without a sign of life after which the supervisor kills a sender; None for never."""
+        """The time without a sign of life after which the supervisor kills a sender. If None, it does not."""
         return SenderOptions.parse(self.options).replace_stalled_ms
 
     def command(self, arena: Arena) -> list[str]:
@@ -143,7 +143,7 @@ def ensure_sender(
         arena: attached, or a name or path to attach to during this call.
         sink: as `open_sink` takes it; a relative path is relative to this process's folder.
         mode: as `Arena.attach` takes it, for an arena that is given by name.
-        idle_exit: the sender leaves after this time without batches and attached processes; None for never.
+        idle_exit: the sender exits after this time without batches and attached processes. If None, it does not.
         log_path: the file to which the sender appends its log. If None, only the arena's error log has its reports.
         timeout_s: how long to wait.
         sink_options: those of the sink.

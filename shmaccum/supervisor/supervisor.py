@@ -6,7 +6,7 @@
     a sender lives                wait until it closes its connection (arena/presence.py); check every few seconds
       ... with another sink       log an error, and end: an arena has one sink
       ... without a sign of life  kill it, if configured (arena/stalled.py)
-    it left cleanly               log one warning, and start none: the stop was intended
+    it exited cleanly             log one warning, and start none: the stop was intended
     the arena was removed         log an error, and end: another arena may get its name
     it died                       if a standby is attached, leave the role to it for a moment;
                                   get elected (supervisor/start.py), start another one; if senders die early repeatedly,
@@ -21,8 +21,8 @@ After a fork, the child has a thread of its own, which does nothing before the c
 writes its messages to the log, and to the arena's error log, from which the exceptions of a blocked `send` take them.
 
 Rules: a finalizer may call `leave` at any moment in any thread. So no lock is used: the arenas are one list, which
-`leave` and `supervise` change by one C call each. A thread that finds the list empty sets a flag that it is over, then
-checks the list again. A caller of `supervise` adds its arena, then checks the flag. At least one of them sees the
+`leave` and `supervise` change by one C call each. A thread that finds the list empty sets a flag that it is ending,
+then checks the list again. A caller of `supervise` adds its arena, then checks the flag. At least one of them sees the
 other. Two concurrent callers may create two supervisors of an arena, which share the work like those of two processes.
 """
 

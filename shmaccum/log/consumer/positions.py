@@ -219,7 +219,7 @@ class Positions:
             flow.seek(flow.partition.log_end_offset)
 
     def _placed(self, flow: PartitionFlow) -> PartitionFlow:
-        """The flow, after it has got a position."""
+        """The flow, once it has a position."""
         if flow.position < 0:
             flow.seek(self._start(flow, "has no position yet"))
         return flow

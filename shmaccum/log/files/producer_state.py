@@ -35,7 +35,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.open_transactions import OpenTransactions
 
 KEPT_COUNT = PRODUCER_ROWS_KEPT
-"""A broker remembers 5, the most that a client has in flight. The log sink uses more, for fewer system calls."""
+"""A broker remembers 5 batches. A log sink has more in flight, so that it needs fewer system calls."""
 SEQUENCE_MASK = 0x7FFF_FFFF
 NO_SEQUENCE = -1
 NO_OFFSET = -1

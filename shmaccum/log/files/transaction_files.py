@@ -252,7 +252,7 @@ class TransactionFiles:
     def withdraw(self, transaction: TransactionId) -> bool:
         """Withdraw a decision that the writer has not taken; return whether that succeeded."""
         if os.path.exists(self._path(transaction, APPLYING)):
-            return False  # the decision to withdraw came too late
+            return False  # the writer took the decision before
         withdrawn = self._temporary()
         try:
             os.rename(self._path(transaction, DECIDED), withdrawn)

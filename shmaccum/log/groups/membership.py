@@ -34,7 +34,7 @@ AT_ONCE_MAX = 16
 PAUSE_NS = 100_000
 """The minimum age of a plan before it is replaced, per member."""
 JOIN_PAUSE_NS, JOIN_PAUSE_NS_MAX = 30_000, 1_000_000
-"""If members only join, the age per member grows by the first number for each process, up to the second."""
+"""If members only join, the minimum age per member is the first number times the processes, at most the second."""
 
 
 class Assignors(NamedTuple):

@@ -35,7 +35,7 @@ CLIENT_ID = "shmaccum"
 API_VERSIONS = 18
 THROTTLE_TIME = "throttle_time_ms"
 SLACK = {3: 3}
-"""Bytes that may remain of a request, by api key: librdkafka 2.16 writes null for all topics in Metadata as four."""
+"""Bytes that may follow a request, by api key: in Metadata, librdkafka 2.16 writes a null of one byte as four."""
 
 MODULES = {
     "producer.produce": (0,),

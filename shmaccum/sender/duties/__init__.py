@@ -4,7 +4,7 @@
 ::
 
     maintenance        every 100 ms: cleans up after dead processes, publishes the sender's state for observers
-    expiry             advances the delivery clock, and gives batches older than delivery_timeout_ms that result
+    expiry             advances the delivery clock, and expires batches older than delivery_timeout_ms
     dead_letters       writes a few of the failed batches to the ``dead_letter`` log, if there is one
     transaction_ender  commits or aborts the arena's transaction, if the arena has transactions
     overflow           while the sink does not work, moves batches of a full arena to the overflow, if there is one;

@@ -45,7 +45,7 @@ class Duty:
         return 0
 
     def expect(self) -> None:
-        """Note that another duty gave batches their results: the next run looks at them."""
+        """Note that another duty gave batches their results: the next run checks them."""
 
     def metrics(self) -> dict[str, float]:
         """Return its metrics, by Kafka's names where they exist."""

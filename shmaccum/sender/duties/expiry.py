@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expiry: batches that are older than delivery_timeout_ms on the delivery clock get that result.
+"""Fails batches that are older than delivery_timeout_ms on the delivery clock.
 
 The reason is reported before the result is set, because a reader of the result looks for the reason in the error log.
 While no batch can be old enough, a round only reads the time of the next expiry from the arena.
@@ -38,7 +38,7 @@ class Expiry(Duty):
         self._timeout_ms = shared.options.delivery_timeout_ms
         self._is_reported = False
         self._stood_still = True
-        """True if the delivery clock stood still in the last round, or in the first round: batches may have any age."""
+        """True in the first round, and after an outage, when batches may have any age."""
 
     def run(self, now_ns: int) -> int:
         self._clock.look(now_ns)

@@ -229,7 +229,7 @@ class LogStream:
                 self._behind_gap = batch
                 return
             shipment = ShippedBatch(batch)
-            self._dress(shipment)
+            self._make_wire(shipment)
             window.shipments.append(shipment)
             self.memory_size += shipment.memory_size
 
@@ -294,7 +294,7 @@ class LogStream:
                 self._damages[damage.segment, damage.position] = damage
                 self._report(damage_sentence(str(self.place), damage, "shipped"))
 
-    def _dress(self, shipment: ShippedBatch) -> None:
+    def _make_wire(self, shipment: ShippedBatch) -> None:
         """Make the header of a batch for the sink."""
         sequence = self.position.sequence_at(shipment.batch.base_offset)
         shipment.dress(self.target, self.index, (self.route.producer_id, self.position.producer_epoch, sequence))
@@ -426,7 +426,7 @@ class LogStream:
         if is_new_epoch:
             self.window.start_over()
             for shipment in self.window.shipments:
-                self._dress(shipment)
+                self._make_wire(shipment)
 
 
 def topic_id_of(folder: str) -> str:

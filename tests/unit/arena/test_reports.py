@@ -12,7 +12,7 @@ from shmaccum.arena.reports import (
     Report,
     read_entries,
     read_reports,
-    reason_of_abortion,
+    reason_of_abort,
     reason_of_expiry,
     reason_of_refusal,
 )
@@ -81,8 +81,8 @@ def test_the_reason_of_a_result_is_found_by_name_and_number() -> None:
     assert reason_of_expiry(REPORTS, "flights-0") == "the broker\nis away"
     assert reason_of_expiry(REPORTS, "flights-9") == "no broker"
     assert reason_of_expiry([], "flights-9") == ""
-    assert "/somewhere/events.left" in reason_of_abortion(REPORTS)
-    assert reason_of_abortion([]) == ""
+    assert "/somewhere/events.left" in reason_of_abort(REPORTS)
+    assert reason_of_abort([]) == ""
 
 
 def test_a_name_of_a_damaged_arena_is_told(arena: Arena) -> None:

@@ -38,7 +38,7 @@ class TopicErrorMetadata(ClusterMetadata):  # type: ignore[misc]
         self.update_count += 1
         self.topic_errors = {topic.name: topic.error_code for topic in metadata.topics if topic.error_code}
         super().update_metadata(metadata)
-        # The library takes any response for the one to every request, even if a topic was added while it was in
+        # The library treats a response as the answer to every request, even if a topic was added while it was in
         # flight. New topics do not wait for the backoff. (Metadata.java, requestUpdateForNewTopics)
         if not self._topics <= self._asked_topics:
             self._last_refresh_ms = 0
