@@ -162,7 +162,7 @@ def _damaged(seen: Observation) -> str | None:
 
 
 def _retried(seen: Observation) -> str | None:
-    """Return a sentence on a partition that the sink does not accept while it works otherwise. `_stuck` has the topics."""
+    """Return a sentence on a partition whose batches the sink rejects. `_stuck` is for stuck topics."""
     stuck = {topic.topic for topic in _stuck_topics(seen)}
     reports = {
         error.place: error for error in seen.errors if error.kind == "retried" and error.age_ns <= SILENCE_NS_MAX
