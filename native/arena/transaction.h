@@ -103,8 +103,8 @@ enum transaction_why {
     TRANSACTION_WHY_TIMEOUT = 3,      /* it was open for longer than transaction_timeout_ms */
     TRANSACTION_WHY_FAILED_BATCH = 4, /* some of its records expired, or were rejected or damaged */
     TRANSACTION_WHY_HOST_CRASH = 5,
-    TRANSACTION_WHY_FENCED = 6,  /* another producer has its transactional id, or the sink aborted it for its time */
-    TRANSACTION_WHY_REFUSED = 7, /* the sink refused it */
+    TRANSACTION_WHY_FENCED = 6,  /* another producer has its transactional id, or the sink aborted it after a timeout */
+    TRANSACTION_WHY_REFUSED = 7, /* the sink rejected it */
     TRANSACTION_WHY_UNKNOWN = 8, /* not necessarily aborted: the sink does not report how it ended */
     TRANSACTION_WHY_COUNT = 9,
 };

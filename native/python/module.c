@@ -86,7 +86,7 @@ static bool small_number_get(const struct module_state *state, PyObject *mapping
     return true;
 }
 
-/* slot_stride and slot_count follow from the rest. The core judges the numbers. */
+/* slot_stride and slot_count follow from the rest. The core checks the numbers. */
 static bool geometry_parse(const struct module_state *state, PyObject *mapping, struct geometry *geometry)
 {
     static const struct integer_range memory_range = {"buffer_memory", 1, INT64_MAX};
@@ -141,7 +141,7 @@ static PyObject *arena_answer(struct module_state *state, enum status status, co
     return status == STATUS_OK ? arena_object_new(state, core) : raise_error(state, error);
 }
 
-/* The core makes an arena on any file: whether its durability means anything there is asked here. */
+/* The core creates an arena on any file, so durability is checked here. */
 static enum status arena_create_there(const struct descriptors *descriptors, const struct geometry *geometry,
                                       const Py_buffer *options, struct arena **core, struct error *error)
 {
@@ -219,7 +219,7 @@ PyObject *py_module_murmur2(PyObject *module, const struct py_module_murmur2 *gi
     return PyLong_FromUnsignedLong(hash);
 }
 
-enum { CRC_ALONE_SIZE = 32768 }; /* bytes that take longer than letting other threads run costs */
+enum { CRC_ALONE_SIZE = 32768 }; /* above this size, other threads run meanwhile */
 
 PyObject *py_module_crc32c(PyObject *module, const struct py_module_crc32c *given)
 {
@@ -334,7 +334,7 @@ static int module_exec(PyObject *module)
     return errors_load(state) && names_add(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
 }
 
-/* Every member of the state, as one list, for traverse and clear. */
+/* The members of the state, for traverse and clear. */
 #define STATE_MEMBERS(X)      \
     X(arena_closed)           \
     X(arena_in_use)           \
@@ -406,7 +406,7 @@ static void module_free(void *module)
     PyObject_Free(state->spare_future);
 }
 
-/* The structs of the arena's file, as tests hold them against the table of what is frozen. */
+/* The structs of the arena's file, which tests compare with the frozen layout. */
 PyObject *py_module_layout_fields(PyObject *module)
 {
     (void)module;
@@ -432,7 +432,7 @@ static PyMethodDef module_methods[] = {
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
 #ifdef Py_GIL_DISABLED
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* a call has its arena alone: common/alone.h */
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* a call locks its arena: common/alone.h */
 #endif
     {0, NULL},
 };

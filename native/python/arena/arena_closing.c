@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena, its name: whether the file still has one, and the closing of an arena that has none (arena/closing.h).
+ * Arena: checks whether the file still has its name, and closes an arena without a name (arena/closing.h).
  */
 #include <sys/stat.h>
 
@@ -38,7 +38,7 @@ PyObject *py_arena_end_closing(struct arena_object *self)
     Py_RETURN_NONE;
 }
 
-/* The arena's file as it is now; false with an exception. */
+/* Reads the status of the arena's file. Returns false with an exception set. */
 static bool file_found(const struct arena_object *self, struct stat *found)
 {
     if (fstat(self->core->map_descriptor, found) < 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena, what became of records: find one, list many, wait for more.
+ * Arena: finds the result of a record, lists results, and waits for more.
  */
 #include <time.h>
 
@@ -20,7 +20,7 @@ static PyObject *completion_to_tuple(const struct completion *completion)
                          completion->first_record, completion->record_count);
 }
 
-/* False with an exception set. */
+/* Returns false with an exception set. */
 static bool token_take(const struct arena_object *self, PyObject *token, const char *function,
                        struct record_token *key)
 {

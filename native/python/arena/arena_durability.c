@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena, what survives the host: wait until it is on disk, force it there.
+ * Arena: waits until records are on disk, and forces them to disk.
  */
 #include "arena/durability.h"
 #include "base/clock.h"
 #include "python/arena/arena_methods.h"
 #include "python/common/errors.h"
 
-/* A disk that failed is another reason than a broken invariant, and another advice. */
+/* A failed disk has another message than a broken invariant. */
 static PyObject *raise_durability(const struct arena_object *self, enum status status)
 {
     if (status == STATUS_OS) {
         struct error error;
-        error_set_os(&error, "cannot ask who forces the arena to disk");
+        error_set_os(&error, "cannot find out which process forces the arena to disk");
         return raise_error(self->state, &error);
     }
     if (status == STATUS_POISONED) {
@@ -33,7 +33,7 @@ static bool is_durable(const struct arena_object *self)
     return false;
 }
 
-/* The GIL is let go of in each step; between two of them signals are looked for. */
+/* Releases the GIL in each step, and checks signals between steps. */
 static enum status ticket_wait(struct arena *core, uint64_t timeout_ns)
 {
     const struct clock clock = {0};

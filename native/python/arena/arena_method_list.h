@@ -30,7 +30,7 @@ PROPERTY(arena_own, owner, "The number that names this process in the arena's wo
 PROPERTY(arena_open, poisoned, "The name of the status that poisoned the arena, or None.")
 PROPERTY(arena_open, producer_identity, "(producer id, epoch, identity of the sink that gave them). -1 for no id.")
 PROPERTY(arena_open, registered_topic_count, "The number of topics ever named.")
-PROPERTY(arena_locks, sender_died, "True if the last sender did not leave cleanly.")
+PROPERTY(arena_locks, sender_died, "True if the last sender did not exit cleanly.")
 PROPERTY(arena_locks, sender_is_alive, "True while a process holds the sender role.")
 PROPERTY(arena_open, sequences_are_in_doubt,
          "True after a crash of the host, until the arena has another producer id or epoch.")
@@ -45,7 +45,7 @@ METHOD(arena_attached, record_error, OBJECT(text) INTEGER_OR(note, 0, 0, ERROR_N
 METHOD(arena_open, region, OBJECT(name), "A read-only memoryview of a region of the arena.")
 METHOD(arena_open, set_manual_clock, INTEGER_OR(now_ns, -1, 0, INT64_MAX),
        "Set the time of this handle, for tests. If now_ns is None, use the kernel's clock.")
-METHOD(arena_attached, set_sender_asleep, FLAG(is_asleep), "Set whether producers call the sender's wake socket.")
+METHOD(arena_attached, set_sender_asleep, FLAG(is_asleep), "Set whether producers write to the sender's wake FIFO.")
 METHOD(arena_attached, set_sender_short_wait, INTEGER(short_wait_us, 0, 1000000),
        "Let a producer wake the sender only if it waits for it or has a batch due within short_wait_us microseconds.")
 METHOD(arena_attached, set_topic_partition_count, OBJECT(topic) INTEGER(partition_count, 0, INT32_MAX),
@@ -56,7 +56,7 @@ METHOD(arena_attached, stand_by, FLAG(is_standby), "Show whether this process wa
 NO_ARGUMENTS(arena_attached, take_sleep_flag, "Return True to the one caller that has to wake the sender.")
 NO_ARGUMENTS(arena_attached, take_listening, "Return True if an event loop waits for results and has to be woken.")
 NO_ARGUMENTS(arena_attached, take_wanted_topics,
-             "The names of the topics of which producers have wanted more partitions since the last call.")
+             "The names of the topics for which producers have requested more partitions since the last call.")
 METHOD(arena_open, topic_partition_count, OBJECT(topic),
        "The number of partitions of a topic, as the sink reported it. 0 if unknown.")
 METHOD(arena_attached, want_partitions, OBJECT(topic) INTEGER(partition_count, 1, INT32_MAX),
@@ -65,7 +65,7 @@ METHOD(arena_attached, want_partitions, OBJECT(topic) INTEGER(partition_count, 1
 /* ---- arena_census.c ---- */
 
 NO_ARGUMENTS(arena_open, census,
-             "A dict of what the slots hold, counted in one scan: states, queues, damage, holders, waiting processes.")
+             "A dict of the contents of the slots, counted in one scan: states, queues, damage, holders, waiters.")
 
 /* ---- arena_closing.c ---- */
 
@@ -76,7 +76,7 @@ PROPERTY(arena_own, has_lost_its_name, "True if the arena's file has no name any
 PROPERTY(arena_own, permissions, "(user, group, mode) of the arena's file now.")
 PROPERTY(arena_open, presence, "The number in the name of the sender's socket. 0 if there is none.")
 NO_ARGUMENTS(arena_attached, begin_closing, "Close the arena to further records, and seal open batches.")
-NO_ARGUMENTS(arena_attached, end_closing, "Record that the sender has delivered all that it could, and leaves.")
+NO_ARGUMENTS(arena_attached, end_closing, "Record that the sender exits after it has delivered all that it could.")
 NO_ARGUMENTS(arena_attached, check_name, "Begin to close the arena if it lost its name. Return `closing`.")
 METHOD(arena_attached, set_presence, OBJECT(number), "Publish the number in the name of the sender's socket.")
 
@@ -111,7 +111,7 @@ NO_ARGUMENTS(arena_locks, delivery_clock,
              "The delivery clock, the delivery timeout, and the start and reason of an outage.")
 NO_ARGUMENTS(arena_open, errors, "The distinct errors that the arena recorded.")
 METHOD(arena_open, partition_limit, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(need, 1, SLOT_COUNT_MAX),
-       "What keeps a partition from opening a batch of `need` slots now.")
+       "The limit that prevents a partition from opening a batch of `need` slots now.")
 NO_ARGUMENTS(arena_open, partitions, "(topic, partition) of each partition index.")
 NO_ARGUMENTS(arena_locks, processes, "The process entries ever used.")
 NO_ARGUMENTS(arena_open, recovery_plan, "The report that a cold recovery would give now. Nothing is changed.")

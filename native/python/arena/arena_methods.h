@@ -30,7 +30,7 @@ static inline bool arena_open_begin(const struct arena_object *self)
     return arena_object_is_open(self);
 }
 
-/* What was read of memory that is lost, or written to it, counts for nothing. */
+/* Lost memory makes everything invalid that was read from it or written to it. */
 static inline PyObject *arena_open_end(const struct arena_object *self, PyObject *result)
 {
     if (self->core != NULL && UNLIKELY(arena_is_lost(self->core))) {
@@ -40,7 +40,7 @@ static inline PyObject *arena_open_end(const struct arena_object *self, PyObject
     return result;
 }
 
-/* The child of a fork has no descriptor to ask with until it is attached. */
+/* The child of a fork has no descriptor until it is attached. */
 static inline bool arena_locks_begin(struct arena_object *self)
 {
     return arena_object_is_open(self) && (self->core->is_read_only || arena_object_attach(self));
@@ -58,7 +58,7 @@ static inline bool arena_attached_begin(struct arena_object *self)
 #define METHODS_PART METHODS_DECLARED
 #include "python/arena/arena_method_list.h"
 
-/* Appends to a list and takes over `item`; frees the list if anything failed. arena_report.c. */
+/* Appends to a list, and takes over `item`. Frees the list after a failure. In arena_report.c. */
 PyObject *list_add(PyObject *list, PyObject *item);
 
 #endif

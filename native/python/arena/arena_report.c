@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The facts of an Arena about itself: geometry, tables, counters, errors, findings. Everything here only reads, works
- * on a read-only mapping, and believes nothing it reads.
+ * The facts of an Arena: geometry, tables, counters, errors, findings. Everything here only reads, works on a read-only
+ * mapping, and trusts nothing that it reads.
  */
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
@@ -169,7 +169,7 @@ PyObject *list_add(PyObject *list, PyObject *item)
     return list;
 }
 
-/* Bytes that other processes wrote are no text until they are proven to be. */
+/* Bytes of other processes may not be text. */
 static PyObject *text_of(const char *bytes, size_t size_max)
 {
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strnlen(bytes, size_max), "replace");
@@ -245,15 +245,14 @@ PyObject *py_arena_processes(struct arena_object *self)
     return list;
 }
 
-/* None unless the living sender has said it. */
+/* Returns None unless the living sender has published it. */
 static PyObject *sink_name_of(const struct arena *core)
 {
     char name[SINK_NAME_SIZE];
     return process_sink_name(core, name) ? PyBytes_FromString(name) : Py_NewRef(Py_None);
 }
 
-/* The role outlives its holder in all of this but the sink's name and the byte lock, which `Arena.sender_is_alive` asks
- * for. */
+/* All of this outlives the sender, except for the sink's name. `Arena.sender_is_alive` checks the byte lock. */
 PyObject *py_arena_sender(struct arena_object *self)
 {
     const struct arena *core = self->core;
@@ -330,7 +329,7 @@ static PyObject *topic_name(const struct arena *core, uint32_t topic_index)
     return PyUnicode_DecodeUTF8(name, size, "replace");
 }
 
-/* Why a partition may open no batch of `need` slots now, as an error says it. */
+/* Describes why a partition may open no batch of `need` slots now. */
 PyObject *py_arena_partition_limit(struct arena_object *self, const struct py_arena_partition_limit *given)
 {
     const struct arena *core = self->core;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena, its transaction: the meaning of the word, and the calls of a coordinator (arena/transaction.h).
+ * Arena: the meaning of its transaction word, and the calls of a coordinator (arena/transaction.h).
  */
 #include "arena/counters.h"
 #include "arena/transaction.h"
@@ -19,9 +19,9 @@ static const char *const why_names[TRANSACTION_WHY_COUNT] = {
     [TRANSACTION_WHY_TIMEOUT] = "it was open for longer than transaction_timeout_ms",
     [TRANSACTION_WHY_FAILED_BATCH] = "records of it could not be delivered",
     [TRANSACTION_WHY_HOST_CRASH] = "the host crashed",
-    [TRANSACTION_WHY_FENCED] = "another producer has the transactional_id, or the brokers aborted it for its time",
-    [TRANSACTION_WHY_REFUSED] = "the sink refused it",
-    [TRANSACTION_WHY_UNKNOWN] = "the sink does not tell how it ended",
+    [TRANSACTION_WHY_FENCED] = "another producer has the transactional_id, or the brokers aborted it after a timeout",
+    [TRANSACTION_WHY_REFUSED] = "the sink rejected it",
+    [TRANSACTION_WHY_UNKNOWN] = "the sink does not report its outcome",
 };
 
 PyObject *py_arena_transaction(struct arena_object *self)
@@ -92,7 +92,7 @@ PyObject *py_arena_leave_transaction(struct arena_object *self)
     Py_RETURN_NONE;
 }
 
-/* The steps whose times a producer tells, in the order of its own table (shmaccum/producer/producer.py). */
+/* The steps whose times a producer reports, in the order of its table (shmaccum/producer/producer.py). */
 static const enum counter step_counters[TRANSACTION_STEP_COUNT] = {
     COUNTER_TRANSACTION_INIT_NS,   COUNTER_TRANSACTION_BEGIN_NS, COUNTER_TRANSACTION_SEND_OFFSETS_NS,
     COUNTER_TRANSACTION_COMMIT_NS, COUNTER_TRANSACTION_ABORT_NS,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena: the mapping of one process. Opened by the module's functions from two descriptors (module.c), closed once.
+ * Arena: the mapping of one process. The module's functions open it from two descriptors (module.c).
  */
 #include "arena/attach.h"
 #include "arena/completion.h"
@@ -81,7 +81,7 @@ COLD bool arena_object_raise_lost(const struct arena_object *self)
     return false;
 }
 
-/* The calls that were counted before fork() go on in the parent, not here. */
+/* Calls that were counted before fork() continue only in the parent. */
 bool arena_object_attach(struct arena_object *self)
 {
     struct error error;
@@ -95,7 +95,7 @@ bool arena_object_attach(struct arena_object *self)
     if (!self->core->is_read_only) {
         self->call_count = 0;
     }
-    do { /* a living process that recovers the arena is waited for, however long that takes */
+    do { /* waits without a limit for a living process that recovers the arena */
         status = arena_ensure_attached(self->core, &error);
     } while (status == STATUS_BUSY && PyErr_CheckSignals() == 0);
     if (status != STATUS_OK && PyErr_Occurred() == NULL) {
@@ -217,7 +217,7 @@ PyObject *py_arena_uuid(struct arena_object *self)
     return PyBytes_FromStringAndSize((const char *)core->uuid, sizeof core->uuid);
 }
 
-/* False with an exception set. */
+/* Returns false with an exception set. */
 static bool list_add_number(PyObject *list, uint32_t number)
 {
     PyObject *object = PyLong_FromUnsignedLong(number);
@@ -315,7 +315,7 @@ PyObject *py_arena_stand_by(struct arena_object *self, const struct py_arena_sta
     Py_RETURN_NONE;
 }
 
-/* Shown to others (process_entry.fallback); nothing rests on it. */
+/* Only for display (process_entry.fallback). */
 PyObject *py_arena_show_fallback(struct arena_object *self)
 {
     store_relaxed_u32(&self->core->me->fallback, 1);
@@ -352,7 +352,7 @@ PyObject *py_arena_record_error(struct arena_object *self, const struct py_arena
     Py_RETURN_NONE;
 }
 
-/* A name keeps its place, for every process may have its index. So the sentence tells which names need none. */
+/* A name keeps its entry, because any process may have its index. So the message lists the names that no sink has. */
 static COLD void raise_no_topic_room(const struct arena_object *self)
 {
     const char *example = "";
@@ -377,9 +377,9 @@ static COLD void raise_no_topic_room(const struct arena_object *self)
     PyObject *shown = PyUnicode_DecodeUTF8(example, (Py_ssize_t)example_size, "replace");
     if (shown != NULL) {
         raise_format(self->state, STATUS_NO_PARTITION,
-                     "the arena has no room for another topic: it has %u, and no sink knows %u of them, as %R. A name "
-                     "keeps its place: correct the programs that send to such names, and create the arena anew, with a "
-                     "larger topic_count where that is too small",
+                     "the arena has no room for another topic: it has %u, and no sink knows %u of them, such as %R. A "
+                     "name keeps its entry: correct the programs that send to such names, and create the arena again, "
+                     "with a larger topic_count if necessary",
                      count, unknown_count, shown);
         Py_DECREF(shown);
     }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls that have an object alone.
+ * Calls that lock an object.
  *
- * The code of this extension relies on one thread at a time: its changes are whole again wherever it lets go of the
- * GIL. A Python without the GIL has critical sections instead. Each of our entries takes that of one object, its owner:
- * the Arena for everything that works on an arena, else the object itself. A critical section is let go of wherever the
- * GIL would be, when a thread blocks or lets others run, and it ends when another thread holds the next one too long to
- * spin for. So a call must not rely on what it read of its owner before it called Python, or took another section.
+ * The code of this extension relies on one thread at a time: its changes are complete wherever it releases the GIL. A
+ * Python without the GIL has critical sections instead. Each call from Python enters that of one object, its owner: the
+ * Arena for everything that works on an arena, otherwise the object itself. Like the GIL, a critical section is
+ * released when a thread blocks or lets others run, and also when the thread must wait for the next section. So a call
+ * must not rely on what it read of its owner before it called Python or entered another section.
  *
  * With the GIL, nothing is left of this.
  */
@@ -15,8 +15,8 @@
 
 #include <Python.h>
 
-/* In pairs, in one block; nothing jumps out between them. BOTH for a call that works on two objects at once: a section
- * within another one has only the inner object for certain, because a wait for it lets go of the outer one. */
+/* Used in pairs, in one block without a jump out of it. BOTH is for two objects: a nested section locks only the inner
+ * object for certain, because a wait for it releases the outer one. */
 #ifdef Py_GIL_DISABLED
 #define ALONE_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object)
 #define ALONE_END() Py_END_CRITICAL_SECTION()

@@ -21,29 +21,28 @@ struct arena_object {
 
 extern PyType_Spec arena_spec;
 
-/* Takes over `core`; NULL with an exception set, and `core` detached, when there is no memory. */
+/* Takes over `core`. Without memory, detaches it and returns NULL with an exception set. */
 PyObject *arena_object_new(struct module_state *state, struct arena *core);
 
-/* True, with an exception set, if the arena is closed. */
+/* Returns true with an exception set if the arena is closed. */
 bool arena_object_is_closed(const struct arena_object *self);
 
-/* Sets the exception for an arena whose memory is lost; answers false. */
+/* Sets the exception for an arena whose memory is lost, and returns false. */
 bool arena_object_raise_lost(const struct arena_object *self);
 
-/* False, with an exception set, when the memory of an open arena is lost: what was read of it just now, or written,
- * counts for nothing. */
+/* Returns false with an exception set if the memory of an open arena is lost, so that reads and writes are invalid. */
 static inline bool arena_object_is_kept(const struct arena_object *self)
 {
     return LIKELY(!arena_is_lost(self->core)) || arena_object_raise_lost(self);
 }
 
-/* False, with an exception set, when the arena is closed, or its memory is lost. */
+/* Returns false with an exception set if the arena is closed, or its memory is lost. */
 bool arena_object_is_open(const struct arena_object *self);
 
-/* The same, and attached: after fork the child takes an entry of its own here. */
+/* The same. Attaches a child after fork to an entry of its own. */
 bool arena_object_attach(struct arena_object *self);
 
-/* Finds or creates. False with an exception set. */
+/* Finds or creates the topic. Returns false with an exception set. */
 bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index);
 
 #endif

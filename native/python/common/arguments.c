@@ -62,7 +62,7 @@ bool arguments_bind(const struct signature *signature, PyObject *const *args, Py
     return required_check(signature, bound);
 }
 
-/* If the flag is left out, *value stays as it is. */
+/* If the flag is omitted, *value does not change. */
 static bool flag_parse_optional(PyObject *object, bool *value)
 {
     int truth = object == NULL ? *value : PyObject_IsTrue(object);

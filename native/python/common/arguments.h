@@ -39,12 +39,12 @@ struct signature {
     int count;
 };
 
-/* Fills bound[0..signature->count) with borrowed references, NULL where nothing was given. False with TypeError set. */
+/* Fills bound[0..signature->count) with borrowed references, or NULL. Returns false with TypeError set. */
 bool arguments_bind(const struct signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
                     PyObject **bound);
 
-/* Fills fields, which have ARGUMENT_SIZE bytes each, in the order of the arguments: PyObject *, int64_t or bool. False
- * with an exception set. */
+/* Fills fields, which have ARGUMENT_SIZE bytes each, in the order of the arguments: PyObject *, int64_t or bool.
+ * Returns false with an exception set. */
 bool arguments_parse(const struct module_state *state, const struct signature *signature, PyObject *const *args,
                      Py_ssize_t count, PyObject *names, void *fields);
 
@@ -91,11 +91,11 @@ struct integer_range {
     int64_t max;
 };
 
-/* TypeError for what is not an int, InvalidArgumentError for what lies outside. */
+/* Sets TypeError if it is not an int, and InvalidArgumentError if it is out of range. */
 bool integer_parse(const struct module_state *state, PyObject *object, const struct integer_range *range,
                    int64_t *value);
 
-/* The same for an argument that may be left out or None; then *value stays as it is. */
+/* The same for an optional argument. If it is omitted or None, *value does not change. */
 bool integer_parse_optional(const struct module_state *state, PyObject *object, const struct integer_range *range,
                             int64_t *value);
 
@@ -116,7 +116,7 @@ static inline void loans_return(struct loans *loans)
     }
 }
 
-/* A reference of ours until loans_return. False with MemoryError set. */
+/* A reference of ours until loans_return. Returns false with MemoryError set. */
 bool loans_keep(struct loans *loans, PyObject *object);
 
 /* bytes-like or None; `name` is "key" or "value". */

@@ -3,8 +3,8 @@
 
 #include <stdarg.h>
 
-/* STATUS_OS is not here: it raises the subclass of OSError that belongs to errno. PENDING and TRY_AGAIN never get as
- * far as Python. DETACHED only does for an arena that was opened read-only: every other one attaches when it is used.
+/* STATUS_OS is not here: it raises the subclass of OSError that belongs to errno. PENDING and TRY_AGAIN never reach
+ * Python. DETACHED does only for an arena that was opened read-only, because any other one attaches when it is used.
  */
 static const char *const class_names[STATUS_COUNT] = {
     [STATUS_INVALID] = "InvalidArgumentError",
@@ -95,7 +95,7 @@ PyObject *raise_error(const struct module_state *state, const struct error *erro
 PyObject *raise_status(const struct module_state *state, enum status status)
 {
     if (status == STATUS_OS) {
-        return PyErr_NoMemory(); /* the once-per-record functions can fail in malloc and in nothing else */
+        return PyErr_NoMemory(); /* functions that run once per record fail only in malloc */
     }
     PyErr_SetString(class_of(state, status), status_sentence(status));
     return NULL;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Items of lists and dicts that other threads may change: as references of our own.
+ * New references to items of lists and dicts that other threads may change.
  */
 #ifndef PYTHON_COMMON_ITEMS_H
 #define PYTHON_COMMON_ITEMS_H
 
 #include <Python.h>
 
-/* A new reference; NULL: there is none, or an exception is set. */
+/* Returns a new reference, or NULL if there is none or an exception is set. */
 static inline PyObject *dict_item(PyObject *dict, PyObject *key)
 {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -19,7 +19,7 @@ static inline PyObject *dict_item(PyObject *dict, PyObject *key)
 #endif
 }
 
-/* A new reference; NULL with IndexError set: the list is shorter. */
+/* Returns a new reference, or NULL with IndexError set. */
 static inline PyObject *list_item(PyObject *list, Py_ssize_t index)
 {
 #if PY_VERSION_HEX >= 0x030D0000

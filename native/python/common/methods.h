@@ -48,7 +48,7 @@
 #define ENTRY(name) JOIN(py, TYPE, name)
 #define WRAPPER(name) JOIN(call, TYPE, name)
 
-/* The guard of what may always be called. */
+/* The guard of methods that may always be called. */
 static inline bool any_begin(const void *self)
 {
     (void)self;

@@ -13,18 +13,18 @@
  *   DeliveryFuture: a Token (numbers only) ──> tracker (Python's) ──> Arena (Python's)
  *
  * Each arrow is a strong reference, so the mapping outlives everything that points into it. close() ends the mapping
- * before its last reference goes; it is refused, with an exception, while any of these is above 0:
+ * before its last reference is released; it raises while any of these is above 0:
  *
  *   half_count     open Appenders and SenderHalves of the Arena
  *   export_count   buffers (memoryviews, numpy arrays) over the mapping
- *   call_count     calls that may have let go of the GIL: another thread is still inside
+ *   call_count     calls that may have released the GIL: another thread is still inside
  *
- * The GIL is let go of only inside the arena's blocking hooks (a wait for a lock of the arena, a copy of a large
- * record) and around create and attach. A call that lets go of it keeps its Python arguments alive itself
- * (arguments.h). Without a GIL, a call has its arena alone instead (alone.h), under the same rules.
+ * The GIL is released only inside the arena's blocking hooks (a wait for a lock of the arena, a copy of a large record)
+ * and around create and attach. A call that releases it keeps its Python arguments alive itself (arguments.h). Without
+ * a GIL, a call locks its arena instead (alone.h), under the same rules.
  *
- * After fork the child's handle is not attached (owner 0) and none of its parent's calls go on in it: the first use
- * attaches anew and counts calls from the beginning.
+ * After fork, the child's handle is not attached (owner 0), and no call of the parent continues in it: the first use
+ * attaches again, and counts calls from 0.
  */
 #ifndef PYTHON_COMMON_MODULE_STATE_H
 #define PYTHON_COMMON_MODULE_STATE_H
@@ -54,7 +54,7 @@ struct module_state {
     PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
     PyObject *produce_names[PRODUCE_ARGUMENT_COUNT];
     PyObject *produce_in_python; /* the name of a method of ConfluentProducer */
-    atomic_pointer future_functions; /* the module shmaccum.producer.future; NULL: no future was asked yet */
+    atomic_pointer future_functions; /* the module shmaccum.producer.future, or NULL before it is needed */
     void *spare_future; /* memory, or NULL: producer/future_type.h */
     PyTypeObject *appender_type;
     PyTypeObject *arena_type;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Wire bytes of an uncompressed batch -> Python records. For inspect and for tests: the way to a sink never decodes.
+ * Wire bytes of an uncompressed batch -> Python records. Only for inspection and tests: a sender does not decode.
  */
 #include "python/common/record_decode.h"
 

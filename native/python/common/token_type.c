@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Token: names one appended record for ever. Numbers only, no garbage collection: it is made once per record.
+ * Token: identifies one appended record. It has only numbers and no garbage collection, because one is made per record.
  */
 #include "python/common/token_type.h"
 
@@ -58,7 +58,7 @@ static PyMemberDef token_members[] = {
 };
 
 static PyType_Slot token_slots[] = {
-    {Py_tp_doc, "Names one appended record for ever; Arena.find() has its result."},
+    {Py_tp_doc, "Identifies one appended record permanently; Arena.find() returns its result."},
     {Py_tp_dealloc, token_dealloc},
     {Py_tp_richcompare, token_compare},
     {Py_tp_hash, token_hash},

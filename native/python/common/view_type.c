@@ -53,8 +53,8 @@ static int view_get_buffer(PyObject *object, Py_buffer *buffer, int flags)
     struct view_object *self = (struct view_object *)object;
     if (!view_hold(self)) {
         buffer->obj = NULL;
-        PyErr_SetString(PyExc_BufferError, "every memoryview of this memory was released: ask the arena or the batch "
-                                           "for another one");
+        PyErr_SetString(PyExc_BufferError, "every memoryview of this memory was released: get another one from the "
+                                           "arena or the batch");
         return -1;
     }
     if (PyBuffer_FillInfo(buffer, object, (void *)(uintptr_t)self->start, self->size, 1, flags) < 0) {

@@ -8,7 +8,7 @@
 
 extern PyType_Spec view_spec;
 
-/* Each is raised while a memoryview of bytes of the mapping lives. Its last reference may go on any thread. */
+/* Each is raised while a memoryview of bytes of the mapping lives. Any thread may release the last reference. */
 struct view_counts {
     atomic_u32 *arena;
     atomic_u32 *half;  /* or NULL */

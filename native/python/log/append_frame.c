@@ -2,7 +2,7 @@
  *
  * One frame at the end of a file that several processes write in turn: a commit into the offsets of a group.
  *
- *   lock the byte ──> is the file as the caller left it? ──> write the frame ──> free the byte
+ *   lock the byte ──> is the file as the caller left it? ──> write the frame ──> unlock the byte
  *
  *   frame      size u32 | crc u32 of the body | body          big-endian
  *
@@ -26,14 +26,14 @@
 
 enum { HEAD_SIZE = 8 };
 
-/* False where another open file description has the byte. */
+/* Returns false if another open file description has locked the byte. */
 static bool byte_set(const struct py_module_append_frame *given, short type)
 {
     struct flock request = {.l_type = type, .l_whence = SEEK_SET, .l_start = given->byte, .l_len = 1};
     return fcntl((int)given->lock, F_OFD_SETLK, &request) == 0;
 }
 
-/* Every other writer makes the file longer, or replaces it. */
+/* Any other writer extends or replaces the file. */
 static bool file_is_unchanged(const struct py_module_append_frame *given)
 {
     struct stat status;

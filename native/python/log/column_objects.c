@@ -23,7 +23,7 @@ void column_objects_release(struct column_objects *objects)
     bytes_objects_release(&objects->header_value);
 }
 
-/* The memory of a new bytes object of `count` cells; NULL with MemoryError set. */
+/* Returns the memory of a new bytes object of `count` cells, or NULL with MemoryError set. */
 static void *buffer_new(PyObject **object, int64_t count, size_t cell_size)
 {
     *object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((size_t)count * cell_size));

@@ -26,15 +26,15 @@ struct column_objects {
     struct bytes_objects header_value;
 };
 
-/* Makes objects of these sizes, and columns that are filled in them. False with an exception set. Call
+/* Makes objects of these sizes, and columns that are filled in them. Returns false with an exception set. Call
  * column_objects_release afterwards in either case. */
 bool column_objects_new(const struct record_columns_room *room, struct column_objects *objects,
                         struct record_columns *columns);
 
-/* Shrinks the objects to the bytes that the columns use. False with an exception set. */
+/* Shrinks the objects to the bytes that the columns use. Returns false with an exception set. */
 bool column_objects_cut(const struct record_columns *columns, struct column_objects *objects);
 
-/* The columns as log/files/columns.py names them. NULL with an exception set. */
+/* The columns as log/files/columns.py names them. Returns NULL with an exception set. */
 PyObject *column_objects_tuple(const struct record_columns *columns, const struct column_objects *objects);
 
 void column_objects_release(struct column_objects *objects);

@@ -30,9 +30,9 @@ static char *field_names[FIELD_COUNT + 1] = {
 
 struct consumer_record {
     PyObject_VAR_HEAD /* its size: that of `bytes` */
-    PyObject *given; /* a tuple of all fields, of a record that a program made; NULL: all below counts */
+    PyObject *given; /* all fields of a record that a program made; if NULL, the fields below apply */
     PyObject *place;
-    PyObject *key;   /* NULL: null, or in `bytes` */
+    PyObject *key;   /* NULL if null or in `bytes` */
     PyObject *value; /* as key */
     int64_t offset;
     int64_t timestamp_ms;
@@ -72,13 +72,13 @@ static const uint8_t *packed_end(const struct consumer_record *self)
 
 /* ---- making ---- */
 
-/* A record whose other fields are to be set; nothing in it may be looked at before. */
+/* Makes a record. The caller sets the other fields before any use. */
 static struct consumer_record *record_alloc(PyTypeObject *type, Py_ssize_t size)
 {
     return PyObject_GC_NewVar(struct consumer_record, type, size);
 }
 
-/* True when a part that stays bytes becomes an object at once. */
+/* Returns true if a part is copied to a bytes object at once. */
 static bool is_large(int32_t size)
 {
     return size > PACKED_PART_SIZE_MAX;
@@ -90,7 +90,7 @@ static PyObject *slice_new(const struct record_source *source, const uint8_t *st
     return PySequence_GetSlice(source->view, position, position + size);
 }
 
-/* The object of a part that does not lie in the record; false with an exception set. */
+/* Makes the object of a part that is not stored in the record. Returns false with an exception set. */
 static bool part_make(const struct record_source *source, bool is_view, const uint8_t *start, int32_t size,
                       PyObject **part)
 {
@@ -156,7 +156,7 @@ PyObject *consumer_record_new(const struct module_state *state, const struct rec
     return (PyObject *)self;
 }
 
-/* A record of a program's objects. Steals `fields`, a tuple of all of them, or NULL with an exception set. */
+/* Makes a record of the objects in the tuple `fields`, and takes it over. It is NULL with an exception set. */
 static PyObject *record_of_fields(PyTypeObject *type, PyObject *fields)
 {
     struct consumer_record *self = fields == NULL ? NULL : record_alloc(type, 0);
@@ -216,7 +216,7 @@ static PyObject *part_object(PyObject *part, const uint8_t *start, int32_t size)
     return part != NULL ? Py_NewRef(part) : bytes_or_none(start, size);
 }
 
-/* The bytes of all names and values of the headers; -1 when there are none. */
+/* Returns the bytes of all names and values of the headers, or -1 without headers. */
 static PyObject *headers_size(const struct consumer_record *self)
 {
     long long size = self->header_count == 0 ? -1 : 0;
@@ -315,7 +315,7 @@ static PyObject *record_subscript(PyObject *object, PyObject *key)
     return found;
 }
 
-/* The fields of a record, or the tuple itself; NULL without an exception: it is neither. */
+/* Returns the fields of a record, or the tuple itself, or NULL without an exception if it is neither. */
 static PyObject *fields_of(PyTypeObject *type, PyObject *object)
 {
     if (Py_TYPE(object) == type) {
@@ -389,7 +389,7 @@ static PyObject *record_make(PyObject *type, PyObject *iterable)
     return record_of_fields((PyTypeObject *)type, fields);
 }
 
-/* False with ValueError set, as a named tuple raises it. */
+/* Returns false with ValueError set, as a named tuple raises it. */
 static bool names_check(PyObject *fields, PyObject *changes)
 {
     if (PyDict_GET_SIZE(fields) > FIELD_COUNT) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ConsumerRecord: one record as a consumer hands it out, with the fields and the behaviour of kafka-python's named
- * tuple.
+ * ConsumerRecord: one record that a consumer returns, with the fields and the behaviour of kafka-python's named tuple.
  *
  *   +-----------+------------+-----------+--------+-----------+-------+ - - - - - - - - - - - - - - - - +
  *   | place     | key, value | offset    | timestamp          | sizes | small key, small value, headers |
@@ -34,11 +33,11 @@ struct record_source {
 
 extern PyType_Spec consumer_record_spec;
 
-/* The record of a view; `place` is a tuple of topic, partition and leader epoch. NULL with an exception set. */
+/* The record of a view; `place` is a tuple of topic, partition and leader epoch. Returns NULL with an exception set. */
 PyObject *consumer_record_new(const struct module_state *state, const struct record_view *view,
                               const struct batch_facts *facts, PyObject *place, const struct record_source *source);
 
-/* Gives the new type `_fields` and `__match_args__`. False with an exception set. */
+/* Gives the new type `_fields` and `__match_args__`. Returns false with an exception set. */
 bool consumer_record_finish(PyTypeObject *type);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps of a fetch, as one function of C calls them one after another (serve_fetch.c) and Python each by itself.
+ * The steps of a fetch. One function of C calls them one after another (serve_fetch.c), and Python calls each by
+ * itself.
  *
  *   body ──> fetch_request_read ──> request ──> batch_find ──> found ──> fetch_answer_write ──> pieces ──> pieces_send
  *                                                                            again, while the socket is full  └──┘
@@ -57,7 +58,7 @@ enum served_field { SERVED_SENT, SERVED_PIECES, SERVED_FOUND, SERVED_REQUEST, SE
 
 enum range_field { RANGE_FILE, RANGE_POSITION, RANGE_SIZE, RANGE_FIELD_COUNT };
 
-/* A request from the bytes of its body. NULL with ValueError: the bytes are no request. */
+/* Decodes the body of a request. Returns NULL with ValueError if the bytes are no request. */
 PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t version, PyObject *request_type,
                              PyObject *wanted_type);
 
@@ -69,7 +70,7 @@ struct fetch_answer {
     PyObject *found; /* a list */
 };
 
-/* The pieces of an answer, a list; NULL with an exception. */
+/* Returns the pieces of an answer, a list, or NULL with an exception set. */
 PyObject *fetch_answer_write(const struct fetch_answer *given);
 
 struct batch_walk {
@@ -79,15 +80,15 @@ struct batch_walk {
     int64_t offset;
 };
 
-/* Returns the size of the batch that has the offset, at walk->position; 0 if there is none before the end; -1 with an
- * exception set. */
+/* Returns the size of the batch with the offset, at walk->position; 0 if none is before the end; -1 with an exception
+ * set. */
 int64_t batch_find(struct batch_walk *walk);
 
 /* Sends a tuple of pieces after the first `gone` bytes, which were sent before. Returns the bytes that the socket took,
  * or -1 with an exception set if it took none. */
 Py_ssize_t pieces_send(int socket, PyObject *pieces, Py_ssize_t gone);
 
-/* The tables by which ordinary fetches are answered, as serve_fetch.c says. */
+/* The tables for ordinary fetches (serve_fetch.c). */
 struct serving {
     PyObject *heads;
     PyObject *goes_on;
@@ -95,7 +96,7 @@ struct serving {
     PyObject *types;  /* FetchRequest, Wanted, PartitionRecords, FileRange, Served */
 };
 
-/* False when the objects are of other types. */
+/* Returns false if the objects are of other types. */
 bool serving_check(const struct serving *given);
 
 /* Receives from a client. Returns a Served if it was an ordinary fetch, which is sent; the bytes of any other request;
@@ -103,11 +104,10 @@ bool serving_check(const struct serving *given);
  * ended before its range. */
 PyObject *fetch_serve(int socket, const struct serving *given);
 
-/* True for a Served of which the socket has not taken every byte. */
+/* Returns true for a Served of which the socket has not taken every byte. */
 bool is_under_way(PyObject *outcome);
 
-/* Sends the rest of a Served that is under way, as far as the socket takes it: a Served in its place. NULL with OSError
- * as above. */
+/* Sends more of a Served, as far as the socket takes it. Returns its replacement, or NULL with OSError as above. */
 PyObject *served_go_on(int socket, PyObject *served);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The response to a fetch (Kafka's FetchResponse, versions 4 to 17): the bytes around the records, which go from their
- * file to the socket.
+ * The response to a fetch (Kafka's FetchResponse, versions 4 to 17): the bytes around the records, which are sent from
+ * their file.
  *
  *   frame      size i32 | correlation id i32 | (tags) | throttle time i32 | (error i16 | session id i32, from 7 on) |
  *              topics | (tags)
@@ -83,7 +83,7 @@ static bool aborted_read(PyObject *aborted, struct found *found)
     return is_right;
 }
 
-/* False, perhaps with an exception set, when the object is no PartitionRecords of log/server/fetch_frames.py. */
+/* Returns false if the object is not a PartitionRecords (log/server/fetch_frames.py), or with an exception set. */
 static bool found_read(PyObject *object, struct found *found)
 {
     if (!is_tuple_of(object, FOUND_FIELD_COUNT) || !is_tuple_of(PyTuple_GET_ITEM(object, 0), WANTED_FIELD_COUNT)) {
@@ -107,7 +107,7 @@ static bool found_read(PyObject *object, struct found *found)
            found->records_size >= 0 && PyErr_Occurred() == NULL;
 }
 
-/* An array of all partitions, and the most bytes that stand around their records; NULL with an exception set. */
+/* Returns an array of all partitions, and the most bytes around their records, or NULL with an exception set. */
 static struct found *all_found_read(PyObject *tuple, Py_ssize_t count, size_t *size_max)
 {
     struct found *found = PyMem_New(struct found, (size_t)count + 1);
@@ -199,7 +199,7 @@ static bool bytes_put(struct writer *writer)
     return is_put;
 }
 
-/* False with an exception set. */
+/* Returns false with an exception set. */
 static bool aborted_write(struct writer *writer, PyObject *aborted)
 {
     length_write(writer, PyTuple_GET_SIZE(aborted));
@@ -234,7 +234,7 @@ static bool partition_write(struct writer *writer, const struct found *found)
     return is_put;
 }
 
-/* How many partitions from the first on are of the same topic. */
+/* Returns how many partitions from the first on are of the same topic. */
 static Py_ssize_t neighbour_count(const struct found *found, Py_ssize_t count)
 {
     Py_ssize_t neighbours = 1;

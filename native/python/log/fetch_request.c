@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fetch requests (Kafka's FetchRequest, versions 4 to 17) -> Python objects. A consumer sends one again and again, so
- * no Python code runs for each of its fields.
+ * Fetch requests (Kafka's FetchRequest, versions 4 to 17) -> Python objects. A consumer sends one repeatedly, so no
+ * Python code runs for each of its fields.
  *
  *   request    limits | topics | forgotten topics, from 7 on | rack: text, from 11 on | tags
  *   limits     (replica i32, below 15) | longest wait i32 | fewest bytes i32 | most bytes i32 | isolation level i8 |
@@ -11,11 +11,11 @@
  *              (log start offset i64, from 5 on) | most bytes i32 | tags
  *   forgotten  name or id | numbers i32 | tags
  *
- * A length is an i32, that of a text an i16. From version 12 on a length is an unsigned varint of one more; 0 stands
- * for null. Only then structures end with tags (KIP-482), of which none concerns a log on one host.
+ * A length is an i32, that of a text an i16. From version 12 on, a length is an unsigned varint of one more, and 0
+ * stands for null. Only then do structures end with tags (KIP-482), none of which concerns a log on one host.
  *
  * The bytes are input. Each step checks the end of the request, all arrays together have at most ELEMENTS_MAX elements,
- * and the last byte has to be used. The ValueError names the mistake.
+ * and the last byte has to be used. The ValueError names the fault.
  */
 #include "base/bytes.h"
 #include "format/varint.h"
@@ -51,7 +51,7 @@ static bool is_flexible(const struct reader *reader)
     return is_since(reader, FETCH_FLEXIBLE_VERSION);
 }
 
-/* NULL with ValueError set when there are fewer bytes. */
+/* Returns NULL with ValueError set if there are fewer bytes. */
 static const uint8_t *bytes_take(struct reader *reader, size_t size)
 {
     const uint8_t *start = reader->cursor;
@@ -92,7 +92,7 @@ static bool tags_skip(struct reader *reader)
     return true;
 }
 
-/* Reads a length in a fixed number of bytes, or as a varint. -1 is null. */
+/* Reads a length of fixed size, or a varint. -1 is null. */
 static bool length_take(struct reader *reader, size_t fixed_size, int64_t *length)
 {
     uint64_t one_more;
@@ -146,7 +146,7 @@ static PyObject *topic_take(struct reader *reader)
     return bytes == NULL ? NULL : PyBytes_FromStringAndSize((const char *)bytes, TOPIC_ID_SIZE);
 }
 
-/* Appends an object to a list and gives up the reference to it; NULL: it could not be made. */
+/* Appends an object to a list, and takes over the reference. NULL is passed on as a failure. */
 static bool list_put(PyObject *list, PyObject *object)
 {
     bool is_put = object != NULL && PyList_Append(list, object) == 0;
@@ -154,7 +154,7 @@ static bool list_put(PyObject *list, PyObject *object)
     return is_put;
 }
 
-/* The value of a field that is not there stays as it is. */
+/* Leaves the value of a missing field unchanged. */
 static bool int32_take(struct reader *reader, bool is_there, int32_t *value)
 {
     const uint8_t *bytes = is_there ? bytes_take(reader, sizeof *value) : NULL;
@@ -238,7 +238,7 @@ static bool forgotten_list_fill(struct reader *reader, PyObject *topic, PyObject
 
 typedef bool partitions_fill(struct reader *reader, PyObject *topic, PyObject *list);
 
-/* A list of what stands below each topic. */
+/* Reads a list of the items of each topic. */
 static PyObject *topics_take(struct reader *reader, partitions_fill *fill)
 {
     int64_t count;

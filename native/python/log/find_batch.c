@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way through a segment of a log, from batch to batch, to the one that has an offset. Each fetch begins with it.
+ * Searches a segment of a log, from batch to batch, for the one that has an offset. Each fetch begins with this.
  *
  *   | header, records | header, records | header, records | ...        several small batches in one read
  *   ^ position, from an index                ^ found
  *
- * The bytes are input: a header that is none ends the way. The caller holds the file open.
+ * The bytes are input: an invalid header ends the search. The caller keeps the file open.
  */
 #include "format/record_batch.h"
 #include "python/common/arguments.h"
@@ -28,7 +28,7 @@ static bool window_has(const struct window *window, int64_t position)
     return position >= window->start && position - window->start + RECORD_BATCH_HEADER_SIZE <= window->size;
 }
 
-/* False with OSError set. Another thread may run while the disk is read. */
+/* Returns false with OSError set. Another thread may run while the disk is read. */
 static bool window_move(struct window *window, int descriptor, int64_t position)
 {
     ssize_t size;

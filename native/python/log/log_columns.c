@@ -62,7 +62,7 @@ static void batches_release(struct log_batches *batches)
     Py_XDECREF(batches->sequence);
 }
 
-/* False with an exception set. After it, in any case: batches_release. */
+/* Returns false with an exception set. After it, in any case: batches_release. */
 static bool batches_parse(PyObject *given, struct log_batches *batches)
 {
     batches->sequence = PySequence_Tuple(given);

@@ -33,7 +33,7 @@ struct order {
 
 /* ---- one batch ---- */
 
-/* False with an exception set. */
+/* Returns false with an exception set. */
 static bool record_append(struct order *order, const struct record_view *view, const struct batch_facts *facts)
 {
     PyObject *record = consumer_record_new(order->state, view, facts, order->place, &order->source);
@@ -42,7 +42,7 @@ static bool record_append(struct order *order, const struct record_view *view, c
     return is_appended;
 }
 
-/* Appends the records in [cursor, end) to the list. False with an exception set; some may be appended then. */
+/* Appends the records in [cursor, end) to the list. Returns false with an exception set; some may be appended then. */
 static bool records_append(struct order *order, const uint8_t *cursor, const uint8_t *end,
                            const struct batch_facts *facts)
 {
@@ -72,7 +72,7 @@ static void order_end(struct order *order)
     PyBuffer_Release(&order->bytes);
 }
 
-/* False with an exception set; order_end in any case, once the bytes are held. */
+/* Returns false with an exception set; order_end in any case, once the bytes are held. */
 static bool order_begin(struct order *order, PyObject *bytes)
 {
     struct record_source *source = &order->source;
@@ -92,7 +92,7 @@ static bool order_begin(struct order *order, PyObject *bytes)
     return true;
 }
 
-/* The answer of an order that is over. */
+/* Returns the result of a finished order. */
 static PyObject *order_answer(struct order *order, bool is_done)
 {
     PyObject *list = is_done ? Py_NewRef(order->list) : NULL;
@@ -100,7 +100,7 @@ static PyObject *order_answer(struct order *order, bool is_done)
     return list;
 }
 
-/* False with an exception set. */
+/* Returns false with an exception set. */
 static bool place_check(PyObject *place)
 {
     if (!PyTuple_Check(place) || PyTuple_GET_SIZE(place) != PLACE_FIELD_COUNT) {
@@ -110,7 +110,7 @@ static bool place_check(PyObject *place)
     return true;
 }
 
-/* The place of the records of a batch. False with an exception set. */
+/* The place of the records of a batch. Returns false with an exception set. */
 static bool place_set(struct order *order, PyObject *place, int32_t leader_epoch)
 {
     PyObject *former = order->place;
@@ -164,7 +164,7 @@ static bool batch_take_back(struct order *order, Py_ssize_t count)
     return PyList_SetSlice(order->list, count, PyList_GET_SIZE(order->list), NULL) == 0;
 }
 
-/* False with an exception set. */
+/* Returns false with an exception set. */
 static bool block_walk(struct order *order, struct plain_block *block, PyObject *place)
 {
     struct record_batch_header header;

@@ -2,12 +2,12 @@
  *
  * Records of a batch that was read from a log -> Python objects, for the reader of segment logs.
  *
- * The differences from record_decode.c: the batch has its place, so offsets are absolute; a broker may have written it,
- * so offset deltas may have holes (compaction) and one time may hold for all (log append time); it may have been
+ * The differences from record_decode.c: the batch has a base offset, so offsets are absolute; a broker may have written
+ * it, so offset deltas may have gaps (compaction) and all records may have one time (log append time); it may have been
  * compressed, so the records come without their header. The caller has checked the batch's CRC, or does not want to.
  *
- * The records become instances of the caller's own subclass of tuple, made here field by field: that is what makes
- * reading fast, because no Python code runs per record.
+ * The records become instances of the caller's own subclass of tuple, made here field by field, so no Python code runs
+ * per record.
  */
 #include "python/common/arguments.h"
 #include "python/common/errors.h"

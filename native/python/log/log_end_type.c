@@ -200,7 +200,7 @@ static void log_end_dealloc(PyObject *object)
 }
 
 static PyMemberDef log_end_members[] = {
-    {"is_open", T_BOOL, offsetof(struct log_end_object, is_open), 0, "If False, every batch is left to the writer."},
+    {"is_open", T_BOOL, offsetof(struct log_end_object, is_open), 0, "If False, C appends nothing."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -245,7 +245,7 @@ void log_end_leave(struct log_end_object *log)
 enum row_field { ROW_EPOCH, ROW_FIRST_SEQUENCE, ROW_LAST_SEQUENCE, ROW_BASE_OFFSET, ROW_LAST_OFFSET, ROW_TIMESTAMP,
                  ROW_FIELD_COUNT };
 
-/* The rows of a producer, a new reference; NULL: the producer is unknown. */
+/* Returns a new reference to the rows of a producer, or NULL if the producer is unknown. */
 static PyObject *rows_of(const struct log_end_object *log, int64_t producer_id)
 {
     PyObject *key = PyLong_FromLongLong(producer_id);
@@ -258,7 +258,7 @@ static PyObject *rows_of(const struct log_end_object *log, int64_t producer_id)
     return rows;
 }
 
-/* The newest row of a producer, a new reference; NULL: there is none. */
+/* Returns a new reference to the newest row of a producer, or NULL. */
 static PyObject *newest_row(const struct log_end_object *log, int64_t producer_id)
 {
     PyObject *rows = rows_of(log, producer_id);
@@ -272,7 +272,7 @@ static PyObject *newest_row(const struct log_end_object *log, int64_t producer_i
     return row;
 }
 
-/* -1 if it is no number. */
+/* Returns -1 if it is not a number. */
 static long long row_number(PyObject *row, enum row_field field)
 {
     long long number = PyLong_AsLongLong(PyTuple_GET_ITEM(row, field));
@@ -290,7 +290,7 @@ static int32_t next_sequence(const struct log_end_object *log, const struct log_
     return epoch != batch->producer_epoch || last < 0 || last > INT32_MAX ? -1 : sequence_increment((int32_t)last, 1);
 }
 
-/* The first batch follows the newest that is known of its producer, and each other one follows that before it. */
+/* Returns true if the first batch follows the newest known one of its producer, and each other one its predecessor. */
 static uint32_t in_sequence_count(const struct log_end_object *log, const struct log_batch *batches, uint32_t count)
 {
     const struct log_batch *first = &batches[0];
@@ -347,7 +347,7 @@ static PyObject *row_make(PyTypeObject *type, const struct log_batch *batch, int
     return row;
 }
 
-/* Deletes rows from place `first` up to place `end`: a list that gets shorter needs no memory. */
+/* Deletes the rows [first, end), which needs no memory. */
 static void rows_delete(PyObject *rows, Py_ssize_t first, Py_ssize_t end)
 {
     if (first < end && PyList_SetSlice(rows, first, end, NULL) < 0) {

@@ -36,15 +36,15 @@ struct log_end_object {
     bool is_in_call; /* a call has planned an append already */
 };
 
-/* False if another call has taken it. A call that took it leaves it. */
+/* Begins a call. Returns false if another call is running. */
 bool log_end_take(struct log_end_object *log);
 void log_end_leave(struct log_end_object *log);
 
-/* How many of the batches, from the first on, are ordinary. */
+/* Returns how many of the batches, from the first on, are ordinary. */
 uint32_t log_end_fit(const struct log_end_object *log, const struct log_batch *batches, uint32_t count);
 
-/* Enters batches that fit into the producers' table, before they are written. False with an exception set, and then
- * none is there. */
+/* Adds batches that fit to the producers' table, before they are written. Returns false with an exception set, after
+ * which none is there. */
 bool log_end_remember(struct log_end_object *log, const struct log_batch *batches, uint32_t count);
 
 /* The first `written_count` of the `count` batches that were entered are in the file: takes the others out again, and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The header of a batch of a log for another producer (format/record_batch.h says how).
+ * The header of a batch of a log for another producer (format/record_batch.h).
  */
 #include "format/record_batch.h"
 #include "python/common/arguments.h"

@@ -15,7 +15,7 @@ struct batch_facts {
     int64_t base_offset;
     int64_t base_timestamp_ms;
     int64_t record_count;
-    int64_t log_append_time_ms; /* NO_TIMESTAMP: each record has its own */
+    int64_t log_append_time_ms; /* NO_TIMESTAMP if each record has its own */
 };
 
 /* Reads the next record, whose offset must lie above `last_delta`. */
@@ -28,7 +28,7 @@ MUST_USE static inline enum status batch_record_next(const uint8_t **cursor, con
     return is_in_order ? STATUS_OK : STATUS_CORRUPT;
 }
 
-/* Milliseconds since 1970; NO_TIMESTAMP where the sum would be none. */
+/* Returns milliseconds since 1970, or NO_TIMESTAMP if the sum overflows. */
 static inline int64_t record_timestamp_ms(const struct record_view *view, const struct batch_facts *facts)
 {
     int64_t timestamp_ms = facts->log_append_time_ms;
@@ -44,7 +44,7 @@ static inline PyObject *bytes_or_none(const uint8_t *start, int32_t size)
     return size < 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)start, size);
 }
 
-/* The headers from `cursor` on, as a tuple of pairs (str, bytes or None). NULL with an exception set. */
+/* The headers from `cursor` on, as a tuple of pairs (str, bytes or None). Returns NULL with an exception set. */
 PyObject *headers_to_tuple(const uint8_t *cursor, const uint8_t *end, int32_t count);
 
 /* Each raises as raise_format: for a damaged record, for bytes after the last record, for more records than bytes. */

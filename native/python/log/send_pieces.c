@@ -9,8 +9,8 @@
  *
  * Rules: no call waits for the client. A call sends one portion, because a client may read as fast as the server sends,
  * and the others have requests, too. The socket delays bytes that are followed by others (MSG_MORE), so the last ones
- * are sent without it. A file that ended too early ends the connection: its bytes are never invented. An error after
- * bytes that were sent is raised by the next call, which meets it again.
+ * are sent without it. A file that ended too early ends the connection: no other bytes are sent in their place. An
+ * error after bytes that were sent is raised by the next call, where it occurs again.
  */
 #include "broker/pieces.h"
 #include "python/common/arguments.h"
@@ -80,7 +80,7 @@ static bool range_read(PyObject *piece, struct piece_range *range)
     return PyErr_Occurred() == NULL;
 }
 
-/* Adds what is left of a piece. Sets `is_full` if there is no room for it. False with an exception set. */
+/* Adds what is left of a piece. Sets `is_full` if there is no room for it. Returns false with an exception set. */
 static bool piece_gather(struct sending *sending, PyObject *piece, bool *is_full)
 {
     struct piece_range range;
@@ -109,7 +109,7 @@ static bool piece_gather(struct sending *sending, PyObject *piece, bool *is_full
     return !is_copied || size == 0 || range_copy(sending, range.file, range.position + (off_t)gone, size);
 }
 
-/* Gathers pieces from the next one on, as many as fit. False with an exception set. */
+/* Gathers pieces from the next one on, as many as fit. Returns false with an exception set. */
 static bool pieces_gather(struct sending *sending, PyObject *pieces, Py_ssize_t *next)
 {
     bool is_full = false;

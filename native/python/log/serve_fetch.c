@@ -6,15 +6,15 @@
  *                      └────────────┴── not ordinary: the bytes go to Python, and nothing was sent
  *
  *   heads    { (topic, partition): a LogHead }
- *   goes_on  Sessions.continued, of sessions.py: the partitions of a session that goes on with a request, or None
+ *   goes_on  Sessions.continued, of sessions.py: the partitions of a session that a request continues, or None
  *   windows  LogHead.windows, of log_heads.py: the segments of which the last fetches were answered
  *
  * A fetch is ordinary when it came alone and whole, finds each of its partitions in a window, and has enough bytes
- * without waiting. A session that goes on is ordinary when each of its partitions has records. A window exists for a
+ * without waiting. A continued session is ordinary when each of its partitions has records. A window exists for a
  * partition without transactions, so a reader of committed records gets the same answer. The decisions are those of
- * shmaccum/log/server/fetch.py, which answers any other fetch; a test holds both answers against each other.
+ * shmaccum/log/server/fetch.py, which answers any other fetch; a test compares both answers.
  *
- * The frame is a stranger's. fetch_request.c checks each step through it, and the numbers of a window each place in a
+ * The frame is untrusted. fetch_request.c checks each step through it, and the numbers of a window each place in a
  * file, whose headers find_batch.c checks.
  */
 #include "base/bytes.h"
@@ -68,7 +68,7 @@ static PyObject *type_of(const struct fetch *fetch, enum type_field field)
     return PyTuple_GET_ITEM(fetch->given->types, field);
 }
 
-/* -1 with an exception set where the field is no number. */
+/* Returns -1 with an exception set if the field is not a number. */
 static int64_t number_at(PyObject *tuple, Py_ssize_t field)
 {
     return PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, field));
@@ -76,7 +76,7 @@ static int64_t number_at(PyObject *tuple, Py_ssize_t field)
 
 /* ---- the frame ---- */
 
-/* True when the bytes are one frame, of a fetch. */
+/* Returns true if the bytes are one frame, of a fetch. */
 static bool frame_read(const uint8_t *bytes, Py_ssize_t size, struct fetch *fetch)
 {
     if (size < HEAD_SIZE || (int64_t)load_be32(bytes) != size - (int64_t)sizeof(uint32_t) ||
@@ -99,7 +99,7 @@ static bool frame_read(const uint8_t *bytes, Py_ssize_t size, struct fetch *fetc
 
 /* ---- windows ---- */
 
-/* The window of a head that has the offset, borrowed; NULL: none has it. */
+/* Returns the window of a head that has the offset, borrowed, or NULL. */
 static PyObject *window_in(PyObject *windows, int64_t offset)
 {
     for (Py_ssize_t i = 0; PyTuple_Check(windows) && i < PyTuple_GET_SIZE(windows); i++) {
@@ -113,7 +113,7 @@ static PyObject *window_in(PyObject *windows, int64_t offset)
     return NULL;
 }
 
-/* The window that a wanted partition is answered from, as a new reference; NULL: there is none. */
+/* Returns a new reference to the window that has the records of a wanted partition, or NULL. */
 static PyObject *window_of(const struct fetch *fetch, PyObject *wanted)
 {
     PyObject *key = PyTuple_Pack(2, PyTuple_GET_ITEM(wanted, WANTED_TOPIC), PyTuple_GET_ITEM(wanted, WANTED_PARTITION));
@@ -126,7 +126,7 @@ static PyObject *window_of(const struct fetch *fetch, PyObject *wanted)
     return window;
 }
 
-/* A number of a list that another thread may append to. -1: an exception is set. */
+/* Returns a number of a list that another thread may append to, or -1 with an exception set. */
 static int64_t list_number(PyObject *list, Py_ssize_t index)
 {
     PyObject *item = list_item(list, index);
@@ -135,7 +135,7 @@ static int64_t list_number(PyObject *list, Py_ssize_t index)
     return number;
 }
 
-/* Where the walk to an offset begins: offsets and positions of some batches ascend. -1: an exception is set. */
+/* Returns the position from which to search for an offset, or -1 with an exception set. */
 static int64_t position_before(PyObject *window, int64_t offset)
 {
     PyObject *offsets = PyTuple_GET_ITEM(window, WINDOW_OFFSETS);
@@ -173,7 +173,7 @@ static int64_t at_most(int64_t value, int64_t max)
     return value > max ? max : value;
 }
 
-/* A tuple of the type, of new references that it takes over; NULL with an exception when one is missing. */
+/* Makes a tuple of the type, and takes over its items. Returns NULL with an exception if one is missing. */
 static PyObject *tuple_make(PyObject *type, PyObject *const *fields, Py_ssize_t count)
 {
     PyObject *tuple = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, count);
@@ -214,7 +214,7 @@ static PyObject *records_find(struct fetch *fetch, PyObject *window, int64_t off
     return tuple_make(type_of(fetch, TYPE_RANGE), fields, RANGE_FIELD_COUNT);
 }
 
-/* The answer for one partition; NULL: it is not ordinary, or an exception is set. */
+/* Returns the answer for one partition, or NULL if it is not ordinary or an exception is set. */
 static PyObject *found_in(struct fetch *fetch, PyObject *window, PyObject *wanted)
 {
     int64_t epoch = number_at(wanted, WANTED_LEADER_EPOCH);
@@ -241,7 +241,7 @@ static PyObject *found_in(struct fetch *fetch, PyObject *window, PyObject *wante
 
 /* ---- the fetch ---- */
 
-/* The partitions of the request, or of its session; NULL: the request is not ordinary, or an exception is set. */
+/* Returns the partitions of the request or its session, or NULL if it is not ordinary or an exception is set. */
 static PyObject *all_wanted(struct fetch *fetch, PyObject *request)
 {
     bool is_alone = number_at(request, REQUEST_SESSION_EPOCH) == FINAL_EPOCH;
@@ -276,7 +276,7 @@ static bool wanted_answer(struct fetch *fetch, PyObject *wanted, PyObject *list)
     return is_added;
 }
 
-/* The answers for all partitions; NULL: the fetch is not ordinary, or an exception is set. */
+/* Returns the answers for all partitions, or NULL if the fetch is not ordinary or an exception is set. */
 static PyObject *all_find(struct fetch *fetch, PyObject *request)
 {
     PyObject *wanted = all_wanted(fetch, request);
@@ -300,7 +300,7 @@ struct made {
     PyObject *pieces; /* a tuple */
 };
 
-/* False if the fetch is not ordinary. Python meets an error of the log, or of the request, again and reports it. */
+/* Returns false if the fetch is not ordinary. Python then finds an error of the log or the request, and reports it. */
 static bool answer_make(struct fetch *fetch, struct made *made)
 {
     made->request = fetch_request_read(fetch->body, fetch->body_size, fetch->version, type_of(fetch, TYPE_REQUEST),
@@ -338,7 +338,7 @@ static Py_ssize_t answer_go_on(int socket, PyObject *pieces, Py_ssize_t gone)
     return sent < 0 ? -1 : gone + sent;
 }
 
-/* The pieces as a Served has them: none when all are sent. */
+/* Returns the pieces that a Served keeps: none if all are sent. */
 static PyObject *pieces_left(PyObject *pieces, Py_ssize_t sent)
 {
     return is_whole(sent, pieces) ? PyTuple_New(0) : Py_NewRef(pieces);
@@ -351,7 +351,7 @@ static void made_drop(struct made *made)
     Py_CLEAR(made->request);
 }
 
-/* Makes a Served, and takes over its parts. NULL with an exception set if the socket broke. */
+/* Makes a Served, and takes over its parts. Returns NULL with an exception set if the socket broke. */
 static PyObject *answer_send(const struct fetch *fetch, int socket, struct made *made)
 {
     Py_ssize_t sent = answer_go_on(socket, made->pieces, 0);
@@ -387,7 +387,7 @@ PyObject *served_go_on(int socket, PyObject *served)
 
 /* ---- the call ---- */
 
-/* The received bytes, or None if there are none yet. NULL with OSError if the socket broke. */
+/* The received bytes, or None if there are none yet. Returns NULL with OSError if the socket broke. */
 static PyObject *bytes_receive(int socket)
 {
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, RECEIVED_MAX);

@@ -3,12 +3,12 @@
  * serve_ready(epoll, timeout_ns, clients, ...): waits for the files of a server's loop, and answers ordinary fetches.
  *
  *   epoll ──> event ──┬── of a client ────────> fetch_serve ──┬── answered in part ──> under way
- *                     │                                       ├── answered whole ────> noted, and the wait goes on
+ *                     │                                       ├── answered whole ────> noted, and the wait continues
  *                     │                                       └── anything else ─────> noted, and the call ends
  *                     ├── of one under way ───> served_go_on ─┴── the same three
  *                     └── of any other file ────────────────────> noted, and the call ends
  *
- *   clients    { descriptor: a client that has nothing under way }
+ *   clients    { descriptor: a client without a response under way }
  *   under_way  { descriptor: (client, Served) }
  *   noted      [ (client, events, Served | bytes | OSError), (descriptor, events, None), ... ]
  *
@@ -58,7 +58,7 @@ static bool note(struct loop *loop, PyObject *source, uint32_t events, PyObject 
     return is_noted;
 }
 
-/* True for an answer that left nothing to do, for the socket or for a session. */
+/* Returns true for an answer that left nothing to do, for the socket or for a session. */
 static bool is_ended(PyObject *outcome)
 {
     return PyTuple_Check(outcome) && PyTuple_GET_SIZE(PyTuple_GET_ITEM(outcome, SERVED_PIECES)) == 0 &&
@@ -66,20 +66,20 @@ static bool is_ended(PyObject *outcome)
                NO_SESSION;
 }
 
-/* Notes an outcome that is final. After one that Python continues, the call ends. */
+/* Stores a final outcome. After an outcome that Python continues, the call ends. */
 static bool outcome_note(struct loop *loop, PyObject *client, uint32_t events, PyObject *outcome)
 {
     loop->is_over |= outcome == NULL || !is_ended(outcome);
     return note(loop, client, events, outcome);
 }
 
-/* The error of a socket is an outcome of its client. NULL with an exception that no client is to blame for. */
+/* The error of a socket is an outcome of its client. Returns NULL with any other exception. */
 static PyObject *outcome_of(PyObject *served)
 {
     return served == NULL && PyErr_ExceptionMatches(PyExc_OSError) ? exception_take() : served;
 }
 
-/* Says which events of a client are waited for. */
+/* Sets the events of a client to wait for. */
 static bool events_ask(const struct loop *loop, int descriptor, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data = {.fd = descriptor}};
@@ -139,7 +139,7 @@ static bool under_way_note(struct loop *loop)
     return is_right;
 }
 
-/* The connections end, and Python hears of it. */
+/* Ends the connections, and reports that to Python. */
 static void under_way_break(const struct loop *loop)
 {
     PyObject *descriptor;
@@ -158,7 +158,7 @@ static void under_way_break(const struct loop *loop)
 
 /* ---- events ---- */
 
-/* False with an exception that no client is to blame for. */
+/* Returns false with an exception that does not belong to a client. */
 static bool client_serve(struct loop *loop, PyObject *descriptor, PyObject *client)
 {
     PyObject *outcome = outcome_of(fetch_serve((int)PyLong_AsLong(descriptor), &loop->tables));
@@ -178,7 +178,7 @@ static bool other_note(struct loop *loop, PyObject *descriptor, uint32_t events)
     return note(loop, descriptor, events, Py_NewRef(Py_None));
 }
 
-/* The value of a descriptor, as a new reference; NULL: there is none, or an exception is set. */
+/* Returns a new reference to the value of a descriptor, or NULL if there is none or an exception is set. */
 static PyObject *value_of(PyObject *dict, PyObject *descriptor)
 {
     return dict_item(dict, descriptor);
@@ -220,7 +220,7 @@ static int events_wait(const struct loop *loop, int64_t left_ns, struct epoll_ev
     return count;
 }
 
-/* Waits once, and takes the events. False with an exception, of a signal's handler for one. */
+/* Waits once, and takes the events. Returns false with an exception, such as that of a signal handler. */
 static bool turn(struct loop *loop, int64_t left_ns)
 {
     struct epoll_event events[EVENTS_MAX];
@@ -238,7 +238,7 @@ static bool turn(struct loop *loop, int64_t left_ns)
     return is_right && PyErr_CheckSignals() == 0;
 }
 
-/* Waits again and again until the call is over. */
+/* Waits repeatedly until the call is over. */
 static bool loop_run(struct loop *loop)
 {
     int64_t end_ns = monotonic_ns() + loop->given->timeout_ns;

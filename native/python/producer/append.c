@@ -66,7 +66,7 @@ static int64_t slice_ns(struct append_target *target)
 }
 
 /* The ordinary wait: joins the queue, wakes the sender, and sleeps for the first slice. The place is TAKEN then. In any
- * other stage Python continues the wait. NULL with an exception set. */
+ * other stage Python continues the wait. Returns NULL with an exception set. */
 static struct buffer_wait_object *slots_wait_briefly(struct appender_object *self, struct append_target *target,
                                                      uint32_t need)
 {
@@ -78,7 +78,7 @@ static struct buffer_wait_object *slots_wait_briefly(struct appender_object *sel
         Py_DECREF(place);
         return NULL;
     }
-    if (!buffer_wait_is_stuck(place)) { /* Python says how long that one may wait */
+    if (!buffer_wait_is_stuck(place)) { /* Python determines the limit of that wait */
         (void)buffer_wait_sleep(place, slice_ns(target));
     }
     return place;
@@ -99,7 +99,7 @@ static struct buffer_wait_object *slots_wait_on(const struct appender_object *se
     return (struct buffer_wait_object *)answer;
 }
 
-/* Slots that are ours. NULL with an exception set. */
+/* Returns granted slots, or NULL with an exception set. */
 static struct buffer_wait_object *slots_wait(struct appender_object *self, struct append_target *target, uint32_t need)
 {
     struct buffer_wait_object *place = NULL;
@@ -123,7 +123,7 @@ static void slots_leave(struct buffer_wait_object **wait)
     }
 }
 
-/* The work before the next attempt. False with an exception set. */
+/* Does the work before the next attempt. Returns false with an exception set. */
 static bool append_prepare_again(struct appender_object *self, struct append_target *target, enum status status,
                                  uint32_t need, struct buffer_wait_object **wait)
 {
@@ -148,7 +148,7 @@ COLD bool append_run_slow(struct appender_object *self, struct append_target *ta
                           struct append_result *result)
 {
     struct buffer_wait_object *wait = NULL;
-    bool is_filled = status == STATUS_TRY_AGAIN || status == STATUS_EXHAUSTED; /* others leave `result` as it was */
+    bool is_filled = status == STATUS_TRY_AGAIN || status == STATUS_EXHAUSTED; /* otherwise, `result` is unchanged */
     bool is_sender_wanted = is_filled && result->is_sender_wanted;
     while (status != STATUS_OK && append_prepare_again(self, target, status, result->need, &wait)) {
         const struct append_order order = {.partition_index = target->partition_index,

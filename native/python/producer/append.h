@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps that every way of appending shares: the partition's index, the record measured, the append with its
- * waiting, and the work that is then left to Python.
+ * The steps of every append: find the partition's index, measure the record, append or wait, and do the remaining work,
+ * which may call Python.
  *
  * An append succeeds only if the memory that it wrote to still belongs to the arena (arena/lost_memory.h).
  *
@@ -15,7 +15,7 @@
 #include "python/common/arguments.h"
 #include "python/producer/appender_type.h"
 
-/* Where a call appends to, and how long it may wait. */
+/* The target and the deadline of an append. */
 struct append_target {
     uint32_t partition_index;
     struct sticky *sticky; /* chose the partition. NULL if the choice is final */
@@ -24,18 +24,18 @@ struct append_target {
     int64_t deadline_ns; /* CLOCK_MONOTONIC. 0 until the first wait */
 };
 
-/* When the waiting of this call ends, from now on if it has not waited yet. */
+/* Returns the deadline of this call, which is fixed by its first wait. */
 int64_t append_deadline(struct append_target *target);
 
 /* ---- topic and partition ---- */
 
-/* Finds the index of a partition in the registry, which creates a new one. False with an exception set. */
+/* Finds the index of a partition in the registry, which creates a new one. Returns false with an exception set. */
 bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uint32_t partition,
                          uint32_t *partition_index);
 
 /* ---- records ---- */
 
-/* Sets the exception for a record that appender_measure refused; answers false. */
+/* Sets the exception for a record that appender_measure refused, and returns false. */
 bool raise_measure(const struct appender_object *self, const struct measured_record *measured, enum status status);
 
 static inline bool record_prepare(const struct appender_object *self, struct wall_clock *clock,
@@ -51,8 +51,7 @@ static inline bool record_prepare(const struct appender_object *self, struct wal
 
 /* ---- append ---- */
 
-/* Of the processes that find the sender asleep, the one that clears the flag wakes it. If the heartbeat is old, each
- * does. */
+/* Wakes the sender if this process clears its sleep flag, or if its heartbeat is old. */
 bool append_ring(struct appender_object *self);
 
 /* Continues after any status but STATUS_OK: chooses again, waits for slots, or raises. */
@@ -60,14 +59,14 @@ bool append_run_slow(struct appender_object *self, struct append_target *target,
                      const struct measured_record *records, uint32_t count, enum status status,
                      struct append_result *result);
 
-/* Batch-rare: tells others what an append left to do for them. False with an exception set. */
+/* Once per batch: wakes the sender and waiters after an append. Returns false with an exception set. */
 static inline bool append_tell(struct appender_object *self, const struct append_result *result)
 {
     waiters_wake(self->arena->core, &self->core->wakes);
     return LIKELY(!result->is_sender_wanted) || append_ring(self);
 }
 
-/* Appends records[0..count) as far as one batch takes them, at least one. False with an exception set; the
+/* Appends records[0..count) as far as one batch takes them, at least one. Returns false with an exception set; the
  * result->appended records before it are appended. */
 static inline bool append_run(struct appender_object *self, struct append_target *target,
                               const struct measured_record *records, uint32_t count, struct append_result *result)

@@ -47,7 +47,7 @@ static bool core_open(struct appender_object *self, int64_t linger_ns)
 struct appender_settings {
     int sleeps;
     int64_t max_block_ms;
-    int64_t linger_ns; /* -1 if the sender decides */
+    int64_t linger_ns; /* -1 for the sender's linger */
 };
 
 static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena, PyObject *const *callables,

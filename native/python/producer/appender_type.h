@@ -18,7 +18,7 @@ struct appender_object {
     struct appender *core; /* NULL once closed */
     PyObject *wait; /* wait(need, max_block_ms, deadline_ns, place or None) -> BufferWait whose slots were taken */
     PyObject *ring; /* ring(), or None */
-    bool sleeps; /* a call sleeps here for the first slice of a wait; else `wait` has all of it */
+    bool sleeps; /* the first slice of a wait is in C; otherwise, all of it is in `wait` */
     int64_t max_block_ms;
     uint32_t call_count;
     uint32_t call_owner; /* the process that call_count counts for: after fork it starts anew */
@@ -29,10 +29,10 @@ static inline PyObject *arena_of_appender(PyObject *self)
     return (PyObject *)((struct appender_object *)self)->arena;
 }
 
-/* False, with an exception set, when it is closed. */
+/* Returns false with an exception set if it is closed. */
 bool appender_object_is_open(const struct appender_object *self);
 
-/* Around every call that may let go of the GIL. False, with an exception set, when the appender is closed or this
+/* Around every call that may let go of the GIL. Returns false with an exception set if the appender is closed or this
  * process, after fork, cannot attach. */
 bool appender_call_begin_slow(struct appender_object *self);
 

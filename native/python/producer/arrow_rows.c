@@ -5,7 +5,7 @@
 
 enum { ROWS_AT_ONCE = 64 };
 
-/* Some rows of a batch, column by column. A column that is not there is null in each row. */
+/* Some rows of a batch, column by column. A missing column is null in each row. */
 struct columns {
     struct arrow_slice values[ROWS_AT_ONCE];
     struct arrow_slice keys[ROWS_AT_ONCE];
@@ -81,7 +81,7 @@ static PyObject *number_of(int64_t number, int64_t none)
     return number == none ? Py_NewRef(Py_None) : PyLong_FromLongLong(number);
 }
 
-/* None where there are none. */
+/* Returns None without headers. */
 static PyObject *headers_of(const struct arrow_header_run *run)
 {
     if (run->count == 0) {

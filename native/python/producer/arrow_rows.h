@@ -9,8 +9,8 @@
 #include "format/arrow.h"
 #include "python/common/module_state.h"
 
-/* Adds the rows from `start` on to a list: tuples of the arguments of Producer.send in their order. `topic`: of all
- * rows, whatever the column says; or NULL. False with an exception set: a row is wrong, or there is no memory. */
+/* Adds the rows from `start` on to a list, as tuples of the arguments of Producer.send. `topic` replaces the column, or
+ * is NULL. Returns false with an exception set. */
 bool arrow_rows_add(const struct module_state *state, PyObject *list, const struct arrow_batch *batch, int64_t start,
                     PyObject *topic);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * BufferWait: a place in the queue of the exhausted buffer pool, and then the slots that were granted. At any end (an
- * exception, Ctrl-C, garbage collection) the place is given up and the slots go back; only append() uses them. Waiters
- * that a call serves are woken before it returns.
+ * exception, Ctrl-C, garbage collection), the place is left and the slots are returned; only append() uses them.
+ * Waiters that a call serves are woken before it returns.
  *
- *   QUEUED ── take() is True ──> TAKEN ── slots used by append, the rest given back ──> OVER
+ *   QUEUED ── take() is True ──> TAKEN ── slots used by append, the rest returned ──> OVER
  *    │  └──── take() is False: the grant was revoked while this process was stopped ──> QUEUED
- *    └─────── cancel() or dealloc: out of the queue ──────────────────────────────────> OVER
+ *    └─────── cancel() or dealloc: leaves the queue ──────────────────────────────────> OVER
  */
 #include "python/producer/buffer_wait_type.h"
 
@@ -36,7 +36,7 @@ static PyObject *arena_of_wait(PyObject *self)
     return (PyObject *)wait_of(self)->arena;
 }
 
-/* Not after close, and not in the child of a fork: there the place in the queue is the parent's. */
+/* Returns false after close and in the child of a fork, where the place in the queue is the parent's. */
 static bool wait_is_ours(const struct buffer_wait_object *self)
 {
     const struct arena *core = self->arena->core;
@@ -76,7 +76,7 @@ static PyObject *raise_enqueue(const struct arena_object *arena, enum status sta
     return raise_status(arena->state, status);
 }
 
-/* The process does not wake itself: it looks before it sleeps. */
+/* The process does not wake itself, because it checks before it sleeps. */
 static enum status place_join(struct buffer_wait_object *self, uint32_t need)
 {
     struct arena_object *arena = self->arena;
@@ -93,7 +93,7 @@ static enum status place_join(struct buffer_wait_object *self, uint32_t need)
     return status;
 }
 
-/* NULL with an exception set. */
+/* Returns NULL with an exception set. */
 static PyObject *arena_join(struct arena_object *arena, uint32_t need, uint32_t partition_index)
 {
     if (!arena_object_attach(arena)) {
@@ -118,7 +118,7 @@ struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_
 {
     struct buffer_wait_object *self = wait_new(arena, partition_index, need);
     if (self != NULL) {
-        (void)place_join(self, need); /* it is OVER without STATUS_OK */
+        (void)place_join(self, need); /* without STATUS_OK, it is OVER */
     }
     return self;
 }
@@ -158,7 +158,7 @@ static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t cou
 
 /* ---- leave ---- */
 
-/* Out of the queue, or, when it was granted meanwhile, back with the slots. */
+/* Leaves the queue, or returns the slots that were granted meanwhile. */
 static void wait_end(struct buffer_wait_object *self)
 {
     struct arena *core = self->arena->core;
@@ -228,7 +228,7 @@ bool buffer_wait_take(struct buffer_wait_object *self)
 {
     struct arena *core = self->arena->core;
     if (buffer_pool_poll(core, &self->wait) != STATUS_OK || place_take(self) != STATUS_OK) {
-        return false; /* Python finds the same, and reports it */
+        return false; /* Python gets the same status, and reports it */
     }
     counter_add(core, COUNTER_WAIT_NS, (uint64_t)(monotonic_ns() - self->joined_ns));
     return true;
@@ -273,7 +273,7 @@ static bool wait_is_queued(const struct buffer_wait_object *self)
     return true;
 }
 
-/* The truth of a status of buffer_pool_poll. NULL with an exception set. */
+/* Converts a status of buffer_pool_poll to a bool. Returns NULL with an exception set. */
 static PyObject *polled(struct buffer_wait_object *self, enum status status)
 {
     if (!arena_object_is_kept(self->arena)) {
@@ -355,9 +355,9 @@ static PyMemberDef wait_members[] = {
     {"waiter_index", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, waiter_index),
      READONLY, "The waiter entry, and the number of the semaphore to sleep on."},
     {"joined_ns", T_LONGLONG, offsetof(struct buffer_wait_object, joined_ns), READONLY,
-     "When it joined the queue, on the clock of time.monotonic_ns()."},
+     "The time at which it joined the queue, on the clock of time.monotonic_ns()."},
     {"partition_index", T_UINT, offsetof(struct buffer_wait_object, partition_index), READONLY,
-     "The partition that the slots are for; 2**32 - 1: none."},
+     "The partition that the slots are for, or 2**32 - 1."},
     {"need", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, need), READONLY,
      "The number of slots that the wait is for."},
     {"ticket", T_ULONGLONG, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, ticket), READONLY,

@@ -10,12 +10,12 @@
 
 struct columns {
     PyObject *values;
-    PyObject *keys; /* these may be NULL, or when given also None */
+    PyObject *keys; /* each may be NULL or None */
     PyObject *timestamps;
     PyObject *headers;
 };
 
-/* False with an exception set: not sequences, or not as long as the values. After it: columns_release. */
+/* Returns false with an exception set if a column is not a sequence as long as the values. columns_release follows. */
 bool columns_parse(const struct columns *given, struct columns *columns);
 void columns_release(struct columns *columns);
 

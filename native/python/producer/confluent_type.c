@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ConfluentProducer: produce() in confluent-kafka's words, a thin variant of Producer.send() (producer_type.c).
+ * ConfluentProducer: produce() with confluent-kafka's signature, a thin variant of Producer.send() (producer_type.c).
  *
  * It sends a record of a topic, a value and a key. _produce_in_python() of the Python class takes any other record, and
  * a rejected record's error. A record with a callback joins a chain, which poll() reads (confluent_callbacks.py):
@@ -8,9 +8,9 @@
  *   record   a tuple: index in the batch, DeliveryFuture, callback, topic, value, key, headers, batch, next
  *   batch    (partition index, seq): one object for records that follow each other in a batch
  *
- * A record is made before the append and changed after it, while no one else sees it: it will be sent, so nothing after
- * the append may fail. It is late if there is no memory for its index and its batch, which are None then, or if the
- * chain was taken during the call: its result may be older than the results that poll() has delivered.
+ * A record is made before the append and changed after it, before other code sees it. Nothing after the append may
+ * fail, because the record will be sent. It is late if there is no memory for its index and its batch, which are None
+ * then, or if the chain was taken during the call: its result may be older than the results that poll() has delivered.
  */
 #include "python/producer/producer_type.h"
 
@@ -24,8 +24,8 @@
 
 struct confluent_object {
     PyObject ob_base;
-    const struct module_state *state; /* NULL: it had no producer yet */
-    struct producer_object *producer; /* NULL: it has none */
+    const struct module_state *state; /* NULL before the first producer */
+    struct producer_object *producer; /* or NULL */
     PyObject *on_delivery;            /* of records that have no callback of their own, or NULL */
     PyObject *chain;                  /* the newest record with a callback, or NULL; the last one's next is None */
     Py_ssize_t chain_count;           /* of its records */
@@ -133,7 +133,7 @@ static inline bool is_ordinary(PyObject *const *bound)
     return is_none(bound[PARTITION]) && is_none(bound[TIMESTAMP]) && is_none(bound[HEADERS]);
 }
 
-/* A str in UTF-8; anything else as it is, for send() to judge. A reference; NULL with an exception set. */
+/* Encodes a str as UTF-8. Returns any other object unchanged, or NULL with an exception set. */
 static inline PyObject *part_encode(PyObject *given)
 {
     if (is_none(given)) {
@@ -142,7 +142,7 @@ static inline PyObject *part_encode(PyObject *given)
     return PyUnicode_Check(given) ? PyUnicode_AsUTF8String(given) : Py_NewRef(given);
 }
 
-/* Takes the exception that is set, if there is one. */
+/* Returns the exception that is set, if any, and clears it. */
 static COLD PyObject *produce_in_python(PyObject *object, PyObject *const *bound)
 {
     const struct module_state *state = confluent_of(object)->state;
@@ -157,7 +157,7 @@ static COLD PyObject *produce_in_python(PyObject *object, PyObject *const *bound
     return answer;
 }
 
-/* False with an exception set. */
+/* Returns false with an exception set. */
 static inline bool send_told(struct confluent_object *self, struct producer_object *producer, PyObject *callback,
                              PyObject *const *parts)
 {
@@ -247,7 +247,7 @@ struct delivered {
     double now_s;
 };
 
-/* A reference; NULL with an exception set. */
+/* Returns a reference, or NULL with an exception set. */
 static inline PyObject *message_new(const struct delivered *given, PyObject *record)
 {
     PyObject **items = items_of(record);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FlushTicket: the batches this process had appended to when flush_begin() was called. Waiting for them is Python's.
+ * FlushTicket: the batches this process had appended to when flush_begin() was called. Python waits for them.
  */
 #include "python/producer/flush_ticket_type.h"
 

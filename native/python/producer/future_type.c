@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DeliveryFuture: the answer of send(), made once per record. Everything else about it (looking up the result, waiting,
- * callbacks) is rare, and Python's. A method here calls the function of its name in shmaccum/producer/future.py, with
- * the future as its first argument. The functions there call one another. It is no Python class derived from a native
- * one, because every such class takes part in garbage collection, and would cost as much as the append.
+ * DeliveryFuture: the result of send(), made once per record. Everything else about it (looking up the result, waiting,
+ * callbacks) is rare, and done in Python: a method here calls the function of its name in shmaccum/producer/future.py,
+ * with the future as its first argument. It is not a Python class derived from a native one, because every such class
+ * takes part in garbage collection, and would cost as much as the append.
  */
 #include "python/producer/future_type.h"
 
@@ -17,7 +17,7 @@ static struct future_object *future_of(PyObject *self)
     return (struct future_object *)self;
 }
 
-/* As PyArg_ParseTuple wants them. */
+/* The order is that of PyArg_ParseTuple. */
 struct future_numbers {
     unsigned int partition_index;
     unsigned int slot_index;
@@ -39,8 +39,7 @@ static void future_fill(struct future_object *self, const struct future_numbers 
     self->headers_size = numbers->sizes[2];
 }
 
-/* Pickle makes futures so, and send_many does. The numbers are input, as everything that reads the arena: a wrong one
- * finds nothing. */
+/* Used by pickle and by send_many. The numbers are input: a wrong one finds nothing. */
 static PyObject *future_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tracker",  "partition_index", "slot_index",   "seq", "record_index", "timestamp_ms",
@@ -85,7 +84,7 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
 {
     (void)unused;
     if (completion == NULL || !PyTuple_CheckExact(completion)) {
-        PyErr_SetString(PyExc_TypeError, "a completion is a tuple as Arena.find() answers it");
+        PyErr_SetString(PyExc_TypeError, "a completion is a tuple as Arena.find() returns it");
         return -1;
     }
     PyObject *former;
@@ -99,7 +98,7 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
 
 /* ---- methods in Python ---- */
 
-/* Imported by the first method that is called: the module knows the types of this one. NULL with an exception set. */
+/* Imports the module at the first call, because it imports the types of this one. Returns NULL with an exception set. */
 static PyObject *functions_of(PyObject *self)
 {
     struct module_state *state = PyType_GetModuleState(Py_TYPE(self));
@@ -122,7 +121,7 @@ static PyObject *delegate(PyObject *self, const char *name, PyObject *const *arg
     Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
     PyObject *passed[1 + DELEGATE_ARGUMENT_COUNT_MAX] = {self};
     if (total > DELEGATE_ARGUMENT_COUNT_MAX) {
-        return PyErr_Format(PyExc_TypeError, "at most %d arguments, please: bind more with functools.partial",
+        return PyErr_Format(PyExc_TypeError, "at most %d arguments: bind more with functools.partial",
                             DELEGATE_ARGUMENT_COUNT_MAX);
     }
     memcpy(passed + 1, args, (size_t)total * sizeof *args);

@@ -8,12 +8,12 @@
 
 extern PyType_Spec future_spec;
 
-/* A token that knows where to look. Not tracked by the garbage collector: it refers to its tracker, and to a tuple of
- * numbers once its result is known. */
+/* A token and the tracker of its result. Not tracked by the garbage collector: it refers to its tracker, and to a tuple
+ * of numbers once its result is known. */
 struct future_object {
     struct token_object token;
     PyObject *tracker;
-    PyObject *completion; /* a tuple as Arena.find() answers it, or NULL: not looked up yet */
+    PyObject *completion; /* a tuple of Arena.find(), or NULL before it is looked up */
     int32_t key_size;     /* bytes. -1 if null */
     int32_t value_size;
     int32_t headers_size; /* bytes of all header keys and values. -1 without headers */

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer.append_rows: rows from Arrow data, read in place. Any object that gives a struct array or a stream of them
- * through the Arrow PyCapsule interface will do (__arrow_c_array__, __arrow_c_stream__): no Arrow library is linked or
- * imported.
+ * Producer.append_rows: rows from Arrow data, read in place. The rows come from any object with the Arrow PyCapsule
+ * interface (__arrow_c_array__, __arrow_c_stream__). No Arrow library is linked or imported.
  *
- * OWNERS. The schema and the array of a capsule stay the capsule's, which we hold until the end. An array that a stream
- * gives is ours, and is released before the next one is asked for. The stream may run Python, or threads that wait for
- * the GIL: it is asked without it.
+ * OWNERS. The schema and the array of a capsule belong to the capsule, which is referenced until the end. An array of a
+ * stream is released before the next one is requested. The stream may run Python, or threads that wait for the GIL, so
+ * it is called without the GIL.
  *
- * UNSENT. Where the arena cannot be used any more, and the producer has another way for its records, the rest of the
- * data is read to its end, because a stream can be read once. The exception has the rows in its attribute `unsent`.
+ * UNSENT. If the arena is unusable and the producer has a fallback, the rest of the data is read to its end, because a
+ * stream can be read once. The exception has the rows in its attribute `unsent`.
  */
 #include "format/arrow.h"
 #include "arena/closing.h"
@@ -169,7 +168,7 @@ static bool slices_are_equal(const struct arrow_slice *left, const struct arrow_
            (left->start == right->start || memcmp(left->start, right->start, (size_t)left->size) == 0);
 }
 
-/* Topics come in runs, or alternate among a few: the last one is asked first, then the registry's table. */
+/* Topics repeat, or alternate among a few: the last one is compared first, then the registry's table. */
 static bool row_topic(struct arrow_call *call, const struct arrow_slice *slices, const struct rows *rows,
                       struct chunk *chunk, uint32_t i)
 {
@@ -227,7 +226,7 @@ static void chunk_fill(struct arrow_call *call, const struct rows *rows, struct 
 
 /* ---- rows that the arena did not take ---- */
 
-/* Keeps the exception that is set if the rows have another way. False where they have none. */
+/* Saves the exception that is set if the rows can be rescued. Returns false if they cannot. */
 static COLD bool unsent_begin(struct arrow_call *call)
 {
     const struct producer_object *producer = call->many.producer;

@@ -6,7 +6,7 @@
 #include "python/producer/columns.h"
 #include "python/producer/producer_many.h"
 
-/* One number for all records, or a column of them and of None. */
+/* One number for all records, or a column of numbers and None. */
 struct partition_argument {
     int32_t number; /* -1 if none was given */
     PyObject *column;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer, many records in one call: the way of a chunk. Where rows come from is in producer_columns.c and
- * producer_arrow.c.
+ * Producer, many records in one call: appends a chunk. producer_columns.c and producer_arrow.c read the rows.
  */
 #include "python/producer/producer_many.h"
 
@@ -9,7 +8,7 @@
 
 /* ---- topics ---- */
 
-/* Where nothing is known yet: how long this call may wait. */
+/* The deadline of this call, before its first wait. */
 static struct append_target target_of(const struct many *many)
 {
     return (struct append_target){.max_block_ms = many->producer->appender->max_block_ms,
@@ -49,7 +48,7 @@ struct assignment {
     bool is_sticky[CHUNK_COUNT_MAX];
 };
 
-/* The topic may have more partitions than are known. False with an exception set. */
+/* The topic may have more partitions than are known. Returns false with an exception set. */
 static COLD bool more_partitions_wait(struct many *many, uint32_t topic_index, uint32_t partition)
 {
     const char *name = "";
@@ -102,7 +101,7 @@ static inline bool record_assign(struct many *many, const struct chunk *chunk, u
     return partition_find(many->producer, topic, partition, &assignment->partition_indices[i]);
 }
 
-/* False when the chunk had to be ended before a record. */
+/* Returns false if the chunk had to be ended before a record. */
 static bool chunk_assign(struct many *many, struct chunk *chunk, struct assignment *assignment)
 {
     for (uint32_t i = 0; i < chunk->count; i++) {
@@ -181,7 +180,7 @@ static bool group_append(struct group_call *call)
     return true;
 }
 
-/* The records in the order of their groups, and which row each group begins with. */
+/* Sorts the records by group, and stores the first row of each group. */
 struct grouped {
     struct measured_record records[CHUNK_COUNT_MAX];
     uint8_t rows[CHUNK_COUNT_MAX];
@@ -195,7 +194,7 @@ static void chunk_arrange(const struct chunk *chunk, const struct grouping *grou
     }
 }
 
-/* With a key in it, or a partition of its own, a record stays: then so does the group. */
+/* A record with a key or a partition of its own does not move, and neither does its group. */
 static bool group_is_sticky(const struct assignment *assignment, const struct record_group *group,
                             const uint8_t *rows)
 {
@@ -279,7 +278,7 @@ static bool chunk_append(struct many *many, const struct chunk *chunk, const str
                                      : groups_append(many, chunk, assignment, &grouping);
 }
 
-/* The exception of a record waits until those before it are appended; if that fails, it is of no interest any more. */
+/* The exception of a record is raised after the records before it are appended, unless their append fails. */
 static COLD bool chunk_append_before(struct many *many, const struct chunk *chunk,
                                      const struct assignment *assignment)
 {
@@ -297,7 +296,7 @@ bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i)
     PyObject *exception = exception_take();
     PyObject *index = PyLong_FromUnsignedLong(many->receipt->receipt.row_count + i);
     if (index == NULL || PyObject_SetAttrString(exception, "record_index", index) < 0) {
-        PyErr_Clear(); /* the exception itself says more */
+        PyErr_Clear(); /* the exception itself has more details */
     }
     Py_XDECREF(index);
     exception_put(exception);
@@ -338,12 +337,12 @@ bool many_begin(struct producer_object *producer, struct many *many)
     return true;
 }
 
-/* Some records may have gone before the exception: its attribute `appended` tells which. */
+/* The attribute `appended` of the exception has the records that were appended before. */
 static void exception_tell(struct receipt_object *receipt)
 {
     PyObject *exception = exception_take();
     if (PyObject_SetAttrString(exception, "appended", (PyObject *)receipt) < 0) {
-        PyErr_Clear(); /* the exception itself says more */
+        PyErr_Clear(); /* the exception itself has more details */
     }
     exception_put(exception);
 }

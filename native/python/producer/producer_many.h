@@ -31,7 +31,7 @@ struct receipt_object {
     struct receipt receipt;
 };
 
-/* NULL with an exception set. */
+/* Returns NULL with an exception set. */
 struct receipt_object *receipt_object_new(const struct producer_object *producer);
 
 /* One call. */
@@ -51,21 +51,20 @@ struct chunk {
     bool has_timestamps; /* given by the caller: the receipt has to remember them one by one */
 };
 
-/* False with an exception set. After true: many_end. */
+/* Returns false with an exception set. After true: many_end. */
 bool many_begin(struct producer_object *producer, struct many *many);
 
-/* The receipt; or NULL with an exception set, which has it. */
+/* Returns the receipt, or NULL with an exception that has it as an attribute. */
 PyObject *many_end(struct many *many, bool is_done);
 
-/* The note of the producer about a topic, whose partition count is waited for if need be. False with an exception set.
- * */
+/* Finds the producer's data of a topic, and waits for its partition count. Returns false with an exception set. */
 bool many_topic(struct many *many, PyObject *topic, struct topic_note **note);
 
-/* The same by a name that need not be a str yet. */
+/* The same for a name of any type. */
 bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note);
 
-/* An exception was set because of record i: it will tell which one that was, and the chunk ends before it. An exception
- * of a later one is forgotten. Always false. */
+/* Ends the chunk before record i, and stores its index in the exception that is set. Drops an exception of a later
+ * record. Returns false. */
 bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i);
 
 /* Measures record i of the chunk, or ends the chunk before it. */
@@ -80,7 +79,7 @@ static inline bool many_measure(const struct many *many, struct chunk *chunk, ui
     return raise_measure(appender, measured, status) || many_row_failed(many, chunk, i);
 }
 
-/* Appends the whole chunk. False with an exception set; one that is set already stays when the chunk is appended. */
+/* Appends the whole chunk. Returns false with an exception set. A pending exception is kept. */
 bool many_chunk(struct many *many, struct chunk *chunk);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The methods and properties of NativeProducer, but for send (producer_type.c) (python/common/methods.h).
+ * The methods and properties of NativeProducer without send (producer_type.c) (python/common/methods.h).
  */
 #define TYPE producer
 #define SELF struct producer_object

@@ -29,7 +29,7 @@ static struct producer_object *producer_of(PyObject *self)
 
 /* ---- open and close ---- */
 
-/* Any seed will do, but two processes should not draw the same partitions. */
+/* Two processes should not draw the same partitions. */
 static uint64_t seed(const struct producer_object *self)
 {
     struct timespec now;
@@ -133,7 +133,7 @@ static int producer_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* The appender stays: without it nothing here could be called any more. It clears its own callables. */
+/* The appender stays, because every method needs it. It clears its own callables. */
 static int producer_clear(PyObject *object)
 {
     struct producer_object *self = producer_of(object);
@@ -169,7 +169,7 @@ static void producer_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* False with an exception set. */
+/* Returns false with an exception set. */
 static inline bool producer_is_open(struct producer_object *self)
 {
     if (UNLIKELY(!self->is_open)) {
@@ -179,7 +179,7 @@ static inline bool producer_is_open(struct producer_object *self)
     return self->is_open;
 }
 
-/* Around every call that sends. False, with an exception set, when the producer is closed. */
+/* Around every call that sends. Returns false with an exception set if the producer is closed. */
 static inline bool producer_call_begin(struct producer_object *self)
 {
     return producer_is_open(self) && appender_call_begin(self->appender);
@@ -342,7 +342,7 @@ static inline void send_note(struct producer_object *self, struct future_object 
     self->record_bytes += record_size_upper_bound(&measured->size);
 }
 
-/* The future comes first, so that no record is committed without it. */
+/* The future is made first, so that no record is committed without it. */
 static inline PyObject *record_send(struct producer_object *self, struct append_target *target,
                                     const struct measured_record *measured)
 {
@@ -419,7 +419,7 @@ static PyObject *send_prepared(struct producer_object *self, PyObject *const *ar
 {
     PyObject *record = PyObject_Vectorcall(self->prepare, args, (size_t)count, names);
     if (record != NULL && !PyTuple_Check(record)) {
-        PyErr_SetString(PyExc_TypeError, "prepare answers the arguments of a send as a tuple");
+        PyErr_SetString(PyExc_TypeError, "prepare must return the arguments of a send as a tuple");
         Py_CLEAR(record);
     }
     if (record == NULL) {
@@ -430,7 +430,7 @@ static PyObject *send_prepared(struct producer_object *self, PyObject *const *ar
     return future;
 }
 
-/* Steals the future; NULL: the append has raised, and raises on. An exception of conclude itself goes first. */
+/* Takes over the future. If it is NULL, the exception of the append is raised, or that of conclude. */
 static PyObject *send_conclude(const struct producer_object *self, PyObject *future)
 {
     PyObject *error = future == NULL ? exception_take() : NULL;
@@ -465,7 +465,7 @@ static COLD PyObject *send_piped(struct producer_object *self, PyObject *const *
     return self->conclude == NULL ? future : send_conclude(self, future);
 }
 
-/* rescue(exception, *args, **names) answers what the send answers, or raises. Outside of every counted call. */
+/* rescue(exception, *args, **names) returns the result of the send, or raises. Called outside of every counted call. */
 static COLD PyObject *send_rescue(const struct producer_object *self, PyObject *const *args, Py_ssize_t count,
                                   PyObject *names)
 {

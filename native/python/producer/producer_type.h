@@ -11,13 +11,13 @@
 extern PyType_Spec producer_spec;
 extern PyType_Spec confluent_spec; /* confluent_type.c */
 
-/* The knowledge of a producer about a topic. */
+/* The data of a producer about a topic. */
 struct topic_note {
     struct sticky sticky;
     struct partition_indices indices;
 };
 
-/* topic's str -> topic index, by the identity of the str: the same name in another str is only a slower answer. A cell
+/* topic's str -> topic index, by the identity of the str: the same name in another str is found more slowly. A cell
  * keeps its str alive, so an address is never reused for another name. */
 struct topic_cell {
     PyObject *topic;
@@ -32,11 +32,11 @@ struct producer_object {
     struct appender_object *appender; /* NULL before __init__ */
     PyObject *tracker;                      /* the object that its futures refer to */
     PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns, least) -> partition count, or raises */
-    PyObject *prepare; /* (arguments of send) -> all six, serialized; NULL: records are sent as they are given */
+    PyObject *prepare; /* (arguments of send) -> all six, serialized; NULL if records are sent unchanged */
     PyObject *conclude;  /* called with (future or None, exception or None) after each append, or NULL */
     PyObject *rescue; /* called with (exception, arguments of send...) if a send raised, or NULL */
     bool is_open;
-    bool is_piped; /* it was given prepare, conclude or rescue */
+    bool is_piped; /* prepare, conclude or rescue is set */
     bool ignores_keys;
     uint64_t record_count; /* sent through it, with their bytes */
     uint64_t record_bytes;
@@ -47,27 +47,27 @@ struct producer_object {
     struct topic_cell cells[TOPIC_CELL_COUNT];
 };
 
-/* Itself before __init__: nothing of an arena is touched then. */
+/* Returns NULL before __init__, when there is no arena. */
 static inline PyObject *arena_of_producer(PyObject *self)
 {
     struct appender_object *appender = ((struct producer_object *)self)->appender;
     return appender == NULL ? self : (PyObject *)appender->arena;
 }
 
-/* Around a call of many records. False, with an exception set, when the producer is closed. */
+/* Around a call of many records. Returns false with an exception set if the producer is closed. */
 bool producer_begin(struct producer_object *self);
 void producer_end(struct producer_object *self);
 
-/* The topic as it stands in the arena, created if it is new, with a partition count that is known; waits for it if need
- * be. Inside a counted call. False with an exception set. */
+/* Finds or creates the topic, and waits for its partition count. Inside a counted call. Returns false with an exception
+ * set. */
 bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
                     uint32_t *partition_count);
 
-/* Waits until the topic has `least` partitions; *partition_count gets their number. False with an exception set. */
+/* Waits until the topic has `least` partitions, and stores their number. Returns false with an exception set. */
 bool producer_wait_for_partitions(struct producer_object *self, PyObject *topic, struct append_target *target,
                                   int64_t least, uint32_t *partition_count);
 
-/* The index of a partition of the topic, which is created if it is new. False with an exception set. */
+/* The index of a partition of the topic, which is created if it is new. Returns false with an exception set. */
 static inline bool partition_find(struct producer_object *self, struct topic_note *topic, uint32_t partition,
                                   uint32_t *partition_index)
 {

@@ -39,7 +39,7 @@ static void receipt_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* The results that a receipt has are there after the arena is closed in this process. */
+/* A receipt keeps its results after the arena is closed in this process. */
 static bool receipt_answerable_begin(const struct receipt_object *self)
 {
     return receipt_is_resolved(&self->receipt) || arena_object_is_open(self->arena);
@@ -72,14 +72,14 @@ static uint32_t row_of(const struct receipt *receipt, uint32_t index)
     }
 }
 
-/* As Arena.find() answers it. */
+/* As Arena.find() returns it. */
 static PyObject *run_completion(const struct receipt_run *run)
 {
     return Py_BuildValue("(iiLLII)", (int)run->result, run->error_code, (long long)run->base_offset,
                          (long long)run->log_append_time_ms, run->record_index, run->count);
 }
 
-/* Results that the receipt has already, its futures have from the beginning. */
+/* Its futures get the results that the receipt has already. */
 static bool future_fill(struct future_object *future, const struct receipt *receipt, uint32_t row)
 {
     uint32_t position;
@@ -137,7 +137,7 @@ PyObject *py_receipt_row_count(struct receipt_object *self)
 
 /* ---- results ---- */
 
-/* NULL with an exception set, or whether everything is resolved. */
+/* Returns whether everything is resolved, or NULL with an exception set. */
 static PyObject *receipt_answer(struct receipt_object *self, enum status status)
 {
     if (!arena_object_is_kept(self->arena)) {

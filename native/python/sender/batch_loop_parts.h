@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a batch loop (sender/batch_loop.h) as Python gives them, and how far they came.
+ * The parts of a batch loop (sender/batch_loop.h) as tuples of Python, and their progress.
  *
  *   link    (socket, version, client, acks, requests_max, request_size_max, stream count)
  *   stream  (topic, topic id or None, partition, file, position, offset, limit offset, producer id, epoch, origin,
- *            leader epoch, name, topic id as text)      those of a link in a row; origin -1: it keeps the producer
+ *            leader epoch, name, topic id as text)      those of a link are adjacent; origin is -1 if the producer is
+ * kept
  *   found   a list that gets (stream ...), (link ...) and (the report of the recorder, has failed) before the call
- *           returns. A signal handler that raises would lose an answer of the call, and with it how far the files are.
+ *           returns. A signal handler that raises would lose the result of the call, and the progress with it.
  *
  * shipper_batch_loop.c has the call of a shipper, and sender_half_batch_loop.c that of an overflow.
  */
@@ -16,7 +17,7 @@
 #include "python/common/arguments.h"
 #include "sender/batch_loop.h"
 
-/* The arguments that each call has. */
+/* The arguments of each call. */
 struct batch_loop_arguments {
     PyObject *links;
     PyObject *streams;
@@ -27,14 +28,14 @@ struct batch_loop_arguments {
 };
 
 /* Runs a batch loop without the GIL, and appends the progress of streams and links to `found`. `thread` is what a
- * recorder restores if it needs the GIL. False with an exception set. */
+ * recorder restores if it needs the GIL. Returns false with an exception set. */
 bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct ship_recorder *recorder,
                              PyThreadState **thread);
 
-/* Appends the report of the recorder to `found`, and takes it over. It may be NULL. False with an exception set. */
+/* Appends the report of the recorder, or NULL, to `found`, and takes it over. Returns false with an exception set. */
 bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed);
 
-/* A tuple of what `make` returns for each index; NULL with an exception set. */
+/* Returns a tuple of what `make` returns for each index, or NULL with an exception set. */
 PyObject *batch_loop_tuple(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Batch: a drained batch in flight. Its buffers are the arena's own bytes, so they may not outlive the batch: each
  * memoryview over them is counted (view_type.c), and completing a batch with a count above 0 raises BatchInUseError.
- * A Batch that goes away unfinished is put back to be sent again (sender_half_type.c).
+ * A Batch that is freed before its completion is requeued (sender_half_type.c).
  */
 #include "python/sender/batch_type.h"
 
@@ -58,7 +58,7 @@ bool batch_object_is_current(const struct batch_object *self)
 {
     const struct module_state *state = self->half->state;
     if (self->is_over) {
-        raise_format(state, STATUS_STALE, "the batch was completed or requeued already: its bytes are not its own");
+        raise_format(state, STATUS_STALE, "the batch was completed or requeued already: its memory may be reused");
         return false;
     }
     if (!stint_is_current(self)) {
@@ -102,7 +102,7 @@ static void batch_dealloc(PyObject *object)
 
 /* ---- bytes ---- */
 
-/* A chain is read from the arena: it may be shorter than the batch says it is. */
+/* A chain is read from the arena, so it may be shorter than the batch. */
 static bool batch_is_readable(const struct batch_object *self)
 {
     if (!batch_object_is_current(self)) {
@@ -254,7 +254,7 @@ PyObject *py_batch_is_over(struct batch_object *self)
     return PyBool_FromLong(self->is_over || !stint_is_current(self));
 }
 
-/* The sender's note of a batch that is in flight; NULL when it is not any more. */
+/* Returns the sender's data of a batch in flight, or NULL if it is not in flight. */
 static const struct slot_note *batch_note(const struct batch_object *self)
 {
     return self->is_over || !stint_is_current(self)

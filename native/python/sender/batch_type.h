@@ -20,7 +20,7 @@ struct batch_object {
 
 PyObject *batch_object_new(struct sender_half_object *half, const struct drained_batch *facts);
 
-/* False, with an exception set, when the batch is over or belongs to an earlier stint or another process. */
+/* Returns false with an exception set if the batch is over, of an earlier role or of another process. */
 bool batch_object_is_current(const struct batch_object *self);
 
 #endif

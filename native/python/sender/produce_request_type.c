@@ -53,7 +53,7 @@ static const struct integer_range partition_range = {"a partition", 0, INT32_MAX
 static const struct integer_range position_range = {"position", 0, INT64_MAX};
 static const struct integer_range size_range = {"size", 0, INT32_MAX / 2};
 
-/* The UTF-8 of a name, which stays as long as `names` has it. */
+/* Returns the UTF-8 of a name, which is valid while `names` has the name. */
 static bool name_take(struct produce_request_object *self, PyObject *object, const char **name, uint16_t *size)
 {
     Py_ssize_t length;
@@ -89,7 +89,7 @@ static bool id_take(const struct produce_request_object *self, PyObject *object,
     return true;
 }
 
-/* (name, id, partitions, tuples of buffers); how many batches it has stands in the topic. */
+/* Reads (name, id, partitions, tuples of buffers), and stores the number of batches in the topic. */
 static bool topic_take(struct produce_request_object *self, PyObject *object, struct produce_topic *topic)
 {
     if (!PyTuple_CheckExact(object) || PyTuple_GET_SIZE(object) != 4 ||
@@ -104,7 +104,7 @@ static bool topic_take(struct produce_request_object *self, PyObject *object, st
            id_take(self, PyTuple_GET_ITEM(object, 1), topic);
 }
 
-/* How many buffers a topic's batches have together; -1 with an exception set. */
+/* Returns the number of buffers of a topic's batches, or -1 with an exception set. */
 static Py_ssize_t buffers_count(PyObject *bodies)
 {
     Py_ssize_t count = 0;
@@ -354,7 +354,7 @@ PyObject *py_request_release(struct produce_request_object *self)
 
 /* ---- its way to the socket ---- */
 
-/* The pieces are the sender's while it is in the kernel. */
+/* No other thread changes the pieces during the system call. */
 static bool is_written(const struct produce_request_object *self)
 {
     return !self->is_sending && !pieces_are_left(&self->pieces);
@@ -368,11 +368,11 @@ static void request_note_written(struct produce_request_object *self)
     }
 }
 
-/* Ranges go to a plain socket alone. */
+/* Ranges can only be sent to a plain socket. */
 static bool request_is_memory(const struct produce_request_object *self)
 {
     if (self->pieces.range_count > 0) {
-        PyErr_SetString(PyExc_ValueError, "a piece of a file goes to a plain socket alone: use send");
+        PyErr_SetString(PyExc_ValueError, "a piece of a file can only be sent to a plain socket: use send");
     }
     return self->pieces.range_count == 0;
 }
@@ -397,7 +397,7 @@ PyObject *py_request_send(struct produce_request_object *self, const struct py_r
                    : PyErr_SetFromErrno(PyExc_OSError);
 }
 
-/* Up to PEEK_SIZE bytes of what is next, copied into one piece. The holder of the copy writes it, now or later. */
+/* Copies up to PEEK_SIZE of the next bytes into one piece, which the caller writes. */
 PyObject *py_request_peek(struct produce_request_object *self)
 {
     size_t size = 0;

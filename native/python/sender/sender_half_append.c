@@ -14,8 +14,9 @@
  *
  *   spills   {partition index: (file, row count, end seq, arena)}; batches of other partitions are left
  *
- * Memory comes first: once a byte is written nothing can fail before the log's numbers, the tables and the results
- * agree. Batches are completed with the GIL, because producers of the process may use the same handle of the arena.
+ * Memory is allocated first: after a byte is written, nothing can fail before the log's numbers, the tables and the
+ * results agree. Batches are completed with the GIL, because producers of the process may use the same handle of the
+ * arena.
  */
 #include <string.h>
 
@@ -40,7 +41,7 @@ struct append_call {
     struct batch_completion *completions;
     struct log_run *runs;
     struct log_run_spill_file *spill_files; /* of the runs */
-    PyObject **log_end_objects; /* of the runs; NULL: the partition has none */
+    PyObject **log_end_objects; /* of the runs; NULL if the partition has none */
     uint32_t drained_count;
     uint32_t run_count;
     uint32_t seen_count;
@@ -94,7 +95,7 @@ static void call_free(struct append_call *call)
 
 /* ---- planning ---- */
 
-/* An object of a dict, a new reference; NULL without an exception: there is none, or no memory to look for it. */
+/* Returns a new reference to a value of a dict, or NULL without an exception if it is missing, or without memory. */
 static PyObject *partition_find(PyObject *dict, uint32_t partition_index)
 {
     PyObject *key = PyLong_FromUnsignedLong(partition_index);
@@ -104,7 +105,7 @@ static PyObject *partition_find(PyObject *dict, uint32_t partition_index)
     return found;
 }
 
-/* A new reference, or NULL: the partition has none. */
+/* Returns a new reference, or NULL if the partition has none. */
 static PyObject *log_end_find(const struct append_call *call, uint32_t partition_index)
 {
     PyObject *log = partition_find(call->log_ends, partition_index);
@@ -114,7 +115,7 @@ static PyObject *log_end_find(const struct append_call *call, uint32_t partition
     return log;
 }
 
-/* How many batches of a run may go to the overflow by their row in its spill file; all, where the log is the sink. */
+/* Returns how many batches of a run the spill file allows in the overflow; all if the log is the sink. */
 static uint32_t run_spill_fit(const struct append_call *call, const struct log_run *run,
                               struct log_run_spill_file *spill)
 {
@@ -150,7 +151,7 @@ static uint32_t run_fit(const struct append_call *call, struct log_run *run, str
     uint32_t fit_count =
         log_end_fit(log, batches, log_run_describe(call->half->core, run->drained, count, batches));
     if (!log_end_remember(log, batches, fit_count)) {
-        PyErr_Clear(); /* without memory: left, as above */
+        PyErr_Clear(); /* without memory, it is left, as above */
         fit_count = 0;
     }
     return fit_count;
@@ -166,7 +167,7 @@ static void run_plan(struct append_call *call, uint32_t first, uint32_t count)
     call->run_count++;
 }
 
-/* A run is what was drained of one partition. */
+/* A run has the drained batches of one partition. */
 static void runs_plan(struct append_call *call)
 {
     uint32_t first = 0;
@@ -258,7 +259,7 @@ static bool runs_tally(const struct append_call *call, struct delivered *deliver
     return true;
 }
 
-/* Moves the batches that did not end to the front of `drained`; answers how many they are. */
+/* Moves the batches that did not end to the front of `drained`, and returns how many they are. */
 static uint32_t left_gather(struct append_call *call)
 {
     uint32_t left_count = 0;
@@ -273,7 +274,7 @@ static uint32_t left_gather(struct append_call *call)
 
 /* ---- the call ---- */
 
-/* Drains, appends and completes once; answers how many batches left the arena. */
+/* Drains, appends and completes once, and returns how many batches left the arena. */
 static uint32_t call_pass(struct append_call *call, const struct drain_options *options, uint32_t partition_count)
 {
     uint32_t ended_count = 0;
@@ -297,7 +298,7 @@ static bool call_may_go_on(const struct append_call *call, uint32_t partition_co
            call->spills == NULL;
 }
 
-/* False, with an exception: there was no memory for the rows. */
+/* Returns false with an exception set if there was no memory for the rows. */
 static bool call_run(struct append_call *call, const struct py_half_append_to_log *given, uint32_t partition_count,
                      struct delivered *delivered, PyObject *rows)
 {

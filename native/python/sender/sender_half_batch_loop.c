@@ -2,8 +2,8 @@
  *
  * SenderHalf.run_batch_loop: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
  *
- *   python/sender/batch_loop_parts.h has links, streams and found. The recorder tells (row index, number) of each spill
- *   file.
+ *   python/sender/batch_loop_parts.h has links, streams and found. The recorder reports (row index, number) of each
+ * spill file.
  *   spill  (partition index, file, row index, number, position)      one for each stream, in their order
  *
  * The recorder works with the GIL, because producers of the process may use the same handle of the arena.
@@ -16,9 +16,9 @@
 
 enum { SPILL_FIELDS = 5 };
 
-/* A recorder that lets go of the GIL while the batch loop is on its way. */
+/* A recorder that releases the GIL while the batch loop runs. */
 struct recorder_with_gil {
-    struct spill_recorder spills; /* first: the batch loop knows no more */
+    struct spill_recorder spills; /* first, because the batch loop has only this part */
     PyThreadState *thread;
 };
 
@@ -59,7 +59,7 @@ static bool spill_fill(const struct sender_half_object *half, PyObject *tuple, s
     return true;
 }
 
-/* NULL with an exception set. */
+/* Returns NULL with an exception set. */
 static struct spill_stream *spills_make(const struct sender_half_object *half, PyObject *tuple)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(tuple);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The methods and properties of SenderHalf, by file (python/common/methods.h). A now_ns that is left out is the arena's
- * clock.
+ * The methods and properties of SenderHalf, by file (python/common/methods.h). Without now_ns, a method uses the
+ * arena's clock.
  */
 #define TYPE half
 #define SELF struct sender_half_object
@@ -104,7 +104,7 @@ METHOD(half_setting, set_sink_name, OBJECT(name),
 METHOD(half_call, publish_delivery_timeout, INTEGER(delivery_timeout_ns, 0, INT64_MAX) FLAG_OR_FALSE(counts_always),
        "Publish the delivery timeout of this sender, and whether it counts the time in which no sink worked.")
 METHOD(half_setting, want_dead_letters, FLAG(is_wanted),
-       "Set whether the bytes of failed batches are kept for dead_letters(), before become_sender().")
+       "Set whether the bytes of failed batches are retained for dead_letters(), before become_sender().")
 
 /* ---- sender_half_spilled.c ---- */
 

@@ -13,7 +13,7 @@
  *             numbers  sums over the delivered batches (shmaccum.sender.sinks.sink.Delivered), or None
  *   request (correlation id, begun_ns, sent_size, Batches)    without an answer
  *
- * The call holds the GIL in pump_round alone. `on_results` is called without arguments after results were recorded.
+ * The call holds the GIL only in pump_round. `on_results` is called without arguments after results were recorded.
  */
 #include <string.h>
 
@@ -142,7 +142,7 @@ static bool limits_fill(struct call *call)
     return true;
 }
 
-/* A plan whose tuples are right in number; then its tables are allocated. */
+/* Checks the sizes of the tuples of a plan, and allocates its tables. */
 static bool tables_make(struct call *call)
 {
     struct pump *pump = &call->pump;
@@ -177,7 +177,7 @@ static bool call_make(struct call *call, const struct py_half_pump *given)
         return false;
     }
     if (call->half->core->arena->clock.is_manual) {
-        PyErr_SetString(PyExc_ValueError, "the arena has a manual clock, by which no time of a pump is ever over");
+        PyErr_SetString(PyExc_ValueError, "the arena has a manual clock, on which no time limit of a pump passes");
         return false;
     }
     call->plan = given->plan;
@@ -207,7 +207,7 @@ static void call_free(struct call *call)
 
 /* ---- the rounds ---- */
 
-/* Wakes the waiters that the round has served, and announces results. False with an exception set. */
+/* Wakes the waiters that the round has served, and announces results. Returns false with an exception set. */
 static bool round_tell(struct call *call)
 {
     if (!call->pump.delays_waiters) {
@@ -222,7 +222,7 @@ static bool round_tell(struct call *call)
     return answer != NULL;
 }
 
-/* False with an exception set; the pump is at its end in either case. */
+/* Ends the pump in either case. Returns false with an exception set. */
 static bool rounds_run(struct call *call)
 {
     bool is_told = true;
@@ -323,7 +323,7 @@ static PyObject *rows_report(const struct pump *pump)
     return rows;
 }
 
-/* Without memory for a report: the caller closes the sockets, and the batches go again. */
+/* Without memory for a report, the caller closes the sockets, and the batches are sent again. */
 static void requests_requeue(struct call *call)
 {
     for (uint32_t i = 0; i < call->pump.link_count; i++) {
@@ -334,7 +334,7 @@ static void requests_requeue(struct call *call)
                 const struct drained_batch *drained = &pump_link_pieces(link, number)[j].drained;
                 enum status status =
                     sender_requeue(call->half->core, drained->slot_index, drained->seq, 0, &call->half->wakes);
-                (void)status; /* stale, where its Batch went away already */
+                (void)status; /* stale if its Batch was freed already */
             }
         }
     }
@@ -380,7 +380,7 @@ PyObject *py_half_pump(struct sender_half_object *self, const struct py_half_pum
     return pump_run(self, given);
 }
 
-/* From any thread, and without a role too: a pump that runs ends soon. */
+/* Any thread may call it, also without the role. A running pump ends soon. */
 PyObject *py_half_interrupt(struct sender_half_object *self)
 {
     self->is_interrupted = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf, what happens in a sender's rounds: ready, drain, complete and what belongs to them.
+ * SenderHalf, the steps of a sender's rounds: ready, drain, complete.
  */
 #include <string.h>
 
@@ -98,7 +98,7 @@ bool half_partitions_parse(const struct sender_half_object *self, PyObject *tupl
     return true;
 }
 
-/* A batch without an object of its own could never be completed: it goes back. */
+/* A batch without an object of its own could never be completed, so it is requeued. */
 PyObject *half_batches_to_list(struct sender_half_object *self, const struct drained_batch *batches, uint32_t count)
 {
     PyObject *list = PyList_New(0);
@@ -183,7 +183,7 @@ PyObject *py_half_dead_letters(struct sender_half_object *self)
 
 /* ---- the end of a batch ---- */
 
-/* One of ours, and not over. */
+/* Returns the batch if it is in flight and was drained by this sender. */
 static struct batch_object *batch_parse_lent(struct sender_half_object *self, PyObject *object)
 {
     if (!Py_IS_TYPE(object, self->state->batch_type)) {
@@ -198,7 +198,7 @@ static struct batch_object *batch_parse_lent(struct sender_half_object *self, Py
     return batch_object_is_current(batch) ? batch : NULL;
 }
 
-/* The same, and no buffer of it is exported. */
+/* The same, and checks that no buffer of it is exported. */
 static struct batch_object *batch_parse(struct sender_half_object *self, PyObject *object)
 {
     struct batch_object *batch = batch_parse_lent(self, object);
@@ -211,7 +211,7 @@ static struct batch_object *batch_parse(struct sender_half_object *self, PyObjec
     return batch;
 }
 
-/* The answer of a call on a batch. On success the batch is over when `ends_batch`. */
+/* Returns the result of a call on a batch, which is over after a success if `ends_batch` is set. */
 static PyObject *batch_answer(struct sender_half_object *self, struct batch_object *batch, enum status status,
                               bool ends_batch)
 {
@@ -270,7 +270,7 @@ PyObject *py_half_complete_part(struct sender_half_object *self, const struct py
 
 /* ---- many that have succeeded ---- */
 
-/* Four sequences of one length, one call's worth of work. */
+/* Four sequences of the same length. */
 struct many {
     PyObject *columns[4]; /* batches, record counts, base offsets, log append times; as tuples of our own */
     Py_ssize_t count;
@@ -315,7 +315,7 @@ static void many_end(struct many *many)
     Py_XDECREF(many->left);
 }
 
-/* Whole, in flight, without a result so far, and without an exported buffer. */
+/* Returns true for a whole batch in flight without a result and without an exported buffer. */
 static bool batch_is_ordinary(const struct sender_half_object *self, const struct batch_object *batch,
                               int64_t record_count)
 {
@@ -360,7 +360,7 @@ static bool many_take(struct sender_half_object *self, struct many *many, Py_ssi
     return true;
 }
 
-/* Everything is looked at before anything is completed. */
+/* Checks everything before it completes anything. */
 static PyObject *many_complete(struct sender_half_object *self, struct many *many)
 {
     for (Py_ssize_t i = 0; i < many->count; i++) {
@@ -445,7 +445,7 @@ PyObject *py_half_oldest_created_ns(struct sender_half_object *self)
     return ns_or_none(self->core->oldest_created_ns);
 }
 
-/* {partition index: count} of the partitions that have some. */
+/* Returns {partition index: count} without zero counts. */
 static PyObject *expired_taken(struct sender_half *core)
 {
     PyObject *counts = PyDict_New();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf, what it does with batches that lie in the overflow (arena/spilled.h).
+ * SenderHalf, batches in the overflow (arena/spilled.h).
  */
 #include "arena/spilled.h"
 #include "arena/registry.h"

@@ -11,7 +11,7 @@
 
 extern PyType_Spec sender_half_spec;
 
-/* A batch whose object went away before it was completed. */
+/* A batch whose object was freed before it was completed. */
 struct abandoned_batch {
     uint64_t seq;
     uint32_t slot_index;
@@ -29,7 +29,7 @@ struct sender_half_object {
     bool is_interrupted; /* the running call of `pump` is to end */
     bool wants_dead_letters;         /* for the next time the role is taken */
     char sink_name[SINK_NAME_SIZE];  /* for the next time the role is taken */
-    uint64_t stint; /* how often it took the role: a batch of an earlier stint is not ours any more */
+    uint64_t stint; /* how often it took the role: a batch of an earlier number is out of date */
     struct abandoned_batch *abandoned; /* one for each slot. NULL before the role is first taken */
     uint32_t abandoned_count;
 };
@@ -39,10 +39,10 @@ static inline PyObject *arena_of_half(PyObject *self)
     return (PyObject *)((struct sender_half_object *)self)->arena;
 }
 
-/* False without the role, and in the child of a fork: it inherits the queues, not the role. */
+/* Returns false without the role, and in the child of a fork. */
 bool half_has_role(const struct sender_half_object *self);
 
-/* Every call that needs the role runs between these; end takes over `result`. False with an exception set. */
+/* Every call that needs the role runs between these; end takes over `result`. Returns false with an exception set. */
 bool half_begin(struct sender_half_object *self);
 PyObject *half_end(struct sender_half_object *self, PyObject *result);
 
@@ -51,18 +51,17 @@ enum { NOW = -1 };
 /* `now_ns` of a call; NOW: the arena's clock. */
 uint64_t half_now_or(const struct sender_half_object *self, int64_t now_ns);
 
-/* The indices of a tuple. False with an exception set. */
+/* The indices of a tuple. Returns false with an exception set. */
 bool half_partitions_parse(const struct sender_half_object *self, PyObject *tuple, uint32_t *partitions);
 
-/* A Batch for each. A batch without an object of its own could never be completed: it goes back. NULL with an exception
- * set. */
+/* Makes a Batch for each. A batch whose object cannot be made is requeued. Returns NULL with an exception set. */
 PyObject *half_batches_to_list(struct sender_half_object *self, const struct drained_batch *batches, uint32_t count);
 
-/* The guard of what needs the role. */
+/* The guard of methods that need the role. */
 #define half_call_begin half_begin
 #define half_call_end half_end
 
-/* The guard of what is set before the role is taken. */
+/* The guard of methods that are called before the role is taken. */
 bool half_setting_begin(struct sender_half_object *self);
 #define half_setting_end any_end
 

@@ -539,7 +539,7 @@ def test_a_memory_that_was_let_go_of_is_not_looked_at_again(arena_name: str) -> 
     with pytest.raises(ArenaInUseError, match="exported buffers: 1"):
         arena.close()
     again.release()
-    with pytest.raises(BufferError, match="ask the arena or the batch for another one"):
+    with pytest.raises(BufferError, match="get another one from the arena or the batch"):
         memoryview(behind)
     arena.close()
     with pytest.raises(BufferError):

@@ -40,7 +40,7 @@ def misspell(arena: Arena, count: int) -> None:
 def test_a_full_table_names_a_topic_that_no_sink_knows(small: Arena) -> None:
     small.declare_topic("known", 1)
     misspell(small, ROOM - 1)
-    no_room = pytest.raises(TableFullError, match="has 8, and no sink knows 7 of them, as 'oops-0'")
+    no_room = pytest.raises(TableFullError, match="has 8, and no sink knows 7 of them, such as 'oops-0'")
     with Producer(small, max_block_ms=0) as producer, no_room:
         producer.send("another", b"v")
     with Producer(small, linger_ms=0) as producer, Sender(small, KnowingSink(), linger_ms=0) as sender:
