@@ -98,7 +98,7 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
 
 /* ---- methods in Python ---- */
 
-/* Imports the module at the first call, because it imports the types of this one. Returns NULL with an exception set. */
+/* Imports the module at the first call: it imports the types of this one. Returns NULL with an exception set. */
 static PyObject *functions_of(PyObject *self)
 {
     struct module_state *state = PyType_GetModuleState(Py_TYPE(self));
