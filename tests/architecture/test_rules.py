@@ -158,7 +158,7 @@ def test_a_file_left_out_of_the_build_is_found() -> None:
     assert rules.uncompiled(files, {"native/base/a.c"}) == {"native/arena/b.c"}
 
 
-def test_a_header_nobody_includes_is_found() -> None:
+def test_a_header_that_is_not_included_is_found() -> None:
     files = {"native/base/a.h": "", "native/base/b.h": '/* "base/b.h" */', "native/arena/c.c": '#include "base/a.h"\n'}
     assert rules.unused_headers(files) == {"native/base/b.h"}
 
@@ -198,7 +198,7 @@ def test_ends_of_edges_are_counted() -> None:
     assert rules.edge_ends(page, edges) == {"P1": 1, "P2": 1, "H1": 1, "H2": 1, "S1": 2}
 
 
-def test_labels_are_counted_behind_code_only() -> None:
+def test_labels_are_counted_after_code_only() -> None:
     text = "/* S1 pairs with S2 */\nstore(a); /* S1 */\nif (load(b)) { /* S1: or\n * later, S2 */\n"
     assert rules.labels_of_code(text) == {"S1": 2, "S2": 1}
 

@@ -209,7 +209,7 @@ def test_the_journey_of_a_record_names_functions_that_are_there() -> None:
     assert undefined == [], "docs/explanation/architecture.rst names functions that are not there"
 
 
-def test_a_definition_is_told_from_a_call() -> None:
+def test_a_definition_is_distinguished_from_a_call() -> None:
     assert defines("static int f(int a)\n{\n", "f")
     assert not defines("    return f(a);\n", "f")
     assert defines("class A:\n    def b(self) -> None:\n", "A.b")

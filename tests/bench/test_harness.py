@@ -206,7 +206,7 @@ def test_what_is_exact_is_counted_once_and_judged_by_its_ratio() -> None:
         assert (compared.verdict, compared.interval) == (Verdict.WORSE, Interval(1.06, 1.06, 1.0))
 
 
-def test_who_cannot_run_is_named_and_the_others_are_measured() -> None:
+def test_one_that_cannot_run_is_named_and_the_others_are_measured() -> None:
     def unavailable() -> Measurement:
         raise UnavailableError("java is missing: apt-get install openjdk-17-jre-headless")
 
@@ -249,7 +249,7 @@ def two_contenders() -> Answer:
     return asked(contenders, NS, RATE, goals=goals)
 
 
-def test_an_answer_comes_back_from_json_with_five_digits(tmp_path: Path) -> None:
+def test_an_answer_is_read_from_json_with_five_digits(tmp_path: Path) -> None:
     before = two_contenders()
     save(before, tmp_path)
     after = load(tmp_path)["planted"]

@@ -29,13 +29,13 @@ def served(job: Job) -> tuple[list[bytes], int]:
 
 
 @pytest.mark.parametrize("rate", [0, 1_000_000])
-def test_a_worker_sends_the_number_of_records_that_it_was_told(rate: int) -> None:
+def test_a_worker_sends_the_requested_number_of_records(rate: int) -> None:
     sent, count = served(Job(300, rate))
     assert count == len(sent) == 300
     assert sent[:256] == KEYS
 
 
-def test_a_worker_that_is_told_a_time_counts_its_records() -> None:
+def test_a_worker_with_a_time_limit_counts_its_records() -> None:
     sent, count = served(Job(seconds=0.01))
     assert count == len(sent) >= len(KEYS)
     assert len(sent) % len(KEYS) == 0, "each key as often as the others"

@@ -102,7 +102,7 @@ def test_the_table_has_figures_peers_intervals_verdicts_and_commands(
     assert "Measured on 2 cores of a model, Linux 6.1.0, CPython 3.11." in table
 
 
-def test_the_page_says_what_is_reached_and_who_is_missing() -> None:
+def test_the_page_shows_what_is_reached_and_who_is_missing() -> None:
     text = page.page({"producer_send": measured("producer_send", missing={"faster-fifo": "it is not installed"})}, [])
     assert '   "a send", "≤ 200 ns", "120", "0.200 of peer", "``producer_send``"\n' in text
     assert '   "a send, dreamt of", "≤ 1 ns", "120, **not reached**", "0.200 of peer", "``producer_send``"\n' in text
@@ -170,7 +170,7 @@ def test_the_picture_has_a_row_for_each_question(tmp_path: Path) -> None:
     assert page.PICTURE.stat().st_size < 100_000
 
 
-def test_workers_are_told_by_their_ratios(tmp_path: Path) -> None:
+def test_workers_are_identified_by_their_ratios(tmp_path: Path) -> None:
     save(load()["kafka_workers"], tmp_path)
     found = load(tmp_path)["kafka_workers"]
     table = page.workers_table(found)
@@ -186,7 +186,7 @@ def test_a_readme_without_the_marks_is_refused() -> None:
         page.readme("no marks", {})
 
 
-def test_what_was_measured_anew_is_taken_over(tmp_path: Path) -> None:
+def test_what_was_measured_again_is_taken_over(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     save(measured("producer_send"), source)
     save(measured("producer_many"), target)
@@ -194,7 +194,7 @@ def test_what_was_measured_anew_is_taken_over(tmp_path: Path) -> None:
     assert set(load(target)) == {"producer_send", "producer_many"}
 
 
-def test_the_command_line_asks_local_questions_unless_told_otherwise() -> None:
+def test_the_command_line_asks_local_questions_by_default() -> None:
     local = chosen(parse([]))
     assert "producer_send" in local
     assert "spark_sink" not in local

@@ -54,7 +54,7 @@ def poller() -> Iterator[Poller]:
     found.end()
 
 
-def test_who_is_held_stands_still_while_others_have_their_round(poller: Poller) -> None:
+def test_one_that_is_held_stands_still_while_others_have_their_round(poller: Poller) -> None:
     def run() -> Measurement:
         wait_until(lambda: poller.states() == {psutil.STATUS_STOPPED}, "the poller and its child stand still")
         for _ in range(1000):

@@ -198,7 +198,7 @@ def run(folder: Path, clients: Sequence[str], kills: Sequence[bool], dice: rando
 
 
 @pytest.mark.parametrize("clients", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
-def test_every_record_is_consumed_whoever_is_killed(
+def test_every_record_is_consumed_whichever_process_is_killed(
     tmp_path: Path, seeded: Callable[[], random.Random], clients: Sequence[str]
 ) -> None:
     run(tmp_path, clients, [False, True], seeded())

@@ -62,7 +62,7 @@ def test_nothing_is_lost_where_memory_is_short_and_process_ids_mean_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["pump", "python"])
-def test_nothing_is_lost_and_nothing_comes_twice_behind_a_broker(
+def test_nothing_is_lost_and_nothing_comes_twice_with_a_broker(
     path: str, arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:
     """Senders are killed while they send ordinary batches, and so is the broker."""
@@ -74,7 +74,7 @@ def test_nothing_is_lost_and_nothing_comes_twice_behind_a_broker(
 @pytest.mark.chaos
 @pytest.mark.timeout(2 * LONG_S + 300)
 @pytest.mark.parametrize("path", ["pump", "python"])
-def test_nothing_is_lost_behind_a_broker_for_long(
+def test_nothing_is_lost_with_a_broker_for_long(
     path: str, arena_name: str, tmp_path: Path, seeded: Callable[[], random.Random]
 ) -> None:
     """Most of the senders with the role die while the pump is sending."""

@@ -172,7 +172,7 @@ def test_first_fails_fatally_and_later_ones_start_over(new_sending: NewSending) 
     assert sending.scripted.deliveries[-1] == [(0, 0, 1)]
 
 
-def test_other_partitions_go_on_during_an_epoch_bump(new_sending: NewSending) -> None:
+def test_other_partitions_continue_during_an_epoch_bump(new_sending: NewSending) -> None:
     """testHealthyPartitionRetriesDuringEpochBump (TransactionManagerTest): an empty partition changes its epoch."""
     sending = new_sending()
     for partition in (0, 1):

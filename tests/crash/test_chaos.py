@@ -35,7 +35,7 @@ def test_nothing_acknowledged_is_lost_for_a_while() -> None:
 
 
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
-def test_nothing_is_lost_and_no_batch_comes_twice_behind_the_pump_for_a_while() -> None:
+def test_nothing_is_lost_and_no_batch_comes_twice_with_the_pump_for_a_while() -> None:
     """Senders are killed while their requests are in flight, and the broker is hostile now and then."""
     run(PUMP_SHORT_S, "pump")
 

@@ -203,7 +203,7 @@ def test_blocks_share_a_namespace_a_folder_and_files(name: str, tmp_path: Path) 
     ],
     ids=["python", "shell", "output"],
 )
-def test_a_block_that_fails_is_told_with_its_page(name: str, tmp_path: Path, text: str, fault: str) -> None:
+def test_a_block_that_fails_is_reported_with_its_page(name: str, tmp_path: Path, text: str, fault: str) -> None:
     found = rehearse(planted(tmp_path, text), name, tmp_path)
     assert found is not None
     assert fault in found

@@ -23,7 +23,7 @@ ROOM_S = 600
 
 @pytest.mark.parametrize("kind", SERVERS)
 @pytest.mark.timeout(SHORT_SECONDS + ROOM_S)
-def test_some_hostile_frames_harm_nobody(kind: str, tmp_path: Path) -> None:
+def test_some_hostile_frames_do_no_harm(kind: str, tmp_path: Path) -> None:
     seed = new_seed()
     with SERVERS[kind](tmp_path) as target:
         is_c_asked = kind == "everybody fetches"  # C serves what the server finds in one iteration

@@ -167,14 +167,14 @@ def fuzz(seconds: float, sound: Path, place: Path, seed: int) -> int:
 
 
 @pytest.mark.timeout(SHORT_SECONDS + ROOM_S)
-def test_some_hostile_logs_harm_nobody(sound: Path, tmp_path: Path) -> None:
+def test_some_hostile_logs_do_no_harm(sound: Path, tmp_path: Path) -> None:
     seed = new_seed()
     assert fuzz(SHORT_SECONDS, sound, tmp_path / "log", seed) > 0
 
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(LONG_SECONDS + ROOM_S)
-def test_many_hostile_logs_harm_nobody(sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_hostile_logs_do_no_harm(sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seed = new_seed()
     count = fuzz(LONG_SECONDS, sound, tmp_path / "log", seed)
     with capsys.disabled():

@@ -70,7 +70,7 @@ def test_many_changed_inputs_do_no_harm(name: str, corpus: Path, capsys: pytest.
         print(f"{name}: SHMACCUM_SEED={seed}: {count:,} inputs in {LONG_SECONDS} s")
 
 
-def test_a_corpus_comes_back_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corpus_survives_a_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "HERE", tmp_path)
     inputs = [b"", b"one", bytes(300)]
     targets.corpus_write("new", inputs)

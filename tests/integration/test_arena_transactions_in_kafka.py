@@ -169,7 +169,7 @@ def test_ordinary_batches_of_a_transaction_go_by_the_pump(
     assert sum(carried) > 6 * PARTITION_COUNT
 
 
-def test_a_sender_looks_at_its_transaction_behind_the_last_batches_of_a_commit(
+def test_a_sender_looks_at_its_transaction_after_the_last_batches_of_a_commit(
     cluster: Cluster, transactional: Arena, carried: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not wait earlier: no process wakes it for results that the pump has recorded."""
@@ -309,7 +309,7 @@ def test_a_record_that_only_looks_like_offsets_fails_its_transaction(cluster: Cl
 
 
 @pytest.mark.parametrize(("owner", "name", "is_commit"), DEATHS)
-def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_goes_on(
+def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_continues(
     cluster: Cluster, transactional: Arena, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, is_commit: bool
 ) -> None:
     count = survive_deaths(transactional, cluster.url, monkeypatch, owner, name, is_commit=is_commit)
@@ -327,7 +327,7 @@ def about_to_end(name: str, url: str) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("stride", [60, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_sender_that_dies_at_any_system_call_is_followed_by_one_that_goes_on(
+def test_a_sender_that_dies_at_any_system_call_is_followed_by_one_that_continues(
     cluster: Cluster, transactional: Arena, seeded: Callable[[], random.Random], stride: int
 ) -> None:
     steps, call, count, has_died = seeded(), 0, 0, True
@@ -380,7 +380,7 @@ def test_a_sender_is_cut_off_or_killed_in_front_of_a_request_or_an_answer(
     assert all(hits[name] for name in API_KEYS), hits
 
 
-def test_a_sender_goes_on_with_the_transaction_that_is_open(cluster: Cluster, transactional: Arena) -> None:
+def test_a_sender_continues_with_the_transaction_that_is_open(cluster: Cluster, transactional: Arena) -> None:
     with producing(transactional) as producer:
         producer.begin_transaction()
         for number in range(3):
@@ -540,7 +540,7 @@ def test_a_commit_of_a_transaction_that_the_coordinator_has_forgotten_is_refused
 # --- wrong use
 
 
-def test_a_time_that_the_brokers_do_not_allow_is_told_at_once(cluster: Cluster, arena_name: str) -> None:
+def test_a_time_that_the_brokers_do_not_allow_is_reported_at_once(cluster: Cluster, arena_name: str) -> None:
     with (
         make(arena_name, transaction_timeout_ms=3_600_000) as arena,
         sending(arena, cluster.url),

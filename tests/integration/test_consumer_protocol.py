@@ -91,7 +91,7 @@ def test_three_partitions_are_shared_by_one_two_three_and_four_consumers(address
         members.settle([2, 1])
 
 
-def test_a_group_without_members_goes_on_with_the_other_protocol_and_its_offsets(address: str) -> None:
+def test_a_group_without_members_continues_with_the_other_protocol_and_its_offsets(address: str) -> None:
     with contextlib.closing(Members(address)) as members:
         consumed: list[int] = []
         for protocol in ("classic", "consumer", "classic"):
@@ -181,7 +181,7 @@ def served_at(path: Path, port: int) -> Iterator[int]:
             thread.join()
 
 
-def test_living_members_join_again_after_a_restart_and_the_epoch_goes_on(tmp_path: Path) -> None:
+def test_living_members_join_again_after_a_restart_and_the_epoch_continues(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         with served_at(tmp_path / "log", 0) as port:
             address = f"127.0.0.1:{port}"

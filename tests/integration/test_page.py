@@ -179,7 +179,7 @@ def overwrite(arena: Arena, found: bytes, wanted: bytes) -> None:
             at = memory.find(found, at + len(wanted))
 
 
-def test_the_page_tells_the_trouble(arena: Arena, tmp_path: Path) -> None:
+def test_the_page_reports_the_trouble(arena: Arena, tmp_path: Path) -> None:
     with Accumulator(arena) as accumulator:
         accumulator.append("t", 0, 1, None, b"v")
     with closing(MetricsServer("127.0.0.1:0", ArenaCollector(arena))) as server:

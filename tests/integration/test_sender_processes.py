@@ -231,7 +231,7 @@ def ensure_at(arena_name: str, folder: Path) -> str:
             return str(error)
 
 
-def test_of_many_who_ask_for_two_places_at_once_those_of_one_are_told(arena: Arena, tmp_path: Path) -> None:
+def test_of_many_who_ask_for_two_places_at_once_those_of_one_are_reported(arena: Arena, tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     children = [(folder, Child(ensure_at, arena.name, folder)) for folder in folders * 4]
     answers = [(folder, child.join()) for folder, child in children]
@@ -269,7 +269,7 @@ def test_a_standby_leaves_when_the_sender_it_stands_by_is_followed_by_one_that_d
     other.join()
 
 
-def test_why_a_sender_could_not_begin_is_told(arena: Arena, tmp_path: Path) -> None:
+def test_why_a_sender_could_not_begin_is_reported(arena: Arena, tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_bytes(b"not a directory")
     with pytest.raises(SenderNotStartedError, match=r"could not start: .*file"):
@@ -282,7 +282,7 @@ def test_why_a_sender_could_not_begin_is_told(arena: Arena, tmp_path: Path) -> N
         ensure_sender(arena, "null:", linger_mss=3)  # type: ignore[call-arg]
 
 
-def test_a_sender_that_takes_too_long_is_told(arena: Arena) -> None:
+def test_a_sender_that_takes_too_long_is_reported(arena: Arena) -> None:
     with pytest.raises(SenderNotStartedError, match="in time"):
         ensure_sender(arena, "null:", timeout_s=0, idle_exit="50ms")
     wait_until(lambda: arena.native.sender()["entry"] is not None, "it begins nevertheless")

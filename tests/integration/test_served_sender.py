@@ -57,7 +57,7 @@ def served(arena: Arena, path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_health_tells_of_a_server_that_does_not_work(
+def test_health_reports_a_server_that_does_not_work(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ended: bool
 ) -> None:
     def fail(_server: LogServer) -> None:

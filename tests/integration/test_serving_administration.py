@@ -117,7 +117,7 @@ def test_produce_is_held_to_the_message_size_of_its_topic(tmp_path: Path) -> Non
         }
 
 
-def test_a_topic_with_log_append_time_tells_producers_and_consumers_the_time_of_the_log(tmp_path: Path) -> None:
+def test_a_topic_with_log_append_time_gives_producers_and_consumers_the_time_of_the_log(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     with served(tmp_path / "log") as address:
         client = admin(address)
@@ -134,7 +134,7 @@ def test_a_topic_with_log_append_time_tells_producers_and_consumers_the_time_of_
     assert all(time_ms > 1000 for _, time_ms in told)
 
 
-def test_deleted_records_are_served_to_nobody(tmp_path: Path) -> None:
+def test_deleted_records_are_not_served(tmp_path: Path) -> None:
     place = confluent_kafka.TopicPartition
     with served(tmp_path / "log") as address:
         client = admin(address)
@@ -171,7 +171,7 @@ def test_a_server_that_only_reads_changes_nothing(tmp_path: Path) -> None:
         assert settings(client)["cleanup.policy"] == ("delete", 5)
 
 
-def test_a_consumer_behind_a_cut_reads_the_records_that_were_given_the_offsets_anew(tmp_path: Path) -> None:
+def test_a_consumer_after_a_cut_reads_the_records_that_were_given_the_offsets_again(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with open_log(log) as directory:
         directory.partition(TOPIC, 0).append(make_batches(3))

@@ -165,7 +165,7 @@ def test_requests_that_come_together_are_answered_in_order(tmp_path: Path) -> No
                     assert struct.unpack_from(">i", answers.read(size)) == (number,)
 
 
-def test_a_client_that_never_reads_stops_nobody(tmp_path: Path) -> None:
+def test_a_client_that_never_reads_stops_no_other(tmp_path: Path) -> None:
     with served(tmp_path / "log") as address:
         produce(address, range(3))
         host, _, port = address.partition(":")

@@ -184,7 +184,7 @@ def test_an_unknown_group_is_left_by_each_member_alone(client: Client) -> None:
     assert client.ask(LEAVE, 2, {"group_id": "nobody", "member_id": "one"}).error_code == BrokerError.UNKNOWN_MEMBER_ID
 
 
-def test_a_topic_that_is_asked_for_twice_is_told_once(client: Client) -> None:
+def test_a_topic_that_is_asked_for_twice_is_reported_once(client: Client) -> None:
     asked = {
         "topics": [{"name": TOPIC}, {"name": TOPIC}],
         "allow_auto_topic_creation": False,

@@ -183,7 +183,7 @@ def test_a_waiting_fetch_that_cannot_be_answered_ends_its_connection_alone(
     assert "waited could not be answered: [Errno 5]" in caplog.text
 
 
-def test_a_fetch_of_a_log_that_cannot_be_read_is_told_in_the_log_of_the_server(
+def test_a_fetch_of_a_log_that_cannot_be_read_is_reported_in_the_log_of_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_log(tmp_path) as directory, served(tmp_path, is_writable=False) as address:

@@ -97,7 +97,7 @@ def test_a_hostile_frame_ends_its_connection_at_once(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("records", [b"", bytes(100), b"\xff" * 61, make_batch([b"x"]).wire[:-1]])
-def test_records_that_are_none_are_refused_and_the_connection_goes_on(tmp_path: Path, records: bytes) -> None:
+def test_records_that_are_none_are_refused_and_the_connection_continues(tmp_path: Path, records: bytes) -> None:
     with served(tmp_path / "log") as address, stranger(address) as client:
         produce(address, range(3))
         client.sendall(produce_request(records))
@@ -198,7 +198,7 @@ def test_equal_correlation_ids_are_answered_each(tmp_path: Path) -> None:
         assert [answer_of(client)[:4] for _ in range(3)] == [struct.pack(">i", 7)] * 3
 
 
-def test_requests_behind_the_end_of_a_client_are_answered_and_harm_nobody(tmp_path: Path) -> None:
+def test_requests_after_the_end_of_a_client_are_answered_and_do_no_harm(tmp_path: Path) -> None:
     with running(tmp_path / "log") as server, stranger(address_of(server)) as client:
         client.sendall(api(18, 0))
         client.shutdown(socket.SHUT_WR)
@@ -208,7 +208,7 @@ def test_requests_behind_the_end_of_a_client_are_answered_and_harm_nobody(tmp_pa
 # --- slow clients
 
 
-def test_a_sender_of_single_bytes_delays_nobody(tmp_path: Path) -> None:
+def test_a_sender_of_single_bytes_delays_no_other(tmp_path: Path) -> None:
     request = api(18, 0)
     with served(tmp_path / "log") as address, stranger(address) as slow, stranger(address) as quick:
         for position in range(len(request)):
@@ -218,7 +218,7 @@ def test_a_sender_of_single_bytes_delays_nobody(tmp_path: Path) -> None:
         assert answer_of(slow)
 
 
-def test_a_reader_that_never_reads_holds_no_records_in_memory_and_delays_nobody(tmp_path: Path) -> None:
+def test_a_reader_that_never_reads_holds_no_records_in_memory_and_delays_no_other(tmp_path: Path) -> None:
     with running(tmp_path / "log") as server, stranger(address_of(server)) as lazy:
         producer = confluent_kafka.Producer({"bootstrap.servers": address_of(server)})
         for _ in range(40):

@@ -97,7 +97,7 @@ def test_a_server_that_does_not_run_leaves_its_numbers_out_of_a_scrape(
         assert list(ServerCollector(server.families).collect()) == []
 
 
-def test_a_sender_that_serves_tells_the_numbers_of_its_server(arena: Arena, tmp_path: Path) -> None:
+def test_a_sender_that_serves_reports_the_numbers_of_its_server(arena: Arena, tmp_path: Path) -> None:
     with Sender(
         arena, f"log:{tmp_path}/log", listen="127.0.0.1:0", metrics_listen="127.0.0.1:0", linger_ms=0
     ) as sender:

@@ -29,7 +29,7 @@ def administrator(address: str) -> Iterator[KafkaAdminClient]:
         yield client
 
 
-def test_the_directory_is_told_with_the_bytes_of_each_partition(tmp_path: Path) -> None:
+def test_the_directory_is_reported_with_the_bytes_of_each_partition(tmp_path: Path) -> None:
     with served(tmp_path / "log") as address:
         produce(address, range(50))
         with administrator(address) as client:
@@ -98,7 +98,7 @@ def test_settings_name_their_source_and_what_has_settings_is_listed(tmp_path: Pa
     assert node["advertised.listeners"]["value"] == f"PLAINTEXT://{address}"
 
 
-def test_clients_are_told_the_address_that_was_advertised(tmp_path: Path) -> None:
+def test_clients_get_the_address_that_was_advertised(tmp_path: Path) -> None:
     """The loopback network has many addresses: the client connects to one and consumes from another."""
     with running(tmp_path / "log", advertised_listener="localhost") as server:
         address = f"127.0.0.1:{server.address.port}"
@@ -129,7 +129,7 @@ def test_an_address_that_is_none_is_refused_before_anything_is_opened(tmp_path: 
     ("listen", "text"),
     [("0.0.0.0:0", None), ("[::]:0", None), ("127.0.0.1:0", "0.0.0.0"), ("127.0.0.1:0", "[::]:99")],
 )
-def test_clients_are_never_told_every_address_of_a_host(tmp_path: Path, listen: str, text: str | None) -> None:
+def test_clients_never_get_every_address_of_a_host(tmp_path: Path, listen: str, text: str | None) -> None:
     with pytest.raises(InvalidArgumentError, match="clients need one address"):
         LogServer(tmp_path / "log", listen, is_writable=True, insecure=True, advertised_listener=text)
     assert not (tmp_path / "log").exists()

@@ -185,7 +185,7 @@ def age(log: Path, group_id: str, seconds: float) -> None:
     os.utime(log / GROUPS_FOLDER / f"{group_id}.offsets", (then_s, then_s))
 
 
-def test_groups_that_nobody_uses_are_deleted_as_in_kafka(log: Path, asking: ClientConnection) -> None:
+def test_groups_that_are_not_used_are_deleted_as_in_kafka(log: Path, asking: ClientConnection) -> None:
     for group_id in ("old", "young", "empty", "busy"):
         assert commit(asking, group_id) == BrokerError.NONE
     assert delete_offsets(asking, "empty") == BrokerError.NONE

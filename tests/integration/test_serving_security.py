@@ -155,7 +155,7 @@ def test_plain_text_on_a_tls_port_ends_its_own_connection(
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02", b"\x16\x03\x01\x40\x00" + bytes(100)])
-def test_a_client_that_stops_in_the_handshake_stops_nobody(tmp_path: Path, pem: Pem, said: bytes) -> None:
+def test_a_client_that_stops_in_the_handshake_stops_no_other(tmp_path: Path, pem: Pem, said: bytes) -> None:
     with served(tmp_path / "log", **pem.server) as address, stranger(address) as silent:
         silent.sendall(said)
         produce(address, range(3), **of_kafka_python(pem))
@@ -179,7 +179,7 @@ def test_a_new_certificate_is_taken_over_while_the_server_runs(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("harm", ["removed", "a folder", "half", "another key", "open to others"])
-def test_a_server_goes_on_with_its_former_certificate(
+def test_a_server_continues_with_its_former_certificate(
     tmp_path: Path, pem: Pem, harm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     own: dict[str, Any] = {name: str(tmp_path / Path(path).name) for name, path in pem.server.items()}
@@ -297,7 +297,7 @@ def test_a_login_goes_through_tls(tmp_path: Path, pem: Pem) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("login", [("alice", "wrong"), ("nobody", PASSWORD)])
-def test_a_wrong_login_is_told_by_its_error(tmp_path: Path, mechanism: str, login: tuple[str, str]) -> None:
+def test_a_wrong_login_is_reported_by_its_error(tmp_path: Path, mechanism: str, login: tuple[str, str]) -> None:
     errors: list[Any] = []
     name, password = login
     with served(tmp_path / "log", **write_users(tmp_path, alice=ALL)) as address:
@@ -372,7 +372,7 @@ def log_in(client: socket.socket) -> None:
         assert answer_of(client)[4:6] == b"\0\0"
 
 
-def test_a_hash_that_is_computed_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hash_that_is_computed_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     has_begun, may_end, matches = threading.Event(), threading.Event(), Verifier.matches
 
     def slow(verifier: Verifier, password: str, mechanism: str) -> bool:

@@ -70,7 +70,7 @@ def kill(program: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize("round_count", [1, pytest.param(8, marks=pytest.mark.slow)])
-def test_each_order_is_counted_once_whoever_is_killed(
+def test_each_order_is_counted_once_whichever_process_is_killed(
     tmp_path: Path, totals: Arena, seeded: Callable[[], random.Random], round_count: int
 ) -> None:
     draws = seeded()

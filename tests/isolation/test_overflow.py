@@ -16,7 +16,7 @@ BLOCK_MS = 10_000
 
 
 @pytest.mark.parametrize("fault", [NO_LEADER, NO_ANSWER])
-def test_a_topic_whose_broker_is_dead_goes_on_and_loses_nothing(fault: str, arena_name: str, tmp_path: Path) -> None:
+def test_a_topic_whose_broker_is_dead_continues_and_loses_nothing(fault: str, arena_name: str, tmp_path: Path) -> None:
     with fake_outage(arena_name, tmp_path, SLOT_COUNT, dead_count=2, has_overflow=True) as outage:
         outage.begin(fault)
         for _ in range(5):

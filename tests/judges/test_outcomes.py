@@ -29,7 +29,7 @@ def test_outcomes_that_are_as_the_table_says_make_no_difference() -> None:
     assert list(differences("s", {"right": Outcome.PASSED, "exempt": Outcome.FAILED}, TABLE)) == []
 
 
-def test_each_outcome_that_is_not_as_the_table_says_is_told() -> None:
+def test_each_outcome_that_is_not_as_the_table_says_is_reported() -> None:
     told = list(
         differences("s", {"wrong": Outcome.FAILED, "left out": Outcome.SKIPPED, "exempt": Outcome.PASSED}, TABLE)
     )

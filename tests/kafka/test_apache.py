@@ -225,7 +225,7 @@ def test_a_record_from_the_future_names_itself(apache: Cluster, topic: str, aren
     assert "message.timestamp.after.max.ms" in ack.message
 
 
-def test_the_time_at_which_the_broker_appended_is_told(
+def test_the_time_at_which_the_broker_appended_is_reported(
     apache: Cluster, topic: str, arena: Arena, open_loop: OpenLoop
 ) -> None:
     apache.create_topic(topic, 1, message_timestamp_type="LogAppendTime")
@@ -264,7 +264,7 @@ def test_keys_and_null_values_arrive(apache: Cluster, topic: str, arena: Arena, 
     assert consume_records(apache.bootstrap, topic, 1, len(records)) == {0: records}
 
 
-def test_what_the_broker_refuses_is_a_letter_that_kafkas_own_tool_shows(
+def test_what_the_broker_refuses_is_a_dead_letter_that_kafkas_own_tool_shows(
     path: str,
     apache: Cluster,
     topic: str,

@@ -79,7 +79,7 @@ def test_without_a_topic_id_the_newest_version_that_takes_names_is_used(
     assert [one.version for one in cluster.arrived] == [12]
 
 
-def test_a_broker_that_is_too_old_is_told_of_and_nothing_is_lost(
+def test_a_broker_that_is_too_old_is_reported_and_nothing_is_lost(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
     cluster = open_fake(versions={0: (0, 2)})
@@ -196,7 +196,7 @@ def test_the_time_of_the_log_comes_through(arena: Arena, open_fake: OpenFake, op
 
 
 @pytest.mark.parametrize("code", [code for code, row in TREATMENTS.items() if row.action is Action.SEQUENCE])
-def test_out_of_sequence_behind_nothing_is_a_gap(
+def test_out_of_sequence_after_nothing_is_a_gap(
     code: int, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
     cluster = open_fake()
@@ -207,7 +207,7 @@ def test_out_of_sequence_behind_nothing_is_a_gap(
     assert [ack.verdict for ack in loop.acks] == [Verdict.OUT_OF_SEQUENCE]
 
 
-def test_out_of_sequence_behind_a_batch_that_comes_again_waits_for_it(
+def test_out_of_sequence_after_a_batch_that_comes_again_waits_for_it(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
     cluster = open_fake()
@@ -517,7 +517,7 @@ def test_a_hint_is_not_undone_by_metadata_that_are_older(
     assert [one.node_id for one in cluster.arrived] == [0, 1]
 
 
-def test_of_a_topic_that_was_created_anew_an_older_epoch_is_news(
+def test_an_older_epoch_of_a_topic_that_was_created_again_is_new(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
     cluster = open_fake(broker_count=2, versions={0: (3, 12)})

@@ -89,7 +89,7 @@ def test_records_arrive_with_a_ticket(
     append_and_check(kerberized.cluster, "ticket", arena, open_loop, sasl_kerberos_name="kafka@localhost")
 
 
-def test_no_ticket_is_told_and_the_records_wait(kerberized: Kerberized, arena: Arena, open_loop: OpenLoop) -> None:
+def test_no_ticket_is_reported_and_the_records_wait(kerberized: Kerberized, arena: Arena, open_loop: OpenLoop) -> None:
     loop = open_loop(kerberized.cluster.secure_bootstrap, **OPTIONS)
     append(arena, "nobody", b"a")
     report = first_report(loop)
@@ -98,7 +98,7 @@ def test_no_ticket_is_told_and_the_records_wait(kerberized: Kerberized, arena: A
     assert loop.queued_count() == 1
 
 
-def test_a_service_the_realm_does_not_know_is_told(
+def test_a_service_the_realm_does_not_know_is_reported(
     kerberized: Kerberized, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5_CLIENT_KTNAME", f"FILE:{kerberized.keytab}")
@@ -106,7 +106,7 @@ def test_a_service_the_realm_does_not_know_is_told(
     assert "sasl_kerberos_service_name" in first_report(loop)
 
 
-def test_a_ticket_for_another_service_is_told(
+def test_a_ticket_for_another_service_is_reported(
     kerberized: Kerberized, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kerberized.realm.add_principal("tea/localhost")

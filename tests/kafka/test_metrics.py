@@ -122,7 +122,7 @@ def test_prometheus_takes_every_name(told: Mapping[str, float]) -> None:
 # --- topics
 
 
-def test_topics_are_told_apart(arena: Arena, open_fake: OpenFake) -> None:
+def test_topics_are_distinguished(arena: Arena, open_fake: OpenFake) -> None:
     cluster = open_fake(topics={"flights": 1, "hops": 1})
     replies = {"flights": [Reply(NOT_LEADER), Reply(NOT_LEADER), Reply()], "hops": [Reply(INVALID_RECORD), Reply()]}
     cluster.on_produce = lambda arrived: replies[arrived.topic].pop(0)
@@ -345,7 +345,7 @@ def test_a_broker_that_is_not_trusted_is_a_failed_login(
 # --- requests and the loop
 
 
-def test_brokers_are_told_apart(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
+def test_brokers_are_distinguished(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
     cluster = open_fake(broker_count=2, topics={"flights": 2})
     cluster.throttle_time_ms = 1
     loop = open_loop(cluster.bootstrap)
@@ -363,7 +363,7 @@ def test_brokers_are_told_apart(arena: Arena, open_fake: OpenFake, open_loop: Op
     assert found["request-latency-max"] == max(slowest) >= found["request-latency-avg"] > 0
 
 
-def test_the_loop_tells_how_often_and_how_long_it_waited(
+def test_the_loop_reports_how_often_and_how_long_it_waited(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
     loop = open_loop(open_fake().bootstrap)

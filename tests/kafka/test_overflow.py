@@ -162,7 +162,7 @@ def test_ordinary_batches_go_in_a_batch_loop_and_have_their_results(outage: Outa
     assert outage.arena.native.spilled()["partitions"] == []
 
 
-def test_the_arena_goes_on_with_its_own_sequences_behind_a_batch_loop(outage: Outage) -> None:
+def test_the_arena_continues_with_its_own_sequences_after_a_batch_loop(outage: Outage) -> None:
     with outage.spilled(SLOT_COUNT - 2) as sender:
         outage.append(6)
         outage.deliver(sender)

@@ -245,7 +245,7 @@ def test_a_batch_that_is_too_large_arrives_in_parts(new_case: NewCase) -> None:
     assert len(parts) > 1
 
 
-def test_behind_a_batch_that_comes_again_order_and_bytes_are_kept(new_case: NewCase) -> None:
+def test_after_a_batch_that_comes_again_order_and_bytes_are_kept(new_case: NewCase) -> None:
     """Of two batches, the first is rejected temporarily, and the second for its sequence."""
     broker = MemorySink(partitions=PARTITIONS)
     has_refused = threading.Event()

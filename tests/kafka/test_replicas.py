@@ -111,9 +111,7 @@ def test_records_wait_for_a_replica_and_arrive_once_in_order(
     assert consume(cluster.bootstrap, topic, 1, len(sent)) == {0: sent}
 
 
-def test_records_that_may_not_wait_so_long_are_told_what_the_broker_said(
-    cluster: Cluster, topic: str, arena: Arena
-) -> None:
+def test_records_that_may_not_wait_so_long_get_the_brokers_error(cluster: Cluster, topic: str, arena: Arena) -> None:
     options = {"delivery_timeout_ms": 2 * REQUEST_TIMEOUT_MS, "request_timeout_ms": REQUEST_TIMEOUT_MS}
     follower(cluster, topic).stop()
     with running_sender(arena, cluster.bootstrap, **options), Producer(arena) as producer:

@@ -116,7 +116,7 @@ def test_records_arrive_over_tls_after_a_login(
     assert PASSWORD not in f"{loop.sink!r} {loop.reports} {vars(loop.sink)!r}"
 
 
-def test_a_wrong_password_is_told_and_tried_again_slowly(secure: Secure, arena: Arena, open_loop: OpenLoop) -> None:
+def test_a_wrong_password_is_reported_and_tried_again_slowly(secure: Secure, arena: Arena, open_loop: OpenLoop) -> None:
     loop = open_loop(secure.cluster.secure_bootstrap, **secure.options(sasl_plain_password="wrong"))
     append(arena, "tls", b"a")
     assert "sasl_plain_password" in first_report(loop)
@@ -158,12 +158,12 @@ def test_records_arrive_after_a_login_with_a_token(secure: Secure, arena: Arena,
     assert tokens.asked_count >= 1
 
 
-def test_a_token_that_is_too_old_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+def test_a_token_that_is_too_old_is_reported(secure: Secure, open_loop: OpenLoop) -> None:
     options = secure.options(sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=Tokens(valid_s=-3600))
     assert "sasl_oauth_token_provider" in first_report(open_loop(secure.cluster.secure_bootstrap, **options))
 
 
-def test_a_token_provider_that_fails_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+def test_a_token_provider_that_fails_is_reported(secure: Secure, open_loop: OpenLoop) -> None:
     def fail() -> str:
         raise LookupError("no identity today")
 
@@ -172,7 +172,7 @@ def test_a_token_provider_that_fails_is_told(secure: Secure, open_loop: OpenLoop
 
 
 @pytest.mark.parametrize(("mechanism", "package"), [("GSSAPI", "gssapi"), ("AWS_MSK_IAM", "botocore")])
-def test_a_login_whose_package_is_missing_is_told_at_once(
+def test_a_login_whose_package_is_missing_is_reported_at_once(
     mechanism: str, package: str, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -181,7 +181,7 @@ def test_a_login_whose_package_is_missing_is_told_at_once(
         open_loop(f"{LOOPBACK}:1", **options)
 
 
-def test_a_mechanism_the_broker_does_not_have_is_told(
+def test_a_mechanism_the_broker_does_not_have_is_reported(
     secure: Secure, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", Mock())
@@ -189,19 +189,19 @@ def test_a_mechanism_the_broker_does_not_have_is_told(
     assert "mechanism" in first_report(open_loop(secure.cluster.secure_bootstrap, **options))
 
 
-def test_a_certificate_of_somebody_else_is_told(secure: Secure, tmp_path: Path, open_loop: OpenLoop) -> None:
+def test_a_certificate_of_another_owner_is_reported(secure: Secure, tmp_path: Path, open_loop: OpenLoop) -> None:
     stranger = tmp_path / "stranger.pem"
     trustme.CA().cert_pem.write_to_path(stranger)
     loop = open_loop(secure.cluster.secure_bootstrap, **secure.options(ssl_cafile=str(stranger)))
     assert "CERTIFICATE_VERIFY_FAILED" in first_report(loop)
 
 
-def test_tls_to_a_plain_listener_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+def test_tls_to_a_plain_listener_is_reported(secure: Secure, open_loop: OpenLoop) -> None:
     report = first_report(open_loop(secure.cluster.bootstrap, **secure.options()))
     assert "security_protocol" in report
 
 
-def test_plain_to_a_tls_listener_is_told(secure: Secure, open_loop: OpenLoop) -> None:
+def test_plain_to_a_tls_listener_is_reported(secure: Secure, open_loop: OpenLoop) -> None:
     report = first_report(open_loop(secure.cluster.secure_bootstrap))
     assert "security_protocol" in report
 
@@ -216,12 +216,12 @@ def test_a_topic_the_user_may_not_write_to_refuses_the_batch(secure: Secure, are
     assert "TOPIC_AUTHORIZATION_FAILED" in ack.message
 
 
-def test_a_certificate_file_that_is_not_there_is_told_at_once(secure: Secure, open_loop: OpenLoop) -> None:
+def test_a_certificate_file_that_is_not_there_is_reported_at_once(secure: Secure, open_loop: OpenLoop) -> None:
     with pytest.raises(InvalidArgumentError, match="ssl_cafile"):
         open_loop(secure.cluster.secure_bootstrap, **secure.options(ssl_cafile="/nonexistent.pem"))
 
 
-def test_a_port_where_nobody_listens_is_told(arena: Arena, open_loop: OpenLoop) -> None:
+def test_a_port_without_a_listener_is_reported(arena: Arena, open_loop: OpenLoop) -> None:
     loop = open_loop(f"{LOOPBACK}:1")
     append(arena, "nowhere", b"a")
     report = first_report(loop)
@@ -230,7 +230,7 @@ def test_a_port_where_nobody_listens_is_told(arena: Arena, open_loop: OpenLoop) 
     assert loop.queued_count() == 1
 
 
-def test_a_host_nobody_knows_is_told(open_loop: OpenLoop) -> None:
+def test_an_unknown_host_is_reported(open_loop: OpenLoop) -> None:
     assert "no-such-host.invalid" in first_report(open_loop("no-such-host.invalid:9092"))
 
 

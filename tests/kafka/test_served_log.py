@@ -92,7 +92,7 @@ def test_java_tools_make_a_topic_produce_consume_describe_and_reset(address: str
     assert TOPIC not in tool(address, topics, "--list").split()
 
 
-def test_javas_console_consumer_goes_on_in_a_group_whose_partitions_the_server_assigns(address: str) -> None:
+def test_javas_console_consumer_continues_in_a_group_whose_partitions_the_server_assigns(address: str) -> None:
     require()
     produce(address, range(RECORD_COUNT))
     consumer = (f"{TOOLS}.consumer.ConsoleConsumer", "--topic", TOPIC, "--group", "g", "--from-beginning")

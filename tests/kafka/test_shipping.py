@@ -148,7 +148,9 @@ def test_connections_that_are_cut_repeat_and_lose_nothing(tmp_path: Path, open_f
 
 
 @pytest.mark.parametrize(("code", "words"), [(29, "TOPIC_AUTHORIZATION_FAILED"), (10, "MESSAGE_TOO_LARGE")])
-def test_a_refusal_is_told_with_the_brokers_reason(tmp_path: Path, open_fake: OpenFake, code: int, words: str) -> None:
+def test_a_refusal_is_reported_with_the_brokers_reason(
+    tmp_path: Path, open_fake: OpenFake, code: int, words: str
+) -> None:
     log = tmp_path / "log"
     made = make_log(log, TOPIC, 1, 3)
     cluster = open_fake(topics={TOPIC: 1})
@@ -175,7 +177,7 @@ def test_a_refusal_is_told_with_the_brokers_reason(tmp_path: Path, open_fake: Op
         pytest.param(100, 8, id="records"),
     ],
 )
-def test_damage_that_the_broker_finds_is_told_and_the_rest_is_shipped(
+def test_damage_that_the_broker_finds_is_reported_and_the_rest_is_shipped(
     tmp_path: Path, open_fake: OpenFake, caplog: pytest.LogCaptureFixture, place: int, bit: int, code: int
 ) -> None:
     """No record after a damaged header is lost, whatever length the header states."""

@@ -110,7 +110,7 @@ def test_records_and_offsets_are_committed_together_or_not_at_all(
 
 
 @pytest.mark.parametrize(("owner", "name", "is_commit"), DEATHS)
-def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_goes_on(
+def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_continues(
     apache: Cluster,
     transactional: Arena,
     topic: str,

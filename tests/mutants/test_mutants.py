@@ -134,7 +134,7 @@ def run_of(tried: Path, *names: str, deadline_s: float = 600) -> tuple[str, str]
     return campaign.run_tests([f"{tried}::{name}" for name in names], deadline_s, environment())
 
 
-def test_a_run_tells_its_outcome_and_the_test_that_noticed(tried: Path) -> None:
+def test_a_run_reports_its_outcome_and_the_test_that_noticed(tried: Path) -> None:
     assert run_of(tried, "test_passes") == (SURVIVED, "")
     outcome, killer = run_of(tried, "test_passes", "test_fails")
     assert outcome == KILLED

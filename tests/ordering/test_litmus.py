@@ -40,13 +40,13 @@ def test_without_a_barrier_this_machine_reorders_a_store_and_a_load(tmp_path: Pa
     assert run(tmp_path, "store_load", "nothing")[0] > 0
 
 
-def test_nobody_sleeps_past_the_release_of_a_lock(tmp_path: Path) -> None:
+def test_no_thread_sleeps_past_the_release_of_a_lock(tmp_path: Path) -> None:
     oversleeps, collisions, sleeps = run(tmp_path, "futex_lock")
     assert (oversleeps, collisions) == (0, 0)
     assert sleeps > 0
 
 
-def test_nobody_sleeps_past_a_result(tmp_path: Path) -> None:
+def test_no_thread_sleeps_past_a_result(tmp_path: Path) -> None:
     oversleeps, sleeps = run(tmp_path, "wake_up")
     assert oversleeps == 0
     assert sleeps > 0

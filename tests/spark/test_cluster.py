@@ -191,13 +191,13 @@ def test_a_cancelled_job_leaves_what_it_had_delivered_and_the_next_one_is_whole(
     assert field.found() - left == Counter(range(ROW_COUNT))
 
 
-def test_workers_that_are_replaced_between_tasks_leave_nothing_behind(local: Field) -> None:
+def test_workers_that_are_replaced_between_tasks_leave_nothing(local: Field) -> None:
     settings = {"spark.python.worker.reuse": "false"}
     assert local.run("", settings, tasks=16) is None
     assert local.found() == Counter(range(ROW_COUNT))
 
 
-def test_an_arena_that_does_not_fit_into_a_worker_is_told(local: Field) -> None:
+def test_an_arena_that_does_not_fit_into_a_worker_is_reported(local: Field) -> None:
     local.options["bufferMemory"] = "2GiB"
     error = local.run("", {"spark.executor.pyspark.memory": "1g"})
     assert error is not None

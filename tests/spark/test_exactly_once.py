@@ -93,7 +93,7 @@ def test_a_task_that_ends_in_the_middle_is_tried_again_and_nothing_is_there_twic
     check_clean(log)
 
 
-def test_a_job_that_fails_for_good_leaves_nothing(wounded: Any, log: Path) -> None:
+def test_a_job_that_fails_permanently_leaves_nothing(wounded: Any, log: Path) -> None:
     frame = wounded.range(ROW_COUNT, numPartitions=2).selectExpr(
         "cast(if(id < 3000, id, assert_true(false)) as string) value"
     )
@@ -148,7 +148,7 @@ def test_two_queries_and_a_sender_into_one_directory(spark: Any, log: Path, node
     check_clean(log, {ids[word]: check_prefix(values, word.encode(), 6) for word in ids})
 
 
-def test_a_query_that_is_stopped_while_its_task_hangs_goes_on_and_loses_nothing(
+def test_a_query_that_is_stopped_while_its_task_hangs_continues_and_loses_nothing(
     wounded: Any, log: Path, tmp_path: Path
 ) -> None:
     """Spark aborts while the writer lives, and kills it later."""

@@ -64,9 +64,7 @@ def test_a_killed_sender_is_replaced_and_nothing_is_there_twice(spark: Any, node
 
 
 @pytest.mark.spark_cluster
-def test_workers_that_spark_ends_because_they_are_idle_leave_nothing_behind(
-    spark: Any, node_arena: str, log: Path
-) -> None:
+def test_workers_that_spark_ends_because_they_are_idle_leave_nothing(spark: Any, node_arena: str, log: Path) -> None:
     """After a minute, they end by os._exit without running handlers. The next job starts new ones."""
     assert write_wounded(spark, node_arena, log, "") == Counter(range(ROW_COUNT))
     with Arena.open_read_only(node_arena) as arena:

@@ -143,7 +143,7 @@ def test_a_stream(spark: Any, node_arena: str, log: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.spark_short
-def test_mistakes_are_told_by_spark(spark: Any, node_arena: str, log: Path) -> None:
+def test_mistakes_are_reported_by_spark(spark: Any, node_arena: str, log: Path) -> None:
     frame = spark.range(1).selectExpr("id value")
     with pytest.raises(Exception, match="the column 'value' is bigint but must be string or binary"):
         written(frame, node_arena, log, topic="flights").save()

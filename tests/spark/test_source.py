@@ -78,7 +78,7 @@ def run_available(spark: Any, log: Path, folder: Path, **options: str) -> list[i
 
 
 @needs_read_limits
-def test_a_stream_goes_on_from_its_checkpoint(spark: Any, log: Path, tmp_path: Path) -> None:
+def test_a_stream_continues_from_its_checkpoint(spark: Any, log: Path, tmp_path: Path) -> None:
     append(log, 10)
     assert run_available(spark, log, tmp_path, maxOffsetsPerTrigger="400") == [400, 400, 200]
     append(log, 4, first=10)
@@ -125,7 +125,7 @@ def test_a_thread_of_one_s_own_finds_it_as_the_manual_says(spark: Any, log: Path
     assert counts == [2 * RECORDS_PER_BATCH]
 
 
-def test_mistakes_are_told_by_spark(spark: Any, log: Path) -> None:
+def test_mistakes_are_reported_by_spark(spark: Any, log: Path) -> None:
     append(log, 1)
     with pytest.raises(Exception, match="has no weather; its topics are flights"):
         spark.read.format("shmaccum").options(path=str(log), subscribe="weather").load().count()
@@ -136,7 +136,7 @@ def test_mistakes_are_told_by_spark(spark: Any, log: Path) -> None:
 
 
 @needs_read_limits
-def test_the_progress_of_a_query_tells_its_lag(spark: Any, log: Path, tmp_path: Path) -> None:
+def test_the_progress_of_a_query_reports_its_lag(spark: Any, log: Path, tmp_path: Path) -> None:
     append(log, 2)
     stream = source(spark.readStream, log, startingOffsets="earliest", maxOffsetsPerTrigger="50")
     writer = stream.writeStream.format("memory").queryName("lagging").trigger(availableNow=True)

@@ -56,7 +56,7 @@ def test_workers_share_the_rows_and_an_aircraft_has_one_worker(sample: list[Even
     assert sum(map(len, keys)) == len(set().union(*keys))
 
 
-def test_a_worker_goes_on_at_a_row() -> None:
+def test_a_worker_continues_at_a_row() -> None:
     later = next(events(1, WORKER_COUNT, first_row=3000))
     assert later.row >= 3000
     assert later in itertools.islice(events(1, WORKER_COUNT), 3000)

@@ -217,7 +217,7 @@ def test_a_record_that_cannot_be_formatted_obeys_raise_exceptions(
     assert delivered(topic) == []
 
 
-def test_what_the_arena_does_not_take_is_counted_and_told_once_per_interval(
+def test_what_the_arena_does_not_take_is_counted_and_reported_once_per_interval(
     topic: Arena, handler: ArenaHandler, log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = fill(log, handler)
@@ -248,7 +248,7 @@ def test_a_topic_that_is_not_known_in_time_costs_the_record(arena: Arena, capsys
     handler.close()
 
 
-def test_a_handler_waits_until_a_sender_has_told_all_of_its_topics(
+def test_a_handler_waits_until_a_sender_has_reported_all_of_its_topics(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -265,7 +265,7 @@ def test_a_handler_waits_until_a_sender_has_told_all_of_its_topics(
     handler.close()
 
 
-def test_a_topic_is_known_when_a_sender_has_told_its_partitions(topic: Arena, handler: ArenaHandler) -> None:
+def test_a_topic_is_known_when_a_sender_has_reported_its_partitions(topic: Arena, handler: ArenaHandler) -> None:
     assert (handler._is_known(TOPIC), handler._is_known("nowhere")) == (True, False)
 
 

@@ -56,7 +56,7 @@ def test_the_limit_is_in_bytes_and_the_error_shows_them(arena: Arena) -> None:
             append(accumulator, FIVE_BUFFERS)
 
 
-def test_an_observer_tells_both_numbers(arena: Arena) -> None:
+def test_an_observer_reports_both_numbers(arena: Arena) -> None:
     with Accumulator(arena) as accumulator:
         append(accumulator, TWO_BUFFERS)
         seen = Observer(arena).observe().as_json()

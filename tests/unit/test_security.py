@@ -93,7 +93,7 @@ def test_sharing_with_a_group_is_asked_for_twice(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o602, 0o606, 0o666, 0o777])
-def test_no_arena_is_writable_by_everybody(path: Path, mode: int) -> None:
+def test_no_arena_is_writable_by_all_users(path: Path, mode: int) -> None:
     with pytest.raises(InvalidArgumentError, match="every user of this host"):
         Arena.create(path, mode=mode, **SMALL)
     assert not path.exists()
@@ -193,7 +193,7 @@ def scribble(arena: Arena, slot_index: int, at: int) -> None:
     memory.close_fd()
 
 
-def test_what_a_neighbour_scribbled_on_is_found_before_it_is_sent(arena: Arena, sender: Accumulator) -> None:
+def test_bytes_that_another_process_changed_are_found_before_they_are_sent(arena: Arena, sender: Accumulator) -> None:
     token = sender.append("flights", 0, 1, b"key", b"value" * 50)
     scribble(arena, token.slot_index, 100)
     assert [finding.slot_index for finding in arena.verify(depth=2)] == [token.slot_index]  # type: ignore[arg-type]

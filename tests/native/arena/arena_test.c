@@ -189,7 +189,7 @@ TEST(a_creator_that_dies_before_the_magic_leaves_an_unfinished_arena)
     close(file);
 }
 
-TEST(who_attaches_while_the_creator_stands_still_is_told_so)
+TEST(an_attach_to_an_unfinished_arena_is_rejected)
 {
     int file = arena_file_new();
     struct error error;
@@ -468,7 +468,7 @@ static int entries_occupied(int file, uint32_t first, uint32_t count)
     return descriptor;
 }
 
-TEST(the_thousand_and_twenty_fourth_finds_its_entry_and_the_next_is_told)
+TEST(the_thousand_and_twenty_fourth_finds_its_entry_and_the_next_is_reported)
 {
     enum { MANY = 1024 };
     int file = arena_file_new();

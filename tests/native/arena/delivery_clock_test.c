@@ -58,7 +58,7 @@ TEST(a_sentence_that_is_too_long_is_cut)
     arena_end(arena, file);
 }
 
-TEST(without_a_living_sender_there_is_no_outage_to_be_told)
+TEST(without_a_living_sender_there_is_no_outage_to_be_reported)
 {
     int file = arena_file_new();
     struct arena *arena = with_role(file);
@@ -75,7 +75,7 @@ TEST(without_a_living_sender_there_is_no_outage_to_be_told)
     arena_end(arena, file);
 }
 
-TEST(a_text_that_a_sender_left_half_written_is_not_told_and_is_repaired)
+TEST(a_text_that_a_sender_left_half_written_is_not_reported_and_is_repaired)
 {
     int file = arena_file_new();
     struct arena *arena = with_role(file);

@@ -175,7 +175,7 @@ static int force_interrupted(int descriptor)
     return force_count++ == 0 ? -1 : 0;
 }
 
-TEST(a_failed_force_poisons_the_arena_for_all_and_for_good)
+TEST(a_failed_force_poisons_the_arena_for_all_and_permanently)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
@@ -251,7 +251,7 @@ static void recover_and_die(int file)
     EXPECT(child_was_killed(child));
 }
 
-TEST(what_is_torn_behind_the_forced_records_is_cut_off)
+TEST(what_is_torn_after_the_forced_records_is_cut_off)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));

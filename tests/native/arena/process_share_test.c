@@ -111,7 +111,7 @@ TEST(what_the_sender_frees_is_found_by_the_next_look)
     arena_end(arena, file);
 }
 
-TEST(who_has_used_up_its_share_lets_its_own_batches_linger_no_more)
+TEST(one_that_has_used_up_its_share_lets_its_own_batches_linger_no_more)
 {
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);
@@ -137,7 +137,7 @@ TEST(who_has_used_up_its_share_lets_its_own_batches_linger_no_more)
 
 /* ---- the queue ---- */
 
-TEST(who_waits_in_the_queue_counts_what_it_waits_for)
+TEST(one_that_waits_in_the_queue_counts_what_it_waits_for)
 {
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);
@@ -169,7 +169,7 @@ TEST(who_waits_in_the_queue_counts_what_it_waits_for)
     arena_end(arena, file);
 }
 
-TEST(who_has_used_up_its_share_keeps_nobody_in_the_queue_behind_it)
+TEST(a_process_at_its_share_delays_no_other_in_the_queue)
 {
     int file = arena_file_new();
     struct arena *greedy = shared_arena(file);
@@ -248,7 +248,7 @@ TEST(what_was_granted_and_taken_is_no_more_waited_for)
     arena_end(arena, file);
 }
 
-TEST(who_gives_up_waiting_need_not_look_before_it_allocates)
+TEST(one_that_gives_up_waiting_need_not_check_before_it_allocates)
 {
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);

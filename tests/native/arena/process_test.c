@@ -58,7 +58,7 @@ TEST_IN_ARENA(geometry_of(8, 512), a_generation_wraps_and_stays_the_owner_s)
     arena_detach(other);
 }
 
-TEST(when_all_entries_are_taken_the_next_is_told_and_leaves_no_trace)
+TEST(when_all_entries_are_taken_the_next_is_reported_and_leaves_no_trace)
 {
     int file = arena_file_new();
     struct geometry geometry = geometry_of(8, 512);

@@ -71,7 +71,7 @@ TEST_IN_ARENA(geometry_of(2, 512), a_partition_needs_its_topic_and_a_number)
     registry_close(registry);
 }
 
-TEST(full_tables_say_so_and_go_on_finding)
+TEST(full_tables_report_that_and_are_still_searched)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, geometry_of(2, 512)); /* 4 topics, 8 partitions */

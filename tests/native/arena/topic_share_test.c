@@ -307,7 +307,7 @@ TEST_WITH(host, sharing_host_begin, what_is_freed_of_a_stuck_partition_is_not_su
     EXPECT_EQ_U64(load_relaxed_u64(&topic->opened), load_relaxed_u64(&topic->released));
 }
 
-TEST_WITH(host, sharing_host_begin, the_sums_of_a_topic_are_true_behind_each_step)
+TEST_WITH(host, sharing_host_begin, the_sums_of_a_topic_are_true_after_each_step)
 {
     struct append_result result;
     uint8_t large[3 * BATCH_SIZE] = {0};
@@ -548,7 +548,7 @@ static void run_help(struct arena *arena, void *now_ns)
     buffer_pool_help(arena, NULL);
 }
 
-TEST(a_helper_that_dies_while_it_revokes_leaves_nothing_behind)
+TEST(a_helper_that_dies_while_it_revokes_leaves_nothing)
 {
     static const char *const points[] = {"grant_revoked", "slot_scrubbed", "slot_freed", "slot_granted"};
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {

@@ -41,7 +41,7 @@ TEST(each_operation_answers_as_its_name_says)
     EXPECT_EQ_U64(load_acquire_u64(&cell), 3);
 }
 
-TEST(cas_swaps_only_what_was_expected_and_tells_what_it_found)
+TEST(cas_swaps_only_what_was_expected_and_reports_what_it_found)
 {
     atomic_u32 cell = 1;
     uint32_t expected = 2;

@@ -23,7 +23,7 @@ TEST(every_status_has_a_name_and_a_sentence)
     EXPECT(strcmp(status_sentence(STATUS_EXHAUSTED), "no buffer is free") == 0);
 }
 
-TEST(names_tell_statuses_apart)
+TEST(names_distinguish_statuses)
 {
     for (int one = 0; one < STATUS_COUNT; one++) {
         for (int other = one + 1; other < STATUS_COUNT; other++) {
@@ -38,7 +38,7 @@ TEST(a_status_out_of_range_is_unknown)
     EXPECT(strcmp(status_sentence(STATUS_COUNT), "unknown status") == 0);
 }
 
-TEST(return_if_failed_passes_a_failure_up_and_lets_success_go_on)
+TEST(return_if_failed_passes_a_failure_up_and_lets_success_continue)
 {
     unsigned after_count = 0;
     EXPECT_STATUS(pass_up(STATUS_STALE, &after_count), STATUS_STALE);

@@ -147,7 +147,7 @@ static void answered_with_an_error(struct world *world)
     broker_link_receive(&world->link, 2);
 }
 
-TEST_WITH(world, world_begin, a_link_that_takes_errors_goes_on_behind_one)
+TEST_WITH(world, world_begin, a_link_that_takes_errors_continues_after_one)
 {
     world->link.takes_errors = true;
     answered_with_an_error(world);

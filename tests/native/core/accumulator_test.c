@@ -175,7 +175,7 @@ TEST_WITH(company, company_begin, a_run_is_appended_batch_by_batch_until_nothing
 
 /* ---- exhaustion ---- */
 
-TEST_WITH(company, company_begin, without_a_free_slot_the_caller_is_told_how_many_to_wait_for)
+TEST_WITH(company, company_begin, without_a_free_slot_the_caller_gets_the_number_to_wait_for)
 {
     uint32_t slots[8];
     uint64_t number = 0;
@@ -355,7 +355,7 @@ TEST_WITH(company, company_begin, a_sleeping_sender_is_wanted_only_when_a_batch_
     expect_only(company, 0, 2);
 }
 
-TEST_WITH(company, company_begin, a_napping_sender_is_wanted_when_something_is_due_before_it_comes_back)
+TEST_WITH(company, company_begin, a_sender_in_a_short_wait_is_wanted_when_something_is_due_earlier)
 {
     atomic_u32 *sleep = &company->arena->globals->sender_sleep;
     const uint32_t naps[] = {SENDER_SHORT_WAIT, SENDER_SHORT_WAIT + 2000, SENDER_SHORT_WAIT + 2001};
@@ -460,7 +460,7 @@ static void survivor_appends_and_is_passed(void *argument)
     EXPECT_STATUS(append_number(company->other, 0, 100), STATUS_OK);
 }
 
-TEST(a_passer_that_is_passed_in_turn_harms_nobody)
+TEST(a_passer_that_is_passed_in_turn_does_no_harm)
 {
     static const char *const points[] = {"partition_taken_over", "partition_open_sealed", "seq_taken",
                                          "slot_opened", "record_claimed"};
@@ -603,7 +603,7 @@ TEST(a_producer_killed_at_any_point_loses_only_what_it_had_not_committed)
     expect_survived(&(struct death){"record_claimed", 30, SIGKILL}, 30);
 }
 
-TEST_WITH(company, company_begin, a_process_stopped_in_its_append_delays_others_and_goes_on_as_if_nothing_had_been)
+TEST_WITH(company, company_begin, a_process_stopped_in_its_append_delays_others_and_continues_as_if_nothing_had_been)
 {
     struct death death = {"record_claimed", 7, SIGSTOP};
     pid_t child = child_started(company->file, run_append_until, &death, NULL, 0);
@@ -627,7 +627,7 @@ static void run_append_chain_until(struct arena *arena, void *argument)
     append_waiting(accumulator_opened(arena), 0, record_of(value, sizeof value, 1000), &result);
 }
 
-TEST(an_oversized_record_of_the_dead_leaves_no_slot_behind)
+TEST(an_oversized_record_of_the_dead_leaves_no_slot)
 {
     static const char *const points[] = {"grant_taken", "chain_piece_linked", "chain_seq_taken"};
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {

@@ -100,7 +100,7 @@ static void append_beside(void *producer)
     (void)append_number(producer, 2, 2);
 }
 
-TEST(no_batch_is_opened_behind_the_closer_s_back)
+TEST(no_batch_is_opened_after_the_arena_closes)
 {
     struct company company = company_met();
     struct accumulator *other = accumulator_opened(company.survivor);
@@ -199,7 +199,7 @@ TEST(an_arena_that_is_found_again_takes_records)
     arena_end(arena, file);
 }
 
-TEST(an_impossible_word_is_told_by_verify)
+TEST(an_impossible_word_is_reported_by_verify)
 {
     struct company company = company_met();
     struct finding finding;

@@ -234,7 +234,7 @@ TEST_WITH(host, host_begin, short_batches_count_until_they_make_a_full_one)
     EXPECT_EQ_U64(sticky_word_move_count(sticky_at(host)), sticky_word_move_count(before) + 1);
 }
 
-TEST_WITH(host, host_begin, who_dies_between_moving_on_and_choosing_is_replaced)
+TEST_WITH(host, host_begin, one_that_dies_between_moving_on_and_choosing_is_replaced)
 {
     struct sticky dead = {.topic_index = host->topic_index};
     struct sticky living = {.topic_index = host->topic_index};

@@ -163,7 +163,7 @@ static void expect_nothing_lost_when_both_stop(const char *first_point, const ch
     scene_end(scene);
 }
 
-TEST(who_passed_a_stopped_process_may_be_stopped_and_passed_in_turn)
+TEST(one_that_passed_a_stopped_process_may_be_stopped_and_passed_in_turn)
 {
     static const char *const first_points[] = {"record_claimed", "slot_opened", "seq_taken", "chain_seq_taken"};
     static const char *const second_points[] = {"partition_taken_over", "partition_open_sealed"};

@@ -747,7 +747,7 @@ static void die_as_sender(struct arena *arena, void *context)
 }
 
 /* Records that the dead sender had delivered are in the sink's open transaction: here it is left out of the account. */
-TEST(a_sender_that_dies_anywhere_in_the_end_is_replaced_by_one_that_goes_on)
+TEST(a_sender_that_dies_anywhere_in_the_end_is_replaced_by_one_that_continues)
 {
     const char *const points[] = {"transaction_sealed", "transaction_decided", "transaction_ends", "batch_done",
                                   "result_recorded", NULL};
@@ -793,7 +793,7 @@ static struct company company_met_again(struct company *company, bool is_other_h
     return again;
 }
 
-TEST(when_everybody_has_died_a_commit_goes_on_and_an_open_transaction_is_aborted)
+TEST(when_all_have_died_a_commit_continues_and_an_open_transaction_is_aborted)
 {
     for (int is_committing = 0; is_committing <= 1; is_committing++) {
         struct company company;
@@ -812,7 +812,7 @@ TEST(when_everybody_has_died_a_commit_goes_on_and_an_open_transaction_is_aborted
     }
 }
 
-TEST(behind_a_crash_of_the_host_only_what_was_decided_is_committed)
+TEST(after_a_crash_of_the_host_only_what_was_decided_is_committed)
 {
     const struct {
         enum transaction_state state;
@@ -843,7 +843,7 @@ TEST(behind_a_crash_of_the_host_only_what_was_decided_is_committed)
 
 /* ---- hostile bytes ---- */
 
-TEST(a_word_that_was_scribbled_on_ends_in_an_abort)
+TEST(a_word_that_was_changed_ends_in_an_abort)
 {
     const uint64_t words[] = {UINT64_MAX, UINT64_C(0x00000000012a0000), UINT64_C(0x7fffffffff0900ff),
                               transaction_word(TRANSACTION_NUMBER_MAX, TRANSACTION_OPEN, TRANSACTION_WHY_NOT)};

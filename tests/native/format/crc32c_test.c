@@ -124,7 +124,7 @@ TEST(large_random_sizes)
     }
 }
 
-TEST(extending_goes_on_where_the_last_call_ended)
+TEST(extending_continues_where_the_last_call_ended)
 {
     static uint8_t bytes[BYTES_SIZE];
     struct randomness randomness = randomness_seeded(__func__);

@@ -103,7 +103,7 @@ TEST(what_is_written_is_as_long_as_its_size_and_reads_back)
     }
 }
 
-TEST(a_number_whose_last_byte_is_behind_the_end_is_corrupt)
+TEST(a_number_whose_last_byte_is_after_the_end_is_corrupt)
 {
     for (size_t size = 0; size < VARLONG_SIZE_MAX; size++) {
         uint8_t bytes[VARLONG_SIZE_MAX] = {0};

@@ -73,7 +73,7 @@ static void expect_batch_at(const struct files *files, int number)
     EXPECT(memcmp(found + 16, files->bytes[number] + 16, BATCH_SIZE - 16) == 0);
 }
 
-TEST_WITH(files, files_begin, batches_get_offsets_and_stand_behind_one_another)
+TEST_WITH(files, files_begin, batches_get_offsets_and_stand_after_one_another)
 {
     struct log_append append = segment_append(&files->log, files->batches, 2);
     EXPECT_EQ_U64(append.batch_count, 2);
@@ -126,7 +126,7 @@ static void expect_cut_at_changed(int position, bool verifies)
     files_end(&files);
 }
 
-TEST(a_batch_that_is_changed_while_it_is_written_is_cut_off_with_those_behind_it)
+TEST(a_batch_that_is_changed_while_it_is_written_is_cut_off_with_those_after_it)
 {
     static const int positions[] = {RECORD_BATCH_MAGIC, RECORD_BATCH_CRC, RECORD_BATCH_CRC + 3, RECORD_BATCH_ATTRIBUTES,
                                     RECORD_BATCH_MAX_TIMESTAMP, RECORD_BATCH_HEADER_SIZE, BATCH_SIZE - 1};
@@ -240,7 +240,7 @@ TEST(nothing_counts_that_went_to_a_file_that_was_replaced)
     expect_lost(&files);
 }
 
-TEST(nothing_is_written_behind_a_cut)
+TEST(nothing_is_written_after_a_cut)
 {
     struct files files;
     name_file(&files);

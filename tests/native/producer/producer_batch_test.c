@@ -100,7 +100,7 @@ TEST_WITH(work, work_begin, an_opened_batch_is_empty_announced_and_numbered)
     EXPECT_EQ_U64(counter_value(work->arena, COUNTER_BATCHES_OPENED), 1);
 }
 
-TEST_WITH(work, work_begin, records_stand_one_behind_the_other)
+TEST_WITH(work, work_begin, records_stand_one_after_the_other)
 {
     uint32_t slot_index = batch_opened(work);
     struct measured_record record = measured(record_of("value", 5, 1000));
@@ -565,7 +565,7 @@ TEST(a_chain_of_exactly_n_slots_and_one_byte_more)
     expect_chain(ROOM + 2 * BATCH_SIZE + 1, 4);
 }
 
-TEST_WITH(work, work_begin, a_chain_seals_the_open_batch_before_it_and_stands_behind_it)
+TEST_WITH(work, work_begin, a_chain_seals_the_open_batch_before_it_and_stands_after_it)
 {
     static const uint8_t value[BATCH_SIZE + 100] = {1};
     uint32_t slots[2];

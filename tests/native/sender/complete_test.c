@@ -290,7 +290,7 @@ TEST_WITH(ending, waiting_begin, a_sender_that_looks_late_makes_no_batch_older_t
     EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS), 1);
 }
 
-TEST_WITH(ending, waiting_begin, the_spans_of_batches_go_on_under_the_next_sender)
+TEST_WITH(ending, waiting_begin, the_spans_of_batches_continue_under_the_next_sender)
 {
     sender_run_delivery_clock(ending->sender->sender, TIMEOUT_NS / 2);
     accumulator_close(ending->sender);
@@ -312,7 +312,7 @@ TEST_WITH(ending, ending_begin, the_delivery_clock_s_stamps_wrap)
     EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 1);
 }
 
-TEST(a_clock_that_was_scribbled_on_expires_neither_everything_nor_nothing)
+TEST(a_clock_that_was_changed_expires_neither_everything_nor_nothing)
 {
     static const uint64_t hostile[] = {1, UINT64_MAX, UINT64_C(1) << 63, 77 * HOUR_NS};
     for (size_t i = 0; i < COUNT_OF(hostile); i++) {
@@ -329,7 +329,7 @@ TEST(a_clock_that_was_scribbled_on_expires_neither_everything_nor_nothing)
     }
 }
 
-TEST_WITH(ending, waiting_begin, a_stamp_or_a_time_that_was_scribbled_on_leaves_the_other_one_to_count)
+TEST_WITH(ending, waiting_begin, a_stamp_or_a_time_that_was_changed_leaves_the_other_one_to_count)
 {
     struct slot_header *slot = &ending->arena->slots[slot_of_partition(ending->arena, 0)];
     slot->delivery_stamp_ms = 4711; /* ahead of the clock */
@@ -391,7 +391,7 @@ TEST_WITH(ending, ending_begin, an_empty_batch_is_nothing_that_could_expire)
     EXPECT_EQ_U64(result_count(ending), 0);
 }
 
-TEST(abort_ends_everything_and_spares_what_is_in_flight_if_told)
+TEST(abort_ends_everything_and_spares_what_is_in_flight_on_request)
 {
     for (int is_included = 0; is_included <= 1; is_included++) {
         struct ending ending;

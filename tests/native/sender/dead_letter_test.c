@@ -127,7 +127,7 @@ TEST_WITH(burial, burial_begin, what_expires_in_the_queue_has_its_result_and_kee
     freed(burial, &letter);
 }
 
-TEST_WITH(burial, burial_begin, a_letter_is_in_nobodys_way)
+TEST_WITH(burial, burial_begin, a_dead_letter_delays_no_batch)
 {
     struct batch_outcome outcome;
     appended(burial, 1);
@@ -142,7 +142,7 @@ TEST_WITH(burial, burial_begin, a_letter_is_in_nobodys_way)
     freed(burial, &letter);
 }
 
-TEST_WITH(burial, burial_begin, what_expires_in_flight_is_a_letter_when_it_is_given_back_and_none_when_it_arrived)
+TEST_WITH(burial, burial_begin, what_expires_in_flight_is_a_dead_letter_when_it_is_given_back_and_none_when_it_arrived)
 {
     struct batch_outcome outcome;
     appended(burial, 1);
@@ -161,7 +161,7 @@ TEST_WITH(burial, burial_begin, what_expires_in_flight_is_a_letter_when_it_is_gi
     expect_no_letter(burial);
 }
 
-TEST_WITH(burial, burial_begin, a_letter_that_is_requeued_is_a_letter_again)
+TEST_WITH(burial, burial_begin, a_dead_letter_that_is_requeued_is_a_dead_letter_again)
 {
     struct batch_outcome outcome;
     appended(burial, 1);
@@ -172,14 +172,14 @@ TEST_WITH(burial, burial_begin, a_letter_that_is_requeued_is_a_letter_again)
     freed(burial, &letter);
 }
 
-TEST_WITH(burial, burial_begin, what_was_aborted_is_no_letter)
+TEST_WITH(burial, burial_begin, what_was_aborted_is_no_dead_letter)
 {
     appended(burial, 1);
     EXPECT_EQ_U64(sender_abort(burial->sender->sender, true, NULL), 1);
     expect_no_letter(burial);
 }
 
-TEST(an_impossible_letter_stays_as_it_is)
+TEST(an_impossible_dead_letter_stays_as_it_is)
 {
     struct burial burial;
     burial_begin(&burial);
@@ -200,7 +200,7 @@ TEST(an_impossible_letter_stays_as_it_is)
 
 /* ---- the next sender ---- */
 
-TEST_WITH(burial, burial_begin, the_next_sender_inherits_letters_with_what_was_decided)
+TEST_WITH(burial, burial_begin, the_next_sender_inherits_dead_letters_with_what_was_decided)
 {
     struct batch_outcome outcome = {.result = RESULT_FAILED, .error_code = -2};
     appended(burial, 2);
@@ -227,7 +227,7 @@ TEST_WITH(burial, burial_begin, a_decision_outlives_the_timeout)
     EXPECT_STATUS(accumulator_complete(burial->sender, batch.slot_index, batch.seq, &outcome, NULL), STATUS_OK);
 }
 
-TEST_WITH(burial, burial_begin, a_sender_that_wants_no_letters_frees_them)
+TEST_WITH(burial, burial_begin, a_sender_that_wants_no_dead_letters_frees_them)
 {
     struct error error;
     appended(burial, 1);

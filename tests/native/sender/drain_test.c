@@ -124,7 +124,7 @@ TEST_WITH(sending, sending_begin, a_batch_that_was_opened_after_the_clock_was_re
     EXPECT_EQ_U64(ready_at(sending, 1500, 500, partitions, &next_check_ns), 1);
 }
 
-TEST_WITH(sending, sending_begin, who_opens_a_batch_says_how_long_it_lingers)
+TEST_WITH(sending, sending_begin, an_opener_determines_how_long_a_batch_lingers)
 {
     uint32_t partitions[8];
     uint64_t next_check_ns = 0;
@@ -524,7 +524,7 @@ TEST_WITH(sending, sending_begin, a_partition_that_is_given_again_gives_what_is_
     }
 }
 
-TEST_WITH(sending, sending_begin, a_drain_that_goes_on_cuts_no_batch_short)
+TEST_WITH(sending, sending_begin, a_drain_that_continues_cuts_no_batch_short)
 {
     static const uint32_t partition = 0;
     struct drain_options options = {.now_ns = 1000, .size_max = UINT32_MAX, .in_flight_max = 1};
@@ -643,7 +643,7 @@ static int32_t sequence_of_next(struct sending *sending, uint32_t record_count)
     return batch.base_sequence;
 }
 
-TEST_WITH(sending, sending_begin, sequences_count_records_and_wrap_behind_the_largest)
+TEST_WITH(sending, sending_begin, sequences_count_records_and_wrap_after_the_largest)
 {
     accumulator_set_producer_id(sending->sender, 7, 0);
     EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 3), 0);
@@ -892,7 +892,7 @@ static void expect_resequenced_by_the_next(uint32_t taken_back)
     sending_end(&sending);
 }
 
-TEST(a_sender_that_dies_while_it_takes_sequences_back_is_followed_by_one_that_begins_anew)
+TEST(a_sender_that_dies_while_it_takes_sequences_back_is_followed_by_one_that_starts_again)
 {
     for (uint32_t taken_back = 1; taken_back <= 3; taken_back++) {
         expect_resequenced_by_the_next(taken_back);

@@ -341,7 +341,7 @@ TEST(waiters_are_woken_when_enough_buffers_are_free)
     pumping_end(&pumping);
 }
 
-TEST(waiters_are_woken_behind_the_request_that_has_begun)
+TEST(waiters_are_woken_after_the_request_that_has_begun)
 {
     struct pumping pumping;
     pumping_begin_with_waiter(&pumping, SLOT_COUNT, 1);
@@ -582,7 +582,7 @@ static void pumping_begin_with_request(struct pumping *pumping)
     begin_requests(pumping, 1);
 }
 
-TEST_WITH(pumping, pumping_begin_with_request, a_pump_whose_answer_took_long_goes_on_with_what_is_ready)
+TEST_WITH(pumping, pumping_begin_with_request, a_pump_whose_answer_took_long_continues_with_what_is_ready)
 {
     EXPECT_STATUS(append_number(pumping->accumulator, 0, 8), STATUS_OK);
     answer(pumping, 0, 0, 42);
@@ -619,7 +619,7 @@ TEST_WITH(pumping, pumping_begin_with_request, an_empty_frame_stays_where_it_is)
     EXPECT(pumping->link.broker.is_strange);
 }
 
-TEST(a_socket_that_ends_behind_any_byte_of_an_answer_is_broken)
+TEST(a_socket_that_ends_after_any_byte_of_an_answer_is_broken)
 {
     uint8_t bytes[ANSWER_ROOM];
     size_t size = answer_write(bytes, 0, 0, 42);
@@ -704,7 +704,7 @@ TEST_WITH(pumping, pumping_begin_with_request, a_throttle_ends_the_pump_with_the
 
 /* ---- the lender's numbers ---- */
 
-TEST_WITH(pumping, pumping_begin, correlation_ids_go_on_where_the_lender_ended)
+TEST_WITH(pumping, pumping_begin, correlation_ids_continue_those_of_the_previous_owner)
 {
     uint8_t bytes[2 * ANSWER_ROOM];
     pumping->link.broker.correlation_first = INT32_MAX;

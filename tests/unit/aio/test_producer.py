@@ -139,7 +139,7 @@ def test_results_wake_the_loop_before_its_tick(
     run(main())
 
 
-def test_one_ring_wakes_the_loops_of_two_threads(arena: Arena, sender: RunningSender) -> None:
+def test_one_wake_up_wakes_the_loops_of_two_threads(arena: Arena, sender: RunningSender) -> None:
     sender.hold()
     sent = threading.Barrier(3)
 
@@ -362,7 +362,7 @@ def test_many_records_keep_their_order_through_a_full_arena(arena: Arena, sender
     run(main())
 
 
-def test_a_cancelled_send_of_many_tells_what_was_appended(arena: Arena, sender: RunningSender) -> None:
+def test_a_cancelled_send_of_many_reports_what_was_appended(arena: Arena, sender: RunningSender) -> None:
     async def main() -> None:
         async with full_arena(arena, sender) as filler:
             sender.go_on()
@@ -458,7 +458,7 @@ def test_a_process_that_sleeps_on_the_results_causes_no_write_to_the_results_fif
     assert rings
 
 
-def test_another_sender_goes_on_where_a_dead_one_left(
+def test_another_sender_continues_where_a_dead_one_left(
     arena: Arena, sender: RunningSender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sender without wake calls simulates one that died between a result and its wake call."""
@@ -498,7 +498,7 @@ def test_many_loops_leave_no_descriptor(arena: Arena, sender: RunningSender) -> 
 ON_ANY_LOOP = (
     test_a_send_answers_a_future_that_can_be_awaited,
     test_results_need_no_thread,
-    test_one_ring_wakes_the_loops_of_two_threads,
+    test_one_wake_up_wakes_the_loops_of_two_threads,
     test_a_refused_record_raises_where_it_is_awaited,
     test_a_full_arena_lets_other_tasks_run,
     test_sends_that_waited_keep_their_order,

@@ -150,7 +150,7 @@ def test_offsets_of_a_group_go_with_the_transaction_or_not_at_all(transactional:
     run(main())
 
 
-def test_other_tasks_go_on_while_offsets_wait_for_room_and_keep_their_order(transactional: Arena) -> None:
+def test_other_tasks_continue_while_offsets_wait_for_room_and_keep_their_order(transactional: Arena) -> None:
     async def main() -> None:
         async with Producer(transactional) as producer:
             await producer.begin_transaction()
@@ -243,7 +243,7 @@ def test_a_plain_arena_refuses_transactions(arena: Arena) -> None:
     run(main())
 
 
-def test_other_tasks_go_on_while_a_task_waits_for_its_commit(transactional: Arena) -> None:
+def test_other_tasks_continue_while_a_task_waits_for_its_commit(transactional: Arena) -> None:
     async def main() -> None:
         async with Producer(transactional) as producer:
             await producer.begin_transaction()
@@ -280,7 +280,7 @@ def test_a_task_that_is_cancelled_in_its_block_aborts(transactional: Arena) -> N
     run(main())
 
 
-def test_a_commit_goes_on_when_its_task_is_cancelled(transactional: Arena) -> None:
+def test_a_commit_continues_when_its_task_is_cancelled(transactional: Arena) -> None:
     async def main() -> None:
         async with Producer(transactional) as producer:
             await producer.begin_transaction()

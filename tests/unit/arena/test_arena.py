@@ -70,7 +70,7 @@ def test_the_defaults_are_kafkas(arena_name: str) -> None:
     assert geometry["oversized_bytes_max"] == 16 << 20
 
 
-def test_options_come_back_as_they_were_given(arena_name: str) -> None:
+def test_options_survive_a_round_trip(arena_name: str) -> None:
     options = {"linger_ms": 5, "sink": "log", "nested": {"a": [1, None, b"x"]}}
     with Arena.create(arena_name, options=options, **SMALL), Arena.attach(arena_name) as other:
         assert other.options == options
@@ -119,7 +119,7 @@ def test_a_failed_attach_leaves_no_descriptor(path: Path) -> None:
     assert open_files(path) == []
 
 
-def test_repr_tells_name_size_and_state(arena: Arena) -> None:
+def test_repr_reports_name_size_and_state(arena: Arena) -> None:
     assert arena.name in repr(arena)
     assert "64 KiB in 16 buffers of 4 KiB, entry 0" in repr(arena)
     with Arena.open_read_only(arena.name) as reader:
@@ -471,7 +471,7 @@ def test_read_only_takes_no_entry_and_changes_nothing(arena: Arena, accumulator:
     accumulator.abort()
 
 
-def test_what_recovery_would_do_is_told_without_doing_it(arena: Arena, sender: Accumulator) -> None:
+def test_what_recovery_would_do_is_reported_without_doing_it(arena: Arena, sender: Accumulator) -> None:
     sender.append_many("t", 0, [b"v"] * 10)
     plan = arena.native.recovery_plan()
     assert (plan["sealed_count"], plan["record_count"], plan["is_same_boot"]) == (1, 10, 1)

@@ -217,7 +217,7 @@ def test_long_names_have_a_private_name(tmp_path: Path) -> None:
 # --- deaths
 
 
-def test_after_a_death_at_any_step_of_a_creation_all_go_on(name: str) -> None:
+def test_after_a_death_at_any_step_of_a_creation_all_continue(name: str) -> None:
     number, had_arena = 1, set()
     while dies_at_system_call(lambda: lambda: Arena.create(name, topics=TOPICS, **SMALL), number):
         exists = Arena.exists(name)
@@ -303,7 +303,7 @@ def test_another_program_s_file_is_left_alone(name: str) -> None:
 
 @needs_root
 @pytest.mark.parametrize("mode", [0o600, 0o666])
-def test_a_stranger_s_private_file_is_refused_and_not_waited_for(arena_name: str, mode: int) -> None:
+def test_a_private_file_of_another_user_is_refused_and_not_waited_for(arena_name: str, mode: int) -> None:
     private = private_of(arena_name)
     descriptor = os.open(private, os.O_RDWR | os.O_CREAT, 0o600)
     os.chmod(private, mode)

@@ -94,7 +94,7 @@ def test_options_that_cannot_be(arena_name: str, options: dict[str, Any], senten
         ArenaOptions.parse(options)
 
 
-def test_nothing_is_forced_where_nobody_asked_for_it(arena: Arena) -> None:
+def test_nothing_is_forced_without_a_request(arena: Arena) -> None:
     with Accumulator(arena) as accumulator:
         accumulator.append("t", 0, 1, None, b"v")
         assert (arena.durability, syncs(arena)) == ("process", 0)
@@ -107,7 +107,7 @@ def test_nothing_is_forced_where_nobody_asked_for_it(arena: Arena) -> None:
 # --- sync
 
 
-def test_an_append_comes_back_when_it_is_on_disk(durable: Callable[[Level], Arena]) -> None:
+def test_an_append_returns_when_it_is_on_disk(durable: Callable[[Level], Arena]) -> None:
     arena = durable("sync")
     with Accumulator(arena) as accumulator:
         for number in range(3):
@@ -183,7 +183,7 @@ def test_processes_share_their_syncs(durable: Callable[[Level], Arena]) -> None:
     assert arena.verify() == []
 
 
-def test_a_sync_behind_a_stopped_process_ends_with_a_sentence(durable: Callable[[Level], Arena]) -> None:
+def test_a_sync_that_waits_for_a_stopped_process_ends_with_a_sentence(durable: Callable[[Level], Arena]) -> None:
     arena = durable("sync")
 
     def hold_the_lead() -> None:
@@ -203,7 +203,7 @@ def test_a_sync_behind_a_stopped_process_ends_with_a_sentence(durable: Callable[
 # --- interval
 
 
-def test_the_interval_is_kept_by_whoever_is_attached(durable: Callable[[Level], Arena]) -> None:
+def test_the_interval_is_kept_by_every_attached_process(durable: Callable[[Level], Arena]) -> None:
     arena = durable("interval")
     seen = syncs(arena)
     wait_until(lambda: syncs(arena) > seen + 2, "it was forced some times")
@@ -218,7 +218,7 @@ def test_the_interval_is_kept_by_whoever_is_attached(durable: Callable[[Level], 
     assert Child(watched).join() == "True"
 
 
-def test_who_leaves_forces_once_more_and_its_thread_ends(path: Path) -> None:
+def test_one_that_leaves_forces_once_more_and_its_thread_ends(path: Path) -> None:
     threads = set(threading.enumerate())
     arena = Arena.create(path, durability="interval", sync_interval_ms="1h", **SMALL)
     with Accumulator(arena) as accumulator:
@@ -235,7 +235,9 @@ def test_who_leaves_forces_once_more_and_its_thread_ends(path: Path) -> None:
 # --- after a crash of the host
 
 
-def test_what_was_not_forced_is_cut_off_and_said(durable: Callable[[Level], Arena], path: Path, shell: Shell) -> None:
+def test_what_was_not_forced_is_cut_off_and_reported(
+    durable: Callable[[Level], Arena], path: Path, shell: Shell
+) -> None:
     arena = durable("sync")
     with Accumulator(arena) as accumulator:
         for number in range(5):

@@ -59,7 +59,7 @@ def test_a_table_full_of_known_topics_is_too_small(small: Arena) -> None:
 
 
 @pytest.mark.parametrize(("misspelt", "is_told"), [(4, False), (5, True)])
-def test_the_sender_tells_when_little_room_is_left(
+def test_the_sender_reports_when_little_room_is_left(
     small: Arena, caplog: pytest.LogCaptureFixture, misspelt: int, is_told: bool
 ) -> None:
     small.declare_topic("known", 1)

@@ -78,7 +78,7 @@ def left(path: Path) -> Path:
 # --- every process died
 
 
-def test_what_would_be_done_is_said_and_nothing_is_done(left: Path, shell: Shell) -> None:
+def test_the_plan_is_reported_and_nothing_is_done(left: Path, shell: Shell) -> None:
     before = left.read_bytes()
     said = shell("recover", str(left), "--dry-run").stdout
     assert "last used in this boot: its state is trusted" in said
@@ -99,7 +99,7 @@ def test_the_next_sender_delivers_all_of_it_in_order(left: Path) -> None:
         check_idle(arena)
 
 
-def test_producers_go_on_behind_what_was_left(left: Path) -> None:
+def test_producers_continue_after_what_was_left(left: Path) -> None:
     with Arena.attach(left) as arena, Accumulator(arena) as accumulator:
         accumulator.append("flights", 0, 1_700_000_000_000, None, b"after")
         accumulator.become_sender()
@@ -146,7 +146,9 @@ def test_only_what_agrees_with_its_checksum_is_believed(left: Path, shell: Shell
     assert (document["quarantined_count"], document["record_count"], document["findings"]) == (1, 10, [])
 
 
-def test_what_is_damaged_is_kept_shown_and_exported_and_stops_nobody(left: Path, shell: Shell, tmp_path: Path) -> None:
+def test_what_is_damaged_is_kept_shown_and_exported_and_stops_no_other(
+    left: Path, shell: Shell, tmp_path: Path
+) -> None:
     scribble(left)
     boot_again(left)
     with Arena.attach(left) as arena, Accumulator(arena) as sender:

@@ -50,7 +50,7 @@ def append_until_refused(name: str) -> int:
         return next(numbers) - 1
 
 
-def test_who_runs_away_starves_only_itself(shared: Arena) -> None:
+def test_one_that_runs_away_starves_only_itself(shared: Arena) -> None:
     for _ in range(3):
         assert Child(append_until_refused, shared.name).join() == str(SHARE)
     with Accumulator(shared) as modest:
@@ -73,7 +73,7 @@ def test_the_message_says_whose_limit_it_is(shared: Arena) -> None:
         deliver_all(accumulator)
 
 
-def test_a_process_at_its_share_goes_on_as_its_batches_are_delivered(shared: Arena) -> None:
+def test_a_process_at_its_share_continues_as_its_batches_are_delivered(shared: Arena) -> None:
     with Drainer(shared) as drainer, Accumulator(shared, linger_ms=LONG_MS) as accumulator:
         for number in range(100):  # each in its own partition, so that only the share limits them
             accumulator.append("t", number, 1, None, b"%d" % number, None, LONG_MS)
@@ -112,7 +112,7 @@ def killed_with_its_share(name: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_the_share_of_the_killed_is_nobodys(shared: Arena) -> None:
+def test_the_share_of_killed_processes_is_free(shared: Arena) -> None:
     for _ in range(3):
         child = Child(killed_with_its_share, shared.name)
         os.waitpid(child.pid, 0)

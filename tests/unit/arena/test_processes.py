@@ -69,7 +69,7 @@ def test_an_unrelated_process_attaches(arena: Arena, sender: Accumulator) -> Non
 # --- fork in the middle of use
 
 
-def test_a_forked_accumulator_goes_on_as_a_process_of_its_own(arena: Arena, sender: Accumulator) -> None:
+def test_a_forked_accumulator_continues_as_a_process_of_its_own(arena: Arena, sender: Accumulator) -> None:
     sender.append("t", 0, 1, None, b"parent")
 
     def in_child() -> tuple[Any, ...]:

@@ -134,7 +134,7 @@ def test_stat_and_metrics_count_it_by_topic(sending: Sending) -> None:
     )
 
 
-def test_a_dead_letter_that_was_scribbled_on_is_logged_too(
+def test_a_dead_letter_that_was_changed_is_logged_too(
     arena: Arena, caplog: pytest.LogCaptureFixture, tmp_path: object
 ) -> None:
     sending = Sending(arena, linger_ms=0, dead_letter=f"log:{tmp_path}/dead", delivery_timeout_counts="always")

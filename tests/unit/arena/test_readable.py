@@ -66,7 +66,7 @@ def test_what_can_be_read_is_named_as_it_was_given(pair: Pair, low: Pair) -> Non
     assert wait_readable([reader], WATCHDOG_S) == [reader], "the other end is gone"
 
 
-def test_who_cannot_be_waited_for_is_refused(pair: Pair) -> None:
+def test_one_that_cannot_be_waited_for_is_refused(pair: Pair) -> None:
     reader, _ = pair
     with pytest.raises(ValueError, match="negative"):
         wait_readable([reader], -1)

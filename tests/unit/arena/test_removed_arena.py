@@ -132,9 +132,7 @@ def told(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
 # --- producers
 
 
-def test_a_producer_of_a_removed_arena_is_told_once(
-    arena: Arena, producer: Producer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_removed_arena_is_reported_once(arena: Arena, producer: Producer, caplog: pytest.LogCaptureFixture) -> None:
     Arena.remove(arena.name)
     send_until_refused(producer)
     with pytest.raises(
@@ -144,7 +142,7 @@ def test_a_producer_of_a_removed_arena_is_told_once(
     assert len(told(caplog, "was removed while this process was attached")) == 1
 
 
-def test_remove_comes_back_when_the_arena_takes_no_more_records(arena: Arena, producer: Producer) -> None:
+def test_remove_returns_when_the_arena_takes_no_more_records(arena: Arena, producer: Producer) -> None:
     producer.send(TOPIC, b"into an open batch")
     Arena.remove(arena.name)
     assert arena.native.closing == "begun"
@@ -180,7 +178,7 @@ def test_flush_and_close_say_how_many_records_are_lost(
     assert len(told(caplog, "at most 4 records")) == 1
 
 
-def test_a_with_statement_tells_it_too(arena: Arena) -> None:
+def test_a_with_statement_reports_it_too(arena: Arena) -> None:
     def send() -> None:
         with Producer(arena) as producer:
             producer.send(TOPIC, b"v")
@@ -201,7 +199,7 @@ def test_oversized_records_and_many_at_once_are_refused_too(arena: Arena, produc
     assert arena.verify() == []
 
 
-def test_a_producer_that_waits_for_a_buffer_is_told(arena: Arena, producer: Producer) -> None:
+def test_a_producer_that_waits_for_a_buffer_gets_the_error(arena: Arena, producer: Producer) -> None:
     filler = Producer(arena, max_block_ms=0)
     with contextlib.suppress(BufferExhaustedError):
         while True:
@@ -223,7 +221,7 @@ def test_a_producer_that_waits_for_a_buffer_is_told(arena: Arena, producer: Prod
     assert len(errors) == 1
 
 
-def test_a_producer_that_waits_for_a_partition_count_is_told(arena: Arena, producer: Producer) -> None:
+def test_a_producer_that_waits_for_a_partition_count_gets_the_error(arena: Arena, producer: Producer) -> None:
     Arena.remove(arena.name)
     with pytest.raises(ArenaRemovedError):
         producer.send("unknown", b"v")
@@ -241,7 +239,7 @@ def test_waiting_for_results_ends_when_no_sender_is_left(arena: Arena, producer:
         producer.flush(timeout=30)
 
 
-def test_a_coroutine_that_waits_is_told(arena: Arena, producer: Producer) -> None:
+def test_a_waiting_coroutine_gets_the_error(arena: Arena, producer: Producer) -> None:
     async def deliver() -> None:
         future = producer.send(TOPIC, b"v")
         Arena.remove(arena.name)
@@ -352,7 +350,7 @@ def test_a_stopped_producer_holds_the_sender_up_no_longer_than_its_limit(
     place.cancel()
 
 
-def test_a_standby_is_told_and_leaves_when_nothing_is_left(
+def test_a_standby_gets_the_error_and_exits_when_nothing_is_left(
     arena: Arena, run_sender: Callable[..., Running], caplog: pytest.LogCaptureFixture
 ) -> None:
     running = run_sender(MemorySink())

@@ -32,7 +32,7 @@ REPORTS = [
 ]
 
 
-def test_each_report_comes_back_as_it_was(arena: Arena) -> None:
+def test_each_report_survives_a_round_trip(arena: Arena) -> None:
     for report in REPORTS:
         report.record(arena.native)
     REPORTS[3].record(arena.native)
@@ -57,7 +57,7 @@ def test_a_report_is_a_sentence_where_it_is_shown(report: Report) -> None:
     assert report.kind is not Kind.REFUSED or f"error {report.error_code}: " in report.sentence
 
 
-def test_a_kind_that_nobody_knows_is_shown_as_its_text(arena: Arena) -> None:
+def test_a_kind_that_is_unknown_is_shown_as_its_text(arena: Arena) -> None:
     arena.native.record_error("of a later build", 200)
     assert read_reports(arena.native) == [Report(Kind.SENTENCE, "of a later build")]
 
@@ -85,7 +85,7 @@ def test_the_reason_of_a_result_is_found_by_name_and_number() -> None:
     assert reason_of_abort([]) == ""
 
 
-def test_a_name_of_a_damaged_arena_is_told(arena: Arena) -> None:
+def test_a_name_of_a_damaged_arena_is_reported(arena: Arena) -> None:
     Report(Kind.REFUSED, "no\0topic", "\0\0-0", 3).record(arena.native)
     Report(Kind.SENTENCE, "a\0b").record(arena.native)
     told = read_reports(arena.native)

@@ -156,7 +156,7 @@ def test_workers_of_two_users_wake_each_other_when_the_arena_is_full(other_users
 
 
 @needs_root
-def test_a_user_outside_the_group_is_told_the_group(other_users: OtherUsers, shared_name: str) -> None:
+def test_a_user_outside_the_group_learns_the_group(other_users: OtherUsers, shared_name: str) -> None:
     create_as_sender_user(other_users, shared_name)
     said = other_users.output(STRANGER, (OWN_GROUP + 3,), ATTACH, shared_name, "660")
     assert f"belongs to user {SENDER_USER} and group {GROUP} and has mode 0o660" in said
@@ -164,7 +164,7 @@ def test_a_user_outside_the_group_is_told_the_group(other_users: OtherUsers, sha
 
 
 @needs_root
-def test_a_member_that_does_not_say_the_mode_is_told_to(other_users: OtherUsers, shared_name: str) -> None:
+def test_a_member_without_the_mode_gets_advice(other_users: OtherUsers, shared_name: str) -> None:
     create_as_sender_user(other_users, shared_name)
     said = other_users.output(WORKER_USER, (GROUP,), ATTACH, shared_name)
     assert "attach with mode=0o660 (--mode 0660) if it is shared on purpose" in said

@@ -153,7 +153,7 @@ USES: dict[str, Callable[[str], str]] = {
 @needs_root
 @pytest.mark.parametrize("user", [SENDER_USER, 0], ids=["user", "root"])
 @pytest.mark.parametrize("use", USES)
-def test_an_arena_of_a_stranger_is_used_by_nobody(shared_name: str, use: str, user: int) -> None:
+def test_an_arena_of_another_user_is_not_used(shared_name: str, use: str, user: int) -> None:
     take_name(shared_name)
     found = as_user(user, (GROUP if user else 0, OWN_GROUP), lambda: USES[use](shared_name))
     assert "file ACL" in found
@@ -162,7 +162,7 @@ def test_an_arena_of_a_stranger_is_used_by_nobody(shared_name: str, use: str, us
 
 @needs_root
 @pytest.mark.parametrize("use", USES)
-def test_an_arena_of_a_stranger_without_a_list_is_used_by_nobody(shared_name: str, use: str) -> None:
+def test_an_arena_of_another_user_without_a_list_is_not_used(shared_name: str, use: str) -> None:
     """The test uses root, because the kernel grants it access."""
     take_name(shared_name, victims=())
     found = as_user(0, (0, GROUP), lambda: USES[use](shared_name))

@@ -94,7 +94,7 @@ def test_the_error_of_a_stuck_partition_says_why_and_since_when(small: Arena) ->
         deliver_all(accumulator)
 
 
-def test_a_parked_thread_goes_on_as_its_topic_is_delivered(small: Arena) -> None:
+def test_a_parked_thread_continues_as_its_topic_is_delivered(small: Arena) -> None:
     with Accumulator(small) as accumulator, Accumulator(small) as sender:
         begin(accumulator, "other")
         sender.become_sender()

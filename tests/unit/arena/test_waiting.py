@@ -131,7 +131,7 @@ def test_waiters_are_served_in_the_order_they_came(small: Arena, full: Accumulat
         full.complete(batch, BatchResult.SUCCEEDED)
 
 
-def test_nobody_barges_past_a_waiter(small: Arena, full: Accumulator) -> None:
+def test_no_thread_barges_past_a_waiter(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
     place = _native.BufferWait.join(small.native, 2)
     full.complete(batches.pop(), BatchResult.SUCCEEDED)
@@ -185,7 +185,7 @@ def appender_of(arena: Arena, wait: Callable[..., Any], ring: Callable[[], objec
     return appender, _native.NativeProducer(appender, tracker, lambda *_: 8)
 
 
-def test_a_grant_within_a_slice_comes_back_without_python(small: Arena, full: Accumulator) -> None:
+def test_a_grant_within_a_slice_returns_without_python(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
     make_semaphore(small, 0)
 
@@ -205,7 +205,7 @@ def test_a_grant_within_a_slice_comes_back_without_python(small: Arena, full: Ac
     assert deliver_all(full) == [b"granted"]
 
 
-def test_python_goes_on_in_the_place_in_the_queue_that_c_took(small: Arena, full: Accumulator) -> None:
+def test_python_continues_in_the_place_in_the_queue_that_c_took(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
     seen: list[tuple[int, int]] = []
 
@@ -227,7 +227,7 @@ def test_python_goes_on_in_the_place_in_the_queue_that_c_took(small: Arena, full
     check_idle(small)
 
 
-def test_a_ring_that_fails_leaves_the_queue(small: Arena, full: Accumulator) -> None:
+def test_a_wake_up_that_fails_leaves_the_queue(small: Arena, full: Accumulator) -> None:
     batches = drain(full)
 
     def fail(*_arguments: object) -> None:
@@ -302,7 +302,7 @@ def test_a_waiter_killed_in_the_queue_is_passed_over(small: Arena, full: Accumul
     assert deliver_all(full) == [b"alive"]
 
 
-def test_a_place_that_is_dropped_goes_back(small: Arena) -> None:
+def test_a_place_that_is_dropped_is_returned(small: Arena) -> None:
     for is_taken in (False, True):
         place = _native.BufferWait.join(small.native, 3)
         assert place.poll()

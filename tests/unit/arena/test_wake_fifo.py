@@ -48,7 +48,7 @@ def wake_fifo(arena: Arena) -> Iterator[WakeFifo]:
     wake_fifo.close()
 
 
-def test_a_ring_is_heard_until_it_is_cleared(arena: Arena, wake_fifo: WakeFifo) -> None:
+def test_a_wake_up_is_seen_until_it_is_cleared(arena: Arena, wake_fifo: WakeFifo) -> None:
     waker = SenderWaker(arena)
     assert not has_rung(wake_fifo)
     waker.wake()
@@ -61,7 +61,7 @@ def test_a_ring_is_heard_until_it_is_cleared(arena: Arena, wake_fifo: WakeFifo) 
     waker.close()
 
 
-def test_one_append_rings_a_sleeping_sender_once(arena: Arena, accumulator: Accumulator, wake_fifo: WakeFifo) -> None:
+def test_one_append_wakes_a_sleeping_sender_once(arena: Arena, accumulator: Accumulator, wake_fifo: WakeFifo) -> None:
     accumulator.append("topic", 0, 1000, None, b"awake")
     assert not has_rung(wake_fifo)
     arena.native.set_sender_asleep(True)
@@ -81,7 +81,7 @@ def test_flush_rings(arena: Arena, accumulator: Accumulator, wake_fifo: WakeFifo
     deliver_all(accumulator)
 
 
-def test_whoever_waits_for_a_buffer_rings(arena: Arena, wake_fifo: WakeFifo) -> None:
+def test_a_wait_for_a_buffer_wakes_the_sender(arena: Arena, wake_fifo: WakeFifo) -> None:
     with Accumulator(arena, max_block_ms=1) as accumulator:
         for partition in range(arena.geometry["slot_count"]):
             accumulator.append("topic", partition, 1000, None, b"one buffer each")
@@ -126,7 +126,7 @@ def test_a_full_wake_fifo_counts_as_woken(arena: Arena, wake_fifo: WakeFifo) -> 
     waker.close()
 
 
-def test_the_next_sender_hears_buttons_of_before(arena: Arena) -> None:
+def test_the_next_sender_sees_earlier_wake_ups(arena: Arena) -> None:
     first = WakeFifo(arena)
     waker = SenderWaker(arena)
     waker.wake()
@@ -161,7 +161,7 @@ def test_a_wake_fifo_that_was_replaced_is_opened_again(arena: Arena, wake_fifo: 
     waker.close()
 
 
-def test_no_ring_kills_a_process_that_dies_of_broken_pipes(arena: Arena) -> None:
+def test_no_wake_up_kills_a_process_that_dies_of_broken_pipes(arena: Arena) -> None:
     def ring_nobody() -> str:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         SenderWaker(arena).wake()
@@ -234,7 +234,7 @@ def test_a_file_that_is_no_wake_fifo_is_rejected(tmp_path: Path, kind: str) -> N
     Arena.remove(path)
 
 
-def test_a_ring_goes_to_no_file_that_took_the_number_meanwhile(
+def test_a_wake_up_goes_to_no_file_that_took_the_number_meanwhile(
     arena: Arena, wake_fifo: WakeFifo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One thread closes the waker while another one is about to write to it."""

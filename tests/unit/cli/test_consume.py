@@ -50,7 +50,7 @@ def test_records_are_written_as_json(shell: Shell, log: str) -> None:
     assert (line["payload"], line["headers"], line["ts"]) == ("rain", ["from", "north"], START_MS)
 
 
-def test_a_group_goes_on_behind_the_records_that_were_written(shell: Shell, log: str) -> None:
+def test_a_group_continues_after_the_records_that_were_written(shell: Shell, log: str) -> None:
     assert shell("consume", log, "-t", TOPIC, "-g", GROUP, "-e", "-c", "2").stdout == "0\n1\n"
     assert committed(log) == 2
     arguments = ("consume", log, "-t", TOPIC, "-g", GROUP, "-e")
@@ -60,7 +60,7 @@ def test_a_group_goes_on_behind_the_records_that_were_written(shell: Shell, log:
     assert shell(*arguments).stdout == ""
 
 
-def test_a_group_without_offsets_begins_where_it_is_told(shell: Shell, log: str) -> None:
+def test_a_group_without_offsets_starts_at_the_requested_place(shell: Shell, log: str) -> None:
     assert shell("consume", log, "-t", TOPIC, "-g", GROUP, "-e", "-o", "end").stdout == ""
 
 

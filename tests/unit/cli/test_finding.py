@@ -93,7 +93,7 @@ def test_ls_names_sender_and_sink(shell: Shell, arena: Arena) -> None:
     assert line.split()[1:7] == ["64", "KiB", "0.0%", "0", "1", str(os.getpid())]
 
 
-def test_ls_tells_of_an_arena_that_it_cannot_read(shell: Shell, tmp_path: Path) -> None:
+def test_ls_reports_an_arena_that_it_cannot_read(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "events"
     with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB"):
         data = bytearray(path.read_bytes())
@@ -133,12 +133,14 @@ def test_health_with_a_sender_is_well(shell: Shell, arena: Arena) -> None:
     assert document == {"name": arena.name, "question": "ready", "answer": True, "troubles": []}
 
 
-def test_health_of_a_missing_arena_could_not_be_told(shell: Shell, arena_name: str) -> None:
+def test_health_of_a_missing_arena_could_not_be_reported(shell: Shell, arena_name: str) -> None:
     assert "there is no arena" in shell("health", arena_name, code=2).stderr
 
 
 @pytest.mark.parametrize("region", ["globals", "processes", "slot_headers", "partitions", "names", "counters"])
-def test_health_of_a_damaged_arena_is_told_or_refused(shell: Shell, make_file: Callable[[], Path], region: str) -> None:
+def test_health_of_a_damaged_arena_is_reported_or_refused(
+    shell: Shell, make_file: Callable[[], Path], region: str
+) -> None:
     path = make_file()
     data = damage_region(path, region, region)
     assert shell("health", str(path), code=None).exit_code in {1, 2}

@@ -27,7 +27,7 @@ def test_a_line_ends_between_two_pieces(words: list[str], width: int) -> None:
     assert all(len(line + GAP + piece) > width for line, piece in zip(lines, nexts, strict=False))
 
 
-def test_a_piece_that_is_wider_than_the_line_is_told_whole() -> None:
+def test_a_piece_that_is_wider_than_the_line_is_reported_whole() -> None:
     assert lines_of(Pieces("a", "b" * 25, Text("c")), 10) == ["a", "b" * 10, "b" * 10, "b" * 5, "c"]
 
 

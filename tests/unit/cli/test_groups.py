@@ -95,7 +95,7 @@ def test_offsets_are_moved(shell: Shell, log: Path, target: str, wanted: int) ->
     assert offsets(shell, log) == {0: wanted, 1: wanted}
 
 
-def test_a_new_group_begins_where_it_is_told_to(shell: Shell, log: Path) -> None:
+def test_a_new_group_starts_at_the_requested_place(shell: Shell, log: Path) -> None:
     assert "name a topic with --topic" in shell("groups", "reset", str(log), "new", "--to", "3", code=2).stderr
     shell("groups", "reset", str(log), "new", "--to", "3", "-t", TOPIC, "-p", "1")
     (facts,) = [one for one in shell.json("groups", "list", str(log)) if one["group"] == "new"]
@@ -108,7 +108,7 @@ def test_a_deleted_group_is_gone(shell: Shell, log: Path) -> None:
     assert "it has none" in shell("groups", "delete", str(log), GROUP, code=2).stderr
 
 
-def test_a_group_whose_lock_somebody_holds_is_left_alone(shell: Shell, log: Path) -> None:
+def test_a_group_whose_lock_another_process_holds_is_left_alone(shell: Shell, log: Path) -> None:
     lock = GroupLock(os.fspath(log), GROUP)
     for arguments in (["reset", str(log), GROUP, "--to", "0"], ["delete", str(log), GROUP]):
         assert "is not a server" in shell("groups", *arguments, code=2).stderr
@@ -178,5 +178,5 @@ def test_exported_offsets_are_records_as_kafka_s_own(shell: Shell, log: Path, tm
 
 
 @pytest.mark.parametrize(("group_id", "partition"), [("g", 3), ("hello", 22), ("polygenelubricants", 0)])
-def test_a_group_lies_in_the_partition_of_java_s_hash(group_id: str, partition: int) -> None:
+def test_a_group_is_in_the_partition_of_java_s_hash(group_id: str, partition: int) -> None:
     assert partition_of(group_id) == partition

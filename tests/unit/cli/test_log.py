@@ -197,7 +197,7 @@ def test_info_has_a_line_for_each_partition(shell: Shell, log: Path, columns: in
     assert str(log) in place
 
 
-def test_info_tells_offsets_sizes_and_times(shell: Shell, log: Path) -> None:
+def test_info_reports_offsets_sizes_and_times(shell: Shell, log: Path) -> None:
     document = shell.json("log", "info", str(log))
     flights = next(facts for facts in document["partitions"] if facts["topic"] == TOPIC)
     size = log_files(log)[0].stat().st_size

@@ -127,7 +127,7 @@ def test_looking_needs_no_entry_and_takes_none(shell: Shell, arena_name: str, co
 # --- stat and top
 
 
-def test_stat_tells_what_waits(shell: Shell, filled: str) -> None:
+def test_stat_reports_what_waits(shell: Shell, filled: str) -> None:
     document = shell.json("stat", filled)
     assert document["queued_record_count"] == RECORD_COUNT + 1
     assert document["topics"] == {"done": 0, "flights": 2, "cargo": 0}
@@ -264,7 +264,7 @@ def test_bytes_are_shown_readably() -> None:
 
 
 @pytest.mark.parametrize("depth", ["quick", "normal", "deep"])
-def test_a_sound_arena_is_said_to_be_sound(shell: Shell, filled: str, depth: str) -> None:
+def test_a_sound_arena_is_reported_as_sound(shell: Shell, filled: str, depth: str) -> None:
     assert shell("check", filled, "--depth", depth).stdout == f"{filled} is sound ({depth})\n"
     assert shell.json("check", filled, "--depth", depth)["is_sound"] is True
 
@@ -360,7 +360,7 @@ def test_an_export_never_writes_into_something_that_is_there(
     )
 
 
-def test_metrics_are_told_in_prometheus_own_format(shell: Shell, arena: Arena) -> None:
+def test_metrics_are_reported_in_prometheus_own_format(shell: Shell, arena: Arena) -> None:
     text = shell("metrics", arena.name).stdout
     assert f'shmaccum_buffer_bytes{{arena="{arena.name}"}}' in text
     assert text.endswith("\n")
@@ -370,7 +370,7 @@ SHOWING = (["inspect"], ["inspect", "--slots"], ["stat", "--once"], ["top", "--o
 
 
 @pytest.mark.parametrize("arguments", SHOWING, ids=" ".join)
-def test_a_reader_that_went_away_is_told_by_the_exit_code(arena: Arena, arguments: list[str]) -> None:
+def test_the_exit_code_reports_a_reader_that_exited(arena: Arena, arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as stdout:

@@ -188,13 +188,13 @@ def test_an_endless_line_is_given_up_with_what_came_before_it_delivered(kitchen:
     assert kitchen.values() == [b"fine"]
 
 
-def test_the_exit_code_tells_that_records_failed(kitchen: Kitchen) -> None:
+def test_the_exit_code_reports_that_records_failed(kitchen: Kitchen) -> None:
     kitchen.result = BatchResult.FAILED
     _, errors = kitchen.produce(b"one\ntwo\n", code=1)
     assert "2 records sent (6 B), 0 delivered, 2 failed" in errors
 
 
-def test_the_exit_code_tells_that_records_are_still_in_the_arena(kitchen: Kitchen) -> None:
+def test_the_exit_code_reports_that_records_are_still_in_the_arena(kitchen: Kitchen) -> None:
     process = kitchen.start("--timeout", "50ms", standard_input=subprocess.DEVNULL)
     kitchen.finish(process)
     source, target = os.pipe()
@@ -210,7 +210,7 @@ def test_the_exit_code_tells_that_records_are_still_in_the_arena(kitchen: Kitche
     assert kitchen.values() == [b"one"]
 
 
-def test_what_was_sent_before_memory_ran_out_is_told(kitchen: Kitchen) -> None:
+def test_what_was_sent_before_memory_ran_out_is_reported(kitchen: Kitchen) -> None:
     process = kitchen.start("--timeout", "50ms", "-X", "max.block.ms=50ms")
     feed(process, b"line of text\n" * 20_000)
     assert process.wait(60) == 1

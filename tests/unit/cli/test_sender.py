@@ -187,7 +187,7 @@ def test_stop_waits_until_the_sender_has_delivered_and_left(senders: Senders, sh
     assert delivered(senders.log) == [b"one"]
 
 
-def test_stop_tells_what_is_left_and_a_second_one_makes_the_sender_leave_at_once(
+def test_stop_reports_what_is_left_and_a_second_one_makes_the_sender_leave_at_once(
     senders: Senders, shell: Shell
 ) -> None:
     process = senders.working(*NO_BROKER)
@@ -274,7 +274,7 @@ def test_stop_names_the_process_where_the_arena_was_removed_meanwhile(arena: Are
 
 
 @needs_root
-def test_stop_tells_another_user_whose_sender_it_is(other_users: OtherUsers, arena_name: str) -> None:
+def test_stop_reports_another_user_whose_sender_it_is(other_users: OtherUsers, arena_name: str) -> None:
     Arena.create(arena_name, mode=0o660, group=23470).close()
     command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", "null:", "--mode", "0660", "-q"]
     sender = subprocess.Popen(command)
@@ -322,7 +322,7 @@ def test_an_idle_sender_leaves(arena_name: str, tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_a_sender_is_started_behind_once(senders: Senders, shell: Shell) -> None:
+def test_a_sender_is_started_in_the_background_once(senders: Senders, shell: Shell) -> None:
     arguments = ("sender", senders.arena.name, "--sink", f"log:{senders.log}", "--detach")
     assert "was started" in shell(*arguments).stdout
     pid = shell.json("stat", senders.arena.name)["sender"]["pid"]

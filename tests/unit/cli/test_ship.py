@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def test_a_log_is_shipped_once_and_the_progress_told(shell: Shell, log: Path, tmp_path: Path) -> None:
+def test_a_log_is_shipped_once_and_the_progress_reported(shell: Shell, log: Path, tmp_path: Path) -> None:
     progress = shell.json("ship", str(log), "--to", f"log:{tmp_path / 'copy'}", "--once", "--quiet")
     assert (progress["record_count"], progress["left_record_count"], progress["refusals"]) == (60, 0, {})
     assert len(list(LogReader(tmp_path / "copy").partition(TOPIC, 0).records())) == 60
@@ -38,7 +38,7 @@ def test_topics_and_names_are_chosen(shell: Shell, log: Path, tmp_path: Path) ->
     assert LogReader(copy).topics() == ["other"]
 
 
-def test_the_start_is_told_for_all_or_for_a_partition(shell: Shell, log: Path, tmp_path: Path) -> None:
+def test_the_start_is_reported_for_all_or_for_a_partition(shell: Shell, log: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shell("ship", str(log), "--to", f"log:{copy}", "--once", "-q", "--from", "end", "--from", f"{TOPIC}:0=-6")
     assert len(list(LogReader(copy).partition(TOPIC, 0).records())) == 6
@@ -102,9 +102,9 @@ def test_a_signal_ends_a_server(
         (["--to", "kafka:localhost:9092", "--from", "flights=first"], "s@MS"),
     ],
 )
-def test_a_wrong_flag_is_told(shell: Shell, log: Path, arguments: list[str], sentence: str) -> None:
+def test_a_wrong_flag_is_reported(shell: Shell, log: Path, arguments: list[str], sentence: str) -> None:
     assert sentence in shell("ship", str(log), *arguments, code=2).output
 
 
-def test_a_directory_that_is_no_log_is_told(shell: Shell, tmp_path: Path) -> None:
+def test_a_directory_that_is_no_log_is_reported(shell: Shell, tmp_path: Path) -> None:
     assert "is not a directory" in shell("ship", str(tmp_path / "none"), "--to", "kafka:localhost:9092", code=2).output

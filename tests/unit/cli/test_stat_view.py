@@ -67,7 +67,7 @@ def test_a_terminal_without_unicode_gets_a_bar_of_ascii(seen: Observation) -> No
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_an_error_is_told_whole_with_when_and_how_often(seen: Observation, width: int) -> None:
+def test_an_error_is_reported_whole_with_when_and_how_often(seen: Observation, width: int) -> None:
     sentence = "x-0 is retried: " + " ".join(f"word{number}" for number in range(30))
     error = ErrorFacts(text=sentence, status="OK", count=1234, age_ns=625 * 10**6)
     text = rendered(stat_view(changed(seen, errors=(error,)), Rates.between(seen, seen)), width)
@@ -396,7 +396,7 @@ def is_stopped(child: Child) -> bool:
     return psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
 
 
-def test_who_holds_what_is_told_with_its_share_by_name_and_pid_also_of_the_stopped_and_the_dead(
+def test_each_process_is_reported_with_its_share_even_if_it_is_stopped_or_dead(
     arena_name: str,
 ) -> None:
     with Arena.create(arena_name, max_process_share="25%", **SHARE) as arena:
@@ -424,7 +424,7 @@ def deliver_everything(arena: Arena) -> None:
         deliver_all(accumulator)
 
 
-def test_a_stopped_waiter_is_told_to_wait(arena_name: str) -> None:
+def test_a_stopped_waiter_has_to_wait(arena_name: str) -> None:
     with Arena.create(arena_name, **SHARE) as arena:
         full = Child(fill_and_stop, arena_name, 16)
         wait_until(lambda: is_stopped(full), "nothing is free")
@@ -475,7 +475,7 @@ def test_a_stopped_leader_of_the_group_commit_is_named(tmp_path: Path) -> None:
         assert not any(facts.is_forcing for facts in Observer(arena).observe().processes)
 
 
-def test_who_waits_is_seen_waiting(arena: Arena, sender: Accumulator) -> None:
+def test_one_that_waits_is_seen_waiting(arena: Arena, sender: Accumulator) -> None:
     observer = Observer(arena)
     place = _native.BufferWait.join(arena.native, 1)
     try:

@@ -10,7 +10,7 @@ import pytest
 from shmaccum.common.pending_calls import PendingCalls
 
 
-def test_a_loop_answers_and_tells_its_errors() -> None:
+def test_a_loop_answers_and_reports_its_errors() -> None:
     is_asked = threading.Event()
     questions: PendingCalls[int] = PendingCalls("the loop", is_asked.set)
     answers = iter((7, KeyError("gone")))

@@ -139,7 +139,7 @@ def test_root_hands_a_file_on_by_its_group(
     os.close(folder)
 
 
-def test_a_pipe_of_the_shell_is_read_and_a_fifo_without_a_writer_stops_nobody(tmp_path: Path) -> None:
+def test_a_pipe_of_the_shell_is_read_and_a_fifo_without_a_writer_stops_no_other(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"geheim\n")
     os.close(writer)

@@ -136,7 +136,7 @@ def test_without_acknowledgements_a_future_has_no_metadata(own: dict[str, Any]) 
     run(main)
 
 
-def test_a_producer_that_nobody_stopped_warns(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_producer_that_was_not_stopped_warns(unkept: dict[str, Any], unsent: Arena) -> None:
     async def main() -> None:
         await AIOKafkaProducer(**unkept).start()
         gc.collect()

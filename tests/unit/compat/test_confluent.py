@@ -57,7 +57,7 @@ class Heard:
         self.messages.append(message)
 
 
-def test_a_delivery_is_told_by_poll_with_the_whole_message(own: dict[str, Any], tmp_path: Path) -> None:
+def test_a_delivery_is_reported_by_poll_with_the_whole_message(own: dict[str, Any], tmp_path: Path) -> None:
     heard = Heard()
     with Producer(dotted(own), **{"linger.ms": 1.0}) as producer:
         producer.produce(TOPIC, "one", "k", on_delivery=heard, headers={"h": "1", "n": None}, timestamp=7)
@@ -87,7 +87,7 @@ def test_records_without_a_callback_are_counted_until_they_have_a_result(unkept:
     assert len(producer) == 0
 
 
-def test_the_configurations_callback_hears_of_records_that_have_none(own: dict[str, Any]) -> None:
+def test_the_configurations_callback_is_called_for_records_without_their_own(own: dict[str, Any]) -> None:
     common, single = Heard(), Heard()
     with Producer(dotted(own, on_delivery=common)) as producer:
         producer.produce(TOPIC, b"1")
@@ -97,7 +97,7 @@ def test_the_configurations_callback_hears_of_records_that_have_none(own: dict[s
     assert [message.value() for message in single.messages] == [b"2", b"4"]
 
 
-def test_a_batch_tells_which_records_were_not_taken(own: dict[str, Any]) -> None:
+def test_a_batch_reports_which_records_were_not_taken(own: dict[str, Any]) -> None:
     heard = Heard()
     with Producer(dotted(own)) as producer:
         messages: list[dict[str, Any]] = [{"value": "a"}, {"value": b"x" * (2 << 20)}, {"partition": 7}, {}]
@@ -190,13 +190,13 @@ def test_a_subclass_may_override_produce(unkept: dict[str, Any], unsent: Arena) 
     assert [message.value() for message in heard.messages] == [b"TOLD"]
 
 
-def test_a_topic_that_stays_unknown_is_told_to_nobody_without_a_callback(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_topic_that_stays_unknown_is_not_reported_without_a_callback(unkept: dict[str, Any], unsent: Arena) -> None:
     with Producer(dotted(unkept, **{"message.timeout.ms": 10})) as producer:
         producer.produce("unknown", b"v")
         assert (len(producer), producer.poll(0)) == (0, 0)
 
 
-def test_a_producer_that_nobody_keeps_is_collected_with_its_cycle(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_producer_without_a_reference_is_collected_with_its_cycle(unkept: dict[str, Any], unsent: Arena) -> None:
     producer = Producer(dotted(unkept))
     producer.itself = producer  # type: ignore[attr-defined]
     gone = weakref.ref(producer)
@@ -287,7 +287,7 @@ def test_a_subclass_that_never_began_is_closed() -> None:
     assert len(producer) == 0
 
 
-def test_a_refused_record_is_told_with_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_refused_record_is_reported_with_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     with Producer(dotted(unkept)) as producer, Drainer(unsent, result=BatchResult.FAILED, error_code=87):
         producer.produce(TOPIC, b"v", on_delivery=heard)
@@ -303,7 +303,7 @@ def test_a_refused_record_is_told_with_its_code(unkept: dict[str, Any], unsent: 
         ({"topic.metadata.propagation.max.ms": 10}, KafkaError._UNKNOWN_TOPIC),
     ],
 )
-def test_a_topic_that_stays_unknown_is_told_by_the_callback(
+def test_a_topic_that_stays_unknown_is_reported_by_the_callback(
     unkept: dict[str, Any], unsent: Arena, timeouts: dict[str, int], code: int
 ) -> None:
     heard = Heard()
@@ -348,7 +348,7 @@ def test_errors_of_the_arena_reach_error_cb_and_the_logger(
     assert [record.name for record in caplog.records].count("of the program") == 2
 
 
-def test_statistics_are_told_in_their_interval(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_statistics_are_reported_in_their_interval(unkept: dict[str, Any], unsent: Arena) -> None:
     heard: list[str] = []
     with Producer(dotted(unkept, stats_cb=heard.append, **{"statistics.interval.ms": 1})) as producer:
         producer.produce(TOPIC, b"v")
@@ -440,7 +440,7 @@ class Taken:
             self.sender.complete(batch, BatchResult.SUCCEEDED, base_offset, None, 0)
 
 
-def test_parts_of_a_batch_are_told_in_the_order_of_the_records(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_parts_of_a_batch_are_reported_in_the_order_of_the_records(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     for number in range(6):
@@ -477,7 +477,7 @@ def test_a_poll_without_news_moves_no_record(unkept: dict[str, Any], unsent: Are
     assert len(heard.messages) == 2
 
 
-def test_results_that_were_overwritten_are_told_as_lost(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_results_that_were_overwritten_are_reported_as_lost(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     with Taken(unsent) as taken:
@@ -500,7 +500,7 @@ def record_of(future: DeliveryFuture, heard: Heard, value: bytes, batch: tuple[i
     return future.record_index, future, heard, TOPIC, value, None, None, batch, None
 
 
-def test_a_result_that_came_before_the_last_look_is_told(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_result_that_came_before_the_last_look_is_reported(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     with Taken(unsent) as taken:
@@ -517,7 +517,7 @@ def test_a_result_that_came_before_the_last_look_is_told(unkept: dict[str, Any],
 
 
 @pytest.mark.parametrize("headers", [None, {"h": b"1"}], ids=["C", "Python"])
-def test_a_record_whose_result_is_walked_during_its_call_is_told(
+def test_a_record_whose_result_is_walked_during_its_call_is_reported(
     unkept: dict[str, Any], unsent: Arena, monkeypatch: pytest.MonkeyPatch, headers: dict[str, bytes] | None
 ) -> None:
     heard = Heard()
@@ -538,7 +538,7 @@ def test_a_record_whose_result_is_walked_during_its_call_is_told(
     assert [(message.value(), message.offset()) for message in heard.messages] == [(b"v", 5)]
 
 
-def test_records_that_join_out_of_order_are_told_in_order(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_records_that_join_out_of_order_are_reported_in_order(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     values = [b"%d" % number for number in range(5)]
@@ -553,7 +553,7 @@ def test_records_that_join_out_of_order_are_told_in_order(unkept: dict[str, Any]
     assert [message.value() for message in heard.messages] == values
 
 
-def test_the_methods_for_told_records_refuse_other_arguments(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_the_methods_for_reported_records_refuse_other_arguments(unkept: dict[str, Any], unsent: Arena) -> None:
     producer = Producer(dotted(unkept))
     wrong: list[Any] = [(), ([], Message, 0, 1, 0, 0, 0.0)]
     for arguments in wrong:
@@ -564,7 +564,7 @@ def test_the_methods_for_told_records_refuse_other_arguments(unkept: dict[str, A
     producer.close()
 
 
-def test_threads_that_produce_and_poll_are_told_of_each_record_once(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_threads_that_produce_and_poll_get_each_result_once(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     values = [[b"%d:%d" % (thread, number) for number in range(1000)] for thread in range(THREAD_COUNT)]
     with Producer(dotted(unkept)) as producer, Drainer(unsent):
@@ -590,7 +590,7 @@ def test_threads_that_produce_and_poll_are_told_of_each_record_once(unkept: dict
     assert heard.errors == [None] * len(heard.messages)
 
 
-def test_a_record_without_memory_is_sent_and_told_or_neither(
+def test_a_record_without_memory_is_sent_and_reported_or_neither(
     unkept: dict[str, Any], unsent: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = pytest.importorskip("_testcapi")

@@ -62,7 +62,7 @@ def test_options_of_ours_go_where_our_tables_have_them() -> None:
     assert found.arena_name == "mine"
 
 
-def test_every_wrong_option_is_told_at_once() -> None:
+def test_every_wrong_option_is_reported_at_once() -> None:
     with pytest.raises(InvalidArgumentError, match=r"colour is not an option.*context is refused: it is an object"):
         OwnerOptions.split({"colour": 1, "context": 2}, ROWS, "a")
 
@@ -110,14 +110,14 @@ def test_a_delivery_timeout_counts_all_time_and_the_request_timeout_fits_into_it
     )
 
 
-def test_a_wrong_value_is_told_by_its_table() -> None:
+def test_a_wrong_value_is_reported_by_its_table() -> None:
     with pytest.raises(InvalidArgumentError, match="delivery_timeout_ms"):
         settings(timeout="soon")
     with pytest.raises(InvalidArgumentError, match="acks"):
         settings(acks="most")
 
 
-def test_idempotence_that_nobody_asked_for_gives_way() -> None:
+def test_idempotence_that_was_not_requested_gives_way() -> None:
     assert settings(acks="1").sender["enable_idempotence"] is False
     assert settings(shmaccum_retries=0).sender["enable_idempotence"] is False
     assert "enable_idempotence" not in settings(acks="all").sender

@@ -148,7 +148,7 @@ def test_kafka_python_needs_an_id_and_idempotence(unkept: dict[str, Any], unsent
         KafkaProducer(**unkept, transactional_id=ID, acks=1)
 
 
-def test_kafka_python_hears_that_a_transaction_has_to_be_aborted(own: dict[str, Any]) -> None:
+def test_kafka_python_learns_that_a_transaction_has_to_be_aborted(own: dict[str, Any]) -> None:
     with KafkaProducer(**own, transactional_id=ID) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -236,7 +236,7 @@ def fill(producer: confluent.Producer) -> None:
         producer.produce(TOPIC, b"x" * 4000, partition=0)
 
 
-def test_confluent_waits_for_room_for_offsets_as_long_as_it_is_told(outside: dict[str, Any], readers: Any) -> None:
+def test_confluent_waits_for_room_for_offsets_as_long_as_configured(outside: dict[str, Any], readers: Any) -> None:
     positions = [confluent_kafka.TopicPartition("in", 0, 5)]
     sink = MemorySink(partitions=1)
     with (
@@ -291,7 +291,7 @@ def test_confluent_needs_an_id_and_idempotence(unkept: dict[str, Any], unsent: A
         assert code_of(refused) == KafkaError._INVALID_ARG
 
 
-def test_confluent_is_told_what_to_do(outside: dict[str, Any]) -> None:
+def test_confluent_gets_flags_for_its_reaction(outside: dict[str, Any]) -> None:
     """A commit with an unknown outcome is retried. A failed one is aborted."""
     with confluent.Producer(dotted(outside, **{"transactional.id": ID})) as producer:
         producer.init_transactions()
@@ -310,7 +310,7 @@ def test_confluent_is_told_what_to_do(outside: dict[str, Any]) -> None:
             producer.commit_transaction(WATCHDOG_S)
 
 
-def test_confluent_hears_that_a_transaction_has_to_be_aborted(outside: dict[str, Any]) -> None:
+def test_confluent_learns_that_a_transaction_has_to_be_aborted(outside: dict[str, Any]) -> None:
     with confluent.Producer(dotted(outside, **{"transactional.id": ID})) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -414,7 +414,7 @@ def test_aiokafka_needs_an_id_and_brings_idempotence_along(unkept: dict[str, Any
     assert settings.sender["enable_idempotence"] is True
 
 
-def test_aiokafka_hears_that_a_transaction_has_to_be_aborted(outside: dict[str, Any]) -> None:
+def test_aiokafka_learns_that_a_transaction_has_to_be_aborted(outside: dict[str, Any]) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(**outside, transactional_id=ID, request_timeout_ms=20) as producer:
             with pytest.raises(of_aiokafka.IllegalOperation):

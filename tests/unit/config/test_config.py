@@ -173,7 +173,7 @@ def test_a_wrong_name_is_refused_with_advice(table: type[Options], options: dict
     assert sentence in str(caught.value)
 
 
-def test_all_faults_are_told_in_one_error() -> None:
+def test_all_faults_are_reported_in_one_error() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         ProducerOptions.parse({"acks": 1, "buffer.memory": 1, "linger": 5, "max_block_ms": "five", "client_id": 7})
     told = str(caught.value).split("; ")

@@ -116,7 +116,7 @@ def test_each_trouble_has_a_case_here() -> None:
 
 
 @pytest.mark.parametrize("kind", ILL)
-def test_a_trouble_is_told_and_answers_its_question_and_later_ones_with_no(seen: Observation, kind: str) -> None:
+def test_a_trouble_is_reported_and_answers_its_question_and_later_ones_with_no(seen: Observation, kind: str) -> None:
     make_ill, words = ILL[kind]
     ill = make_ill(seen)
     (found,) = troubles(ill)
@@ -178,7 +178,7 @@ def test_a_dead_sender_is_one_trouble_and_not_also_a_silent_or_broken_one(seen: 
     assert [found.kind for found in troubles(with_clock(dead, outage="no sender runs"))] == ["no_sender"]
 
 
-def test_a_stuck_partition_is_told_once(seen: Observation) -> None:
+def test_a_stuck_partition_is_reported_once(seen: Observation) -> None:
     make_ill, _ = ILL["retried"]
     retried = make_ill(seen)
     stuck = with_limited(retried, stuck_partition_count=1, stuck_age_ns=PATIENCE_NS_MAX + 1)

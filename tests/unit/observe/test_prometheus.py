@@ -46,7 +46,7 @@ def arena(arena_name: str) -> Iterator[Arena]:
         yield arena
 
 
-def test_an_arena_tells_what_lies_in_it(arena: Arena) -> None:
+def test_an_arena_reports_what_is_in_it(arena: Arena) -> None:
     collector = ArenaCollector(arena)
     with Accumulator(arena) as accumulator:
         for number in range(3):

@@ -360,7 +360,7 @@ def test_a_ticket_outlives_nothing(arena: Arena) -> None:
 # --- waking the sender
 
 
-def test_a_sleeping_sender_is_rung_once_per_sleep(arena: Arena) -> None:
+def test_a_sleeping_sender_is_woken_once_per_sleep(arena: Arena) -> None:
     rings: list[None] = []
     with Accumulator(arena, ring=lambda: rings.append(None)) as accumulator:
         accumulator.become_sender()

@@ -342,7 +342,7 @@ def test_a_bad_row_leaves_those_before_it(
     check_places(deliver(sender), rows[:400], 0)
 
 
-def test_exhaustion_in_the_middle_tells_what_was_appended(sender: Accumulator, producer: Producer) -> None:
+def test_exhaustion_in_the_middle_reports_what_was_appended(sender: Accumulator, producer: Producer) -> None:
     rows = [{"topic": "flights", "key": str(n % 11), "value": b"%5d" % n + b"x" * 400} for n in range(1000)]
     batch = batch_of(rows, {name: TYPES[name][0] for name in ("topic", "key", "value")})
     with pytest.raises(BufferExhaustedError) as caught:

@@ -113,7 +113,7 @@ def test_a_record_that_was_not_delivered_says_why(
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
 
 
-def test_what_the_sink_said_of_a_refusal_is_found_again(producer: Producer, sender: Accumulator) -> None:
+def test_the_sinks_reason_for_a_rejection_is_found_again(producer: Producer, sender: Accumulator) -> None:
     for place, error_code, sentence in [
         (f"{TOPIC}-0", 87, "the record has no key"),
         (f"{TOPIC}-0", 8, "something else"),
@@ -204,7 +204,7 @@ def test_a_result_that_was_overwritten_is_not_guessed(arena_name: str) -> None:
         producer.close()
 
 
-def test_get_comes_back_when_the_result_does(producer: Producer, sender: Accumulator) -> None:
+def test_get_returns_when_the_result_does(producer: Producer, sender: Accumulator) -> None:
     future = producer.send(TOPIC, b"v")
     results: list[int] = []
     waiter = threading.Thread(target=lambda: results.append(future.get(60).offset))
@@ -247,7 +247,7 @@ def test_errbacks_get_the_exception(producer: Producer, sender: Accumulator) -> 
     assert isinstance(told[0], DeliveryTimeoutError)
 
 
-def test_whoever_asks_late_is_told_at_once(producer: Producer, sender: Accumulator) -> None:
+def test_a_late_query_gets_its_result_at_once(producer: Producer, sender: Accumulator) -> None:
     told: list[Any] = []
     future = producer.send(TOPIC, b"v")
     deliver_all(sender)
@@ -255,7 +255,7 @@ def test_whoever_asks_late_is_told_at_once(producer: Producer, sender: Accumulat
     assert told == [future.get()]
 
 
-def test_a_callback_that_fails_keeps_nobody_else_from_being_called(
+def test_a_callback_that_fails_keeps_no_other_from_being_called(
     producer: Producer, sender: Accumulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Any] = []
@@ -267,7 +267,7 @@ def test_a_callback_that_fails_keeps_nobody_else_from_being_called(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_parts_of_a_batch_are_told_when_they_are_known(producer: Producer, sender: Accumulator) -> None:
+def test_parts_of_a_batch_are_reported_when_they_are_known(producer: Producer, sender: Accumulator) -> None:
     told: list[int] = []
     for _ in range(5):
         producer.send(TOPIC, b"v", partition=0).add_callback(lambda metadata: told.append(metadata.offset))
@@ -326,7 +326,7 @@ def test_a_callback_costs_as_much_however_many_records_its_batch_has() -> None:
     assert steps_to_tell(1000) < 12 * steps_to_tell(100)
 
 
-def test_a_tracker_that_was_lapped_by_the_ring_still_tells(arena_name: str) -> None:
+def test_a_tracker_that_was_lapped_by_the_ring_still_reports(arena_name: str) -> None:
     with (
         Arena.create(arena_name, buffer_memory="16KiB", batch_size="4KiB", completion_count=2) as arena,
         Accumulator(arena) as sender,
@@ -350,7 +350,7 @@ def test_a_tracker_that_was_lapped_by_the_ring_still_tells(arena_name: str) -> N
         assert isinstance(told[0], ResultExpiredError)
 
 
-def test_close_tells_of_every_result_that_is_known(
+def test_close_reports_every_result_that_is_known(
     producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DeliveryTracker, "_look", lambda *_: time.sleep(0.001))  # a thread that looks too late
@@ -363,7 +363,7 @@ def test_close_tells_of_every_result_that_is_known(
     assert told == [7, 8, 9]
 
 
-def test_close_says_whom_it_does_not_tell_any_more(
+def test_close_reports_the_callbacks_that_are_not_called(
     producer: Producer, sender: Accumulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Any] = []
@@ -433,7 +433,7 @@ WAITS: dict[str, Callable[[Producer], object]] = {
 
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
 @pytest.mark.parametrize(("linger_ms", "is_woken"), [(0, True), (5, False)])
-def test_who_waits_for_a_result_wakes_a_sender_that_naps_where_nothing_lingers(
+def test_one_that_waits_for_a_result_wakes_a_sender_in_a_short_wait_where_nothing_lingers(
     arena: Arena, sender: Accumulator, wait: Callable[[Producer], object], linger_ms: int, is_woken: bool
 ) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
@@ -452,7 +452,7 @@ ONE_RECORD_WAITS: dict[str, Callable[[DeliveryFuture], object]] = {
 
 
 @pytest.mark.parametrize("wait", ONE_RECORD_WAITS.values(), ids=ONE_RECORD_WAITS.keys())
-def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_nobody(
+def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_no_process(
     arena: Arena, sender: Accumulator, wait: Callable[[DeliveryFuture], object]
 ) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
@@ -469,7 +469,7 @@ def test_a_wait_for_a_record_that_the_sender_has_taken_out_wakes_nobody(
         assert future.succeeded()
 
 
-def test_who_only_asks_wakes_nobody(arena: Arena, sender: Accumulator) -> None:
+def test_one_that_only_asks_wakes_no_process(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
     with Producer(arena, linger_ms=0) as producer:
         arena.native.set_sender_short_wait(0)
@@ -481,7 +481,7 @@ def test_who_only_asks_wakes_nobody(arena: Arena, sender: Accumulator) -> None:
         deliver_all(sender)
 
 
-def test_a_future_outlives_its_producer_and_hurries_nobody(arena: Arena, sender: Accumulator) -> None:
+def test_a_future_outlives_its_producer_and_wakes_no_sender(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
     producer = Producer(arena, linger_ms=0)
     future = producer.send(TOPIC, b"v")
@@ -509,7 +509,7 @@ def test_another_process_can_ask(arena: Arena, producer: Producer, method: str) 
         assert len({future, pickle.loads(pickle.dumps(future))}) == 1
 
 
-def test_a_child_can_ask_and_be_told_and_wait(arena: Arena, producer: Producer, sender: Accumulator) -> None:
+def test_a_child_can_query_and_get_callbacks_and_wait(arena: Arena, producer: Producer, sender: Accumulator) -> None:
     told: list[Any] = []
     future = producer.send(TOPIC, b"v")
     future.add_callback(told.append)  # the parent's callback is not called in the child

@@ -175,7 +175,7 @@ def test_rows_of_arrow_go_to_the_object(lost: Arena, way: Way) -> None:
     producer.close(5)
 
 
-def test_a_stream_of_arrow_that_was_read_in_part_goes_on_in_the_object(lost: Arena, way: Way) -> None:
+def test_a_stream_of_arrow_that_was_read_in_part_continues_in_the_object(lost: Arena, way: Way) -> None:
     """A stream can be read only once. Records that are already in the arena are not sent again."""
     other = Other()
     producer = Producer(lost, on_unusable=lambda: other)
@@ -307,7 +307,7 @@ def test_of_many_threads_one_calls_it_and_the_others_wait(lost: Arena) -> None:
     producer.close(0)
 
 
-def test_a_child_of_a_fork_calls_it_anew(lost: Arena) -> None:
+def test_a_child_of_a_fork_calls_it_again(lost: Arena) -> None:
     made: list[int] = []
 
     def make() -> Other:
@@ -328,7 +328,7 @@ def test_a_child_of_a_fork_calls_it_anew(lost: Arena) -> None:
     producer.close(0)
 
 
-def test_a_pickled_producer_leaves_it_behind(lost: Arena) -> None:
+def test_a_pickled_producer_does_not_keep_it(lost: Arena) -> None:
     producer = Producer(lost.name, on_unusable=Other)
     copy = pickle.loads(pickle.dumps(producer))
     cut(lost)

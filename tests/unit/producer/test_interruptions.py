@@ -82,7 +82,7 @@ name = sys.argv[1]
 
 
 @pytest.mark.parametrize("ending", ENDING)
-def test_callbacks_go_on_after_one_that_raised(arena: Arena, ending: type[BaseException]) -> None:
+def test_callbacks_continue_after_one_that_raised(arena: Arena, ending: type[BaseException]) -> None:
     def give_up(_metadata: object) -> None:
         raise ending
 
@@ -96,7 +96,7 @@ def test_callbacks_go_on_after_one_that_raised(arena: Arena, ending: type[BaseEx
 
 
 @pytest.mark.parametrize("ending", ENDING)
-def test_callbacks_go_on_after_an_interceptor_that_raised(arena: Arena, ending: type[BaseException]) -> None:
+def test_callbacks_continue_after_an_interceptor_that_raised(arena: Arena, ending: type[BaseException]) -> None:
     acknowledged: list[object] = []
 
     class Interceptor:
@@ -110,7 +110,7 @@ def test_callbacks_go_on_after_an_interceptor_that_raised(arena: Arena, ending: 
         wait_until(lambda: len(acknowledged) == 3, "the interceptor was told of all")
 
 
-def test_callbacks_go_on_where_a_logging_handler_raises_everything(arena: Arena) -> None:
+def test_callbacks_continue_where_a_logging_handler_raises_everything(arena: Arena) -> None:
     class Rude(logging.Handler):
         def emit(self, _record: logging.LogRecord) -> None:
             raise SystemExit
@@ -130,7 +130,7 @@ def test_callbacks_go_on_where_a_logging_handler_raises_everything(arena: Arena)
         logging.getLogger("shmaccum").removeHandler(rude)
 
 
-def test_callbacks_go_on_where_a_look_fails_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callbacks_continue_where_a_look_fails_once(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shmaccum.producer.delivery.RETRY_S", 0.01)
     results, failures = DeliveryTracker.results, [SystemExit(), MemoryError()]
 
@@ -213,7 +213,7 @@ def test_a_flusher_that_could_not_start_starts_with_a_later_call(tmp_path: Path)
     Arena.remove(tmp_path / "arena")
 
 
-def test_a_flusher_goes_on_after_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flusher_continues_after_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flusher, "RETRY_S", 0.01)
     looks: list[None] = []
 
@@ -421,7 +421,7 @@ def test_parts_of_a_pipeline_that_exit_are_closed_all(arena: Arena) -> None:
     assert producer.arena.closed
 
 
-def test_close_in_a_handler_ends_a_sender_behind_its_round(arena: Arena) -> None:
+def test_close_in_a_handler_ends_a_sender_after_its_round(arena: Arena) -> None:
     class ClosingSink(NullSink):
         def write(self, batches: Any) -> Any:
             signal.raise_signal(signal.SIGUSR1)
@@ -584,7 +584,7 @@ def test_a_producer_leaves_the_arena_after_the_call_that_kept_it(arena: Arena) -
 # --- the supervisor
 
 
-def test_a_supervisor_goes_on_after_every_exception(
+def test_a_supervisor_continues_after_every_exception(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(supervisor, "ABSENT_LOOK_S", 0.01)
@@ -624,7 +624,7 @@ def test_a_supervisor_starts_a_sender_again_when_no_process_could_be_forked(
     end_senders(arena)
 
 
-def test_a_sender_that_cannot_be_forked_is_told_with_advice(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_that_cannot_be_forked_is_reported_with_advice(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_arguments: Any, **_options: Any) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
@@ -661,7 +661,9 @@ def test_a_caller_of_keep_and_a_thread_that_ends_see_each_other(arena: Arena, mo
 # --- threads of a sender's process
 
 
-def test_the_thread_of_a_server_goes_on_after_every_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_of_a_server_continues_after_every_exception(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_thread, "RETRY_S", 0.01)
     run, failures = LogServer.run, [raised() for raised in ENDING]
 

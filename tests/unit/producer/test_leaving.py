@@ -55,7 +55,7 @@ def test_close_leaves_an_arena_that_the_producer_attached(ready: Arena) -> None:
     producer.close()
 
 
-def test_close_keeps_an_arena_that_belongs_to_somebody_else(ready: Arena) -> None:
+def test_close_keeps_an_arena_that_belongs_to_the_caller(ready: Arena) -> None:
     Producer(ready).close()
     assert not ready.closed
 
@@ -146,7 +146,7 @@ def test_a_future_of_an_arena_that_is_gone_says_so(arena_name: str) -> None:
 
 
 @pytest.mark.parametrize("result", [BatchResult.FAILED, BatchResult.EXPIRED])
-def test_an_errback_and_get_say_the_same_though_the_error_log_goes_on(ready: Arena, result: BatchResult) -> None:
+def test_an_errback_and_get_say_the_same_though_the_error_log_continues(ready: Arena, result: BatchResult) -> None:
     seen: list[BaseException] = []
     Report(Kind.RETRIED, "the broker is away", "flights-0").record(ready.native)
     with Drainer(ready, result=result, error_code=3), Producer(ready) as producer:

@@ -148,7 +148,7 @@ def test_a_partition_that_no_topic_can_have_is_refused_at_once(arena: Arena, sin
     assert sink.asked == []
 
 
-def test_without_a_sender_the_wait_ends_as_told(arena: Arena) -> None:
+def test_without_a_sender_the_wait_ends_in_time(arena: Arena) -> None:
     arena.declare_topic(TOPIC, 1)
     with Producer(arena, max_block_ms=50) as producer:
         with pytest.raises(UnknownPartitionError, match="50 ms"):
@@ -176,7 +176,7 @@ def test_close_ends_the_wait(arena: Arena) -> None:
     assert len(raised) == 1
 
 
-def test_who_waits_asks_again_and_who_has_gone_does_not(arena: Arena) -> None:
+def test_one_that_waits_asks_again_and_one_that_has_gone_does_not(arena: Arena) -> None:
     arena.declare_topic(TOPIC, 1)
     arena.native.want_partitions(TOPIC, 2)
     arena.native.want_partitions(TOPIC, 3)

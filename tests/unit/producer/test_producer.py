@@ -109,7 +109,7 @@ def test_whatever_is_bytes_like_can_be_sent(arena: Arena, topic: str, value: Any
         ({"topic": "t"}, TypeError, "multiple values for argument 'topic'"),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_appended(
+def test_what_is_wrong_is_reported_and_nothing_appended(
     arena: Arena, topic: str, arguments: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
     with Producer(arena, max_block_ms=20) as producer:
@@ -139,7 +139,7 @@ def test_the_same_name_in_another_str_is_the_same_topic(producer: Producer, topi
     assert producer.arena.native.topics() == [topic]
 
 
-def test_a_clock_that_goes_backwards_harms_nobody(arena: Arena, topic: str, sender: Accumulator) -> None:
+def test_a_clock_that_goes_backwards_does_no_harm(arena: Arena, topic: str, sender: Accumulator) -> None:
     with Producer(arena) as producer:
         for timestamp_ms in (10_000, 9_000, 0, 11_000):
             producer.send(topic, b"v", partition=0, timestamp_ms=timestamp_ms)
@@ -199,7 +199,7 @@ def test_its_linger_is_that_of_the_batches_it_opens(arena: Arena, topic: str, se
 # --- the partition count
 
 
-def test_a_new_topic_waits_until_its_partition_count_is_told(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_topic_waits_until_its_partition_count_is_reported(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     is_waiting = threading.Event()
     monkeypatch.setattr(SenderWaker, "wake_if_asleep", lambda _: is_waiting.set())
     with Drainer(arena) as drainer, Producer(arena) as producer, ThreadPoolExecutor(1) as sends:
@@ -212,7 +212,7 @@ def test_a_new_topic_waits_until_its_partition_count_is_told(arena: Arena, monke
     assert len(drainer.values()) == 1
 
 
-def test_a_partition_count_that_nobody_tells_is_an_error(arena: Arena) -> None:
+def test_a_partition_count_that_is_never_reported_is_an_error(arena: Arena) -> None:
     with Producer(arena, max_block_ms=1) as producer:
         with pytest.raises(PartitionCountUnknownError, match="No sender runs: start one"):
             producer.send("new", b"v")
@@ -240,7 +240,7 @@ def test_a_producer_lists_the_topics_of_its_arena(arena: Arena, topic: str) -> N
         assert producer.list_topics() == {topic: 3, "declared": 5}
 
 
-def test_a_producer_tells_the_troubles_of_its_arena(arena: Arena) -> None:
+def test_a_producer_reports_the_troubles_of_its_arena(arena: Arena) -> None:
     with Producer(arena) as producer:
         assert producer.errors() == []
         Report(Kind.RETRIED, "the broker is away", "flights-0").record(arena.native)
@@ -333,7 +333,7 @@ def test_a_send_through_a_pipeline_names_a_wrong_argument(arena: Arena, topic: s
             producer.send(value="v")  # type: ignore[call-arg]
 
 
-def test_what_is_left_to_do_behind_an_append_may_raise(arena: Arena, topic: str) -> None:
+def test_what_is_left_to_do_after_an_append_may_raise(arena: Arena, topic: str) -> None:
     def conclude(future: DeliveryFuture | None, error: BaseException | None) -> None:
         told.append((future is None, error))
         raise LookupError("planted")
@@ -563,7 +563,7 @@ def test_a_producer_that_is_dropped_leaves_its_records(arena: Arena, topic: str,
 # --- processes and threads
 
 
-def test_a_child_goes_on_with_the_same_producer(arena: Arena, topic: str) -> None:
+def test_a_child_continues_with_the_same_producer(arena: Arena, topic: str) -> None:
     with Drainer(arena) as drainer, Producer(arena) as producer:
         producer.send(topic, b"parent", partition=0).get(60)
 

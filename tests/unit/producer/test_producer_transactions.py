@@ -430,7 +430,7 @@ def test_a_sender_that_leaves_between_two_markers_is_followed_by_one_that_writes
     assert ends == [2] * 4  # a record and one marker
 
 
-def test_damage_in_the_file_of_the_ids_is_told(transactional: Arena, tmp_path: Path) -> None:
+def test_damage_in_the_file_of_the_ids_is_reported(transactional: Arena, tmp_path: Path) -> None:
     with sending(transactional, f"log:{tmp_path}"), Producer(transactional) as producer, producer.transaction():
         pass
     (tmp_path / TRANSACTIONAL_ARENAS_FILE).write_bytes(b'{"orders-1": ')
@@ -529,7 +529,7 @@ def test_an_empty_transaction_needs_no_sender(transactional: Arena) -> None:
     assert sink.values(TOPIC, 0) == [b"one"]
 
 
-def test_every_process_hears_of_a_fence_until_the_id_is_taken_back(transactional: Arena) -> None:
+def test_every_process_learns_of_a_fence_until_the_id_is_taken_back(transactional: Arena) -> None:
     with Producer(transactional) as producer, Producer(transactional) as worker, Producer(transactional) as joined:
         joined.join(producer.transaction().number)
         worker.send(TOPIC, b"before", partition=0)
@@ -557,7 +557,7 @@ def test_every_process_hears_of_a_fence_until_the_id_is_taken_back(transactional
                     joined.send(TOPIC, b"too late", partition=0)
 
 
-def test_an_id_is_taken_back_behind_the_end_of_the_last_transaction(transactional: Arena) -> None:
+def test_an_id_is_taken_back_after_the_end_of_the_last_transaction(transactional: Arena) -> None:
     with Producer(transactional) as producer, Producer(transactional, max_block_ms=1) as hasty:
         hasty.init_transactions()  # the id is free
         producer.begin_transaction()
@@ -599,7 +599,7 @@ def test_a_removed_arena_aborts_its_open_transaction(arena_name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("level", ["process", "interval", "sync"])
-def test_an_open_transaction_is_aborted_behind_a_crash_of_the_host_at_each_durability(
+def test_an_open_transaction_is_aborted_after_a_crash_of_the_host_at_each_durability(
     tmp_path: Path, level: str
 ) -> None:
     path, log = tmp_path / "x.arena", f"log:{tmp_path / 'log'}"
@@ -693,7 +693,7 @@ def test_prometheus_and_the_page_show_the_transaction(transactional: Arena) -> N
     producer.close(0)
 
 
-def test_a_plain_arena_tells_no_transaction(arena: Arena) -> None:
+def test_a_plain_arena_reports_no_transaction(arena: Arena) -> None:
     told = samples(exposition(ArenaCollector(arena)))
     assert not [name for name, _ in told if name == "shmaccum_transaction_state"]
     assert PageObserver(arena).picture()["transaction"] is None

@@ -225,7 +225,7 @@ def test_counts_and_offsets(arena: Arena, sender: Accumulator, producer: Produce
     assert repr(second) == "<Deliveries of 6 records: 6 succeeded>"
 
 
-def test_get_tells_of_the_first_failure(arena: Arena, sender: Accumulator, producer: Producer) -> None:
+def test_get_reports_the_first_failure(arena: Arena, sender: Accumulator, producer: Producer) -> None:
     sent = send(producer, "flights", [b"v"] * 70, partition=[4] * 5 + [2, 1] * 32 + [4])
     while batches := drain(sender):
         for batch in batches:
@@ -239,7 +239,7 @@ def test_get_tells_of_the_first_failure(arena: Arena, sender: Accumulator, produ
     assert sent.offsets == {TopicPartition("flights", 4): OffsetRange(6, 9, 14)}
 
 
-def test_a_timeout_tells_how_many_are_left(arena: Arena, sender: Accumulator, producer: Producer) -> None:
+def test_a_timeout_reports_how_many_are_left(arena: Arena, sender: Accumulator, producer: Producer) -> None:
     sent = send(producer, "flights", [b"v"] * 3, partition=[0, 0, 1])
     (batch, _) = drain(sender)
     sender.complete(batch, BatchResult.SUCCEEDED, base_offset=0)
@@ -260,7 +260,7 @@ def test_the_parts_of_a_split_batch(arena: Arena, sender: Accumulator, producer:
     assert caught.value.record_index == 4  # type: ignore[attr-defined]
 
 
-def test_a_result_nobody_looked_at_in_time_is_lost_and_not_guessed(
+def test_a_result_that_was_not_read_in_time_is_lost_and_not_guessed(
     arena: Arena, sender: Accumulator, producer: Producer
 ) -> None:
     lost = send(producer, "planes", [b"v"] * 3)
@@ -354,7 +354,7 @@ def test_a_bad_record_in_the_middle_leaves_those_before_it(
     check_places(deliver(sender), rows, NOW_MS)
 
 
-def test_exhaustion_in_the_middle_tells_exactly_which_records_are_there(
+def test_exhaustion_in_the_middle_reports_exactly_which_records_are_there(
     arena: Arena, sender: Accumulator, producer: Producer
 ) -> None:
     values = [b"%5d" % number + b"x" * 400 for number in range(1000)]
@@ -372,7 +372,7 @@ def test_exhaustion_in_the_middle_tells_exactly_which_records_are_there(
     send(producer, "flights", [values[row] for row in rest][:30], [keys[row] for row in rest][:30])
 
 
-def test_a_call_waits_for_memory_and_goes_on(arena: Arena, topics: None) -> None:
+def test_a_call_waits_for_memory_and_continues(arena: Arena, topics: None) -> None:
     values = [b"%5d" % number + b"x" * 400 for number in range(600)]
     keys = [b"%d" % (number % 11) for number in range(600)]
     with Drainer(arena) as drainer, Producer(arena) as producer:

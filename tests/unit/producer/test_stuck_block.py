@@ -175,7 +175,7 @@ def test_a_send_that_waits_when_its_partition_becomes_stuck_learns_it_within_a_s
 
 @pytest.mark.parametrize("topic", [DEAD, BUSY])
 @pytest.mark.parametrize("max_block_ms", [1, 19, 20, 21, 75, 130])
-def test_no_sleep_goes_past_the_deadline_and_none_begins_behind_it(
+def test_no_sleep_goes_past_the_deadline_and_none_begins_after_it(
     stuck: Arena, topic: str, max_block_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last sleep ends at the deadline. A send exceeds it only by the wake-up."""

@@ -248,7 +248,7 @@ def drained_elsewhere(sender: Accumulator) -> list[Batch]:
     return found
 
 
-def test_batches_that_nobody_refers_to_any_more_go_back(arena_name: str) -> None:
+def test_batches_without_a_reference_are_requeued(arena_name: str) -> None:
     with (
         Arena.create(arena_name, buffer_memory="2MiB", batch_size="4KiB") as arena,
         Accumulator(arena) as sender,

@@ -195,7 +195,7 @@ def test_an_output_without_a_result_that_is_not_in_the_log_is_not_committed(
     assert outputs(log) == each_once(NUMBERS)
 
 
-def test_offsets_that_were_set_anew_make_the_outputs_anew(arena: Arena, log: Path, make: Make) -> None:
+def test_offsets_that_were_reset_repeat_the_outputs(arena: Arena, log: Path, make: Make) -> None:
     with sending(arena, log):
         one = make()
         relay_all(one, len(NUMBERS))
@@ -206,7 +206,7 @@ def test_offsets_that_were_set_anew_make_the_outputs_anew(arena: Arena, log: Pat
     assert outputs(log) == each_once(NUMBERS) + each_once(NUMBERS)
 
 
-def test_a_seek_back_makes_the_outputs_anew(arena: Arena, log: Path, make: Make) -> None:
+def test_a_seek_back_repeats_the_outputs(arena: Arena, log: Path, make: Make) -> None:
     with sending(arena, log):
         one = make()
         relay_all(one, len(NUMBERS))
@@ -215,7 +215,7 @@ def test_a_seek_back_makes_the_outputs_anew(arena: Arena, log: Path, make: Make)
     assert outputs(log) == each_once(NUMBERS) + each_once(NUMBERS)
 
 
-def test_an_output_topic_that_was_made_anew_is_read_from_its_start(arena: Arena, log: Path, make: Make) -> None:
+def test_an_output_topic_that_was_created_again_is_read_from_its_start(arena: Arena, log: Path, make: Make) -> None:
     with sending(arena, log):
         one = make()
         relay_all(one, len(NUMBERS))
@@ -229,7 +229,7 @@ def test_an_output_topic_that_was_made_anew_is_read_from_its_start(arena: Arena,
     assert outputs(log) == each_once(range(10, 11))
 
 
-def test_a_quiet_partition_is_committed_anew_now_and_then(
+def test_a_quiet_partition_is_committed_again_now_and_then(
     arena: Arena, log: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "FULL_COMMIT_INTERVAL_S", 0.0)

@@ -36,7 +36,7 @@ def test_sequences_start_again_from_zero_past_the_largest_one_also_within_a_batc
         backlog.rest()
 
 
-def test_a_sender_finds_the_rows_behind_the_position_without_those_before_it(
+def test_a_sender_finds_the_rows_after_the_position_without_those_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_log(tmp_path / "log") as directory:

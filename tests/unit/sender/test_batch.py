@@ -180,7 +180,7 @@ def test_a_batch_of_an_earlier_stint(batch: Batch, sender: Accumulator) -> None:
     sender.complete(again, BatchResult.SUCCEEDED)
 
 
-def test_a_batch_nobody_refers_to_is_drained_again(sender: Accumulator) -> None:
+def test_a_batch_without_a_reference_is_drained_again(sender: Accumulator) -> None:
     sender.append("t", 0, 1, None, b"v")
     drain(sender)
     gc.collect()
@@ -221,7 +221,7 @@ def test_an_outcome_that_cannot_be(batch: Batch, sender: Accumulator, arguments:
     sender.complete(batch, BatchResult.SUCCEEDED)
 
 
-def test_a_failed_batch_tells_why(sender: Accumulator) -> None:
+def test_a_failed_batch_reports_why(sender: Accumulator) -> None:
     token = sender.append("t", 0, 1, None, b"v")
     (batch,) = drain(sender)
     sender.complete(batch, BatchResult.FAILED, error_code=87)
@@ -377,7 +377,7 @@ def test_batches_that_the_sink_does_not_have_start_over(sender: Accumulator) -> 
         sender.complete(batch, BatchResult.SUCCEEDED)
 
 
-def test_only_who_waits_rings_a_napping_sender(arena: Arena) -> None:
+def test_only_a_waiter_wakes_a_sender_in_a_short_wait(arena: Arena) -> None:
     rings: list[None] = []
     with Accumulator(arena, ring=lambda: rings.append(None)) as accumulator:
         arena.native.set_sender_short_wait(0)
@@ -394,7 +394,7 @@ def test_only_who_waits_rings_a_napping_sender(arena: Arena) -> None:
 @pytest.mark.parametrize(
     ("linger_ms", "is_wanted"), [(0, True), (2, True), (3, False), (5, False), (None, False)], ids=str
 )
-def test_a_longer_nap_is_ended_by_who_lets_a_batch_linger_for_less(
+def test_a_longer_wait_is_ended_by_a_process_with_a_shorter_linger(
     linger_ms: int | None, is_wanted: bool, arena: Arena
 ) -> None:
     rings: list[None] = []
@@ -407,7 +407,7 @@ def test_a_longer_nap_is_ended_by_who_lets_a_batch_linger_for_less(
         accumulator.abort()
 
 
-def test_a_longer_nap_is_ended_by_who_fills_a_batch(arena: Arena) -> None:
+def test_a_longer_wait_is_ended_by_a_process_that_fills_a_batch(arena: Arena) -> None:
     rings: list[None] = []
     with Accumulator(arena, linger_ms=5, ring=lambda: rings.append(None)) as accumulator:
         for short_wait_us in (0, 3_000):
@@ -474,7 +474,7 @@ def test_what_backs_off_does_not_go_along(arena: Arena, sender: Accumulator) -> 
     assert sender.ready(0, False, 1000 * MS, takes_along=True)[0] == [sender.partition_index("t", 1)]
 
 
-def test_a_batch_tells_how_long_its_opener_let_it_linger(arena: Arena, sender: Accumulator) -> None:
+def test_a_batch_reports_how_long_its_opener_let_it_linger(arena: Arena, sender: Accumulator) -> None:
     sender.append("t", 0, 1, None, b"v")
     with Accumulator(arena, linger_ms=7) as patient:
         patient.append("t", 1, 1, None, b"v")

@@ -73,7 +73,7 @@ def facts(record: LogRecord) -> dict[str, str]:
 # --- the records of the log
 
 
-def test_what_the_sink_refused_is_a_letter_before_anybody_is_told(open_sending: Open, tmp_path: Path) -> None:
+def test_what_the_sink_refused_is_a_dead_letter_before_its_result_is_set(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending()
     sending.scripted.script = [refuse]
     token, _ = sending.append(count=2)
@@ -88,7 +88,9 @@ def test_what_the_sink_refused_is_a_letter_before_anybody_is_told(open_sending: 
     assert sending.sender.metrics()["dead-letter-record-total"] == 2
 
 
-def test_a_letter_has_the_key_the_timestamp_and_the_headers_of_its_record(open_sending: Open, tmp_path: Path) -> None:
+def test_a_dead_letter_has_the_key_the_timestamp_and_the_headers_of_its_record(
+    open_sending: Open, tmp_path: Path
+) -> None:
     sending = open_sending()
     sending.scripted.script = [refuse]
     sending.producer.append(TOPIC, 3, 4711, b"key", None, [("own", b"1"), ("own", None)])
@@ -101,7 +103,7 @@ def test_a_letter_has_the_key_the_timestamp_and_the_headers_of_its_record(open_s
     assert (second.timestamp_ms, second.key, second.value) == (4000, None, b"")
 
 
-def test_what_expires_in_the_queue_is_a_letter(open_sending: Open, tmp_path: Path) -> None:
+def test_what_expires_in_the_queue_is_a_dead_letter(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending(**EXPIRING)
     sending.scripted.plan_filter = lambda _: False
     tokens = sending.append() + sending.append() + sending.append(partition=5)
@@ -115,7 +117,7 @@ def test_what_expires_in_the_queue_is_a_letter(open_sending: Open, tmp_path: Pat
     assert sending.arena.native.state_counts()["FREE"] == sending.arena.native.geometry["slot_count"]
 
 
-def test_a_letter_says_why_the_last_attempt_failed(open_sending: Open, tmp_path: Path) -> None:
+def test_a_dead_letter_has_the_reason_of_the_last_failure(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending(**EXPIRING)
     sending.scripted.script = [retry]
     sending.append()
@@ -126,7 +128,7 @@ def test_a_letter_says_why_the_last_attempt_failed(open_sending: Open, tmp_path:
     assert facts(letters(tmp_path)[0])["message"] == "not now"
 
 
-def test_what_expires_in_flight_is_a_letter_unless_it_arrived(open_sending: Open, tmp_path: Path) -> None:
+def test_what_expires_in_flight_is_a_dead_letter_unless_it_arrived(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending(**EXPIRING)
     sending.scripted.is_held = True
     tokens = sending.append(partition=0) + sending.append(partition=1)
@@ -142,7 +144,7 @@ def test_what_expires_in_flight_is_a_letter_unless_it_arrived(open_sending: Open
     assert (values(tmp_path, lost), values(tmp_path, 1 - lost)) == ([lost], [])
 
 
-def test_of_a_split_batch_only_the_parts_that_failed_are_letters(open_sending: Open, tmp_path: Path) -> None:
+def test_of_a_split_batch_only_the_parts_that_failed_are_dead_letters(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending()
     sending.scripted.script = [too_large, None, refuse]
     sending.append(count=6)
@@ -151,7 +153,7 @@ def test_of_a_split_batch_only_the_parts_that_failed_are_letters(open_sending: O
     assert values(tmp_path) == [3, 4, 5]
 
 
-def test_the_rest_of_a_split_batch_that_expires_is_a_letter(open_sending: Open, tmp_path: Path) -> None:
+def test_the_rest_of_a_split_batch_that_expires_is_a_dead_letter(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending(**EXPIRING)
     sending.scripted.script = [too_large]
     sending.append(count=6)
@@ -171,7 +173,7 @@ def test_the_rest_of_a_split_batch_that_expires_is_a_letter(open_sending: Open, 
     assert sending.values() == [0, 1, 2, 6]  # the partition continues in a new epoch
 
 
-def test_what_is_aborted_is_nobodys_letter(open_sending: Open, tmp_path: Path) -> None:
+def test_what_is_aborted_is_no_dead_letter(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending()
     sending.scripted.is_held = True
     (token,) = sending.append()
@@ -182,7 +184,7 @@ def test_what_is_aborted_is_nobodys_letter(open_sending: Open, tmp_path: Path) -
     assert letters(tmp_path) == []
 
 
-def test_a_damaged_batch_stays_in_the_arena_and_is_no_letter(open_sending: Open, tmp_path: Path) -> None:
+def test_a_damaged_batch_stays_in_the_arena_and_is_no_dead_letter(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending(**EXPIRING)
     sending.scripted.plan_filter = lambda _: False
     (token,) = sending.append()
@@ -195,7 +197,7 @@ def test_a_damaged_batch_stays_in_the_arena_and_is_no_letter(open_sending: Open,
 
 
 @pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "expired"])
-def test_a_batch_that_is_scribbled_on_while_its_letter_is_made_becomes_none(
+def test_a_batch_that_is_changed_while_its_dead_letter_is_written_is_quarantined(
     open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
 ) -> None:
     sending = open_sending(**EXPIRING)
@@ -268,7 +270,7 @@ def test_a_full_disk_keeps_refused_batches_until_there_is_room(
     assert values(tmp_path, 1) == [0]
 
 
-def test_nobody_waits_longer_than_the_delivery_timeout_because_a_disk_is_full(
+def test_no_thread_waits_longer_than_the_delivery_timeout_because_a_disk_is_full(
     open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FullDisk(monkeypatch)
@@ -307,7 +309,7 @@ def test_what_a_full_disk_keeps_is_written_by_the_next_sender(
     assert facts(letters(tmp_path, partition=1)[0])["code"] == "87"
 
 
-def test_a_failed_sync_writes_no_letter_twice(
+def test_a_failed_sync_writes_no_dead_letter_twice(
     open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that cannot be synced is still written. The next attempt recognizes it."""
@@ -356,7 +358,7 @@ sender.run()
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_letter_is_written_once_whenever_its_sender_dies(
+def test_a_dead_letter_is_written_once_whenever_its_sender_dies(
     arena: Arena, open_sending: Open, tmp_path: Path, moment: str
 ) -> None:
     first = open_sending()
@@ -387,7 +389,7 @@ def test_without_the_option_the_next_sender_frees_what_was_decided(arena: Arena,
 # --- the directory
 
 
-def test_where_letters_cannot_lie_the_sender_does_not_begin(arena: Arena, tmp_path: Path) -> None:
+def test_where_dead_letters_cannot_be_stored_the_sender_does_not_begin(arena: Arena, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"dead_letter=/tmp/x is not a log: .*log:/tmp/x"):
         Sender(arena, MemorySink(), dead_letter="/tmp/x")
     with pytest.raises(InvalidArgumentError, match="needs a directory"):
@@ -403,7 +405,7 @@ def test_the_sinks_own_directory_is_refused(arena: Arena, tmp_path: Path) -> Non
         sender.open()
 
 
-def test_letters_are_read_by_the_command_line_while_they_are_written(open_sending: Open, tmp_path: Path) -> None:
+def test_dead_letters_are_read_by_the_command_line_while_they_are_written(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending()
     sending.scripted.script = [refuse]
     sending.append(count=3)

@@ -110,7 +110,7 @@ def test_a_sender_that_was_stopped_counts_little_of_that(open_sending: Open) -> 
     assert sending.result(token) is BatchResult.EXPIRED
 
 
-def test_the_successor_of_a_dead_sender_goes_on_with_the_spans(open_sending: Open) -> None:
+def test_the_successor_of_a_dead_sender_continues_with_the_spans(open_sending: Open) -> None:
     sending = open_sending()
     (token,) = blocked(sending)
     sending.sleep(TIMEOUT_MS // 2)
@@ -172,7 +172,7 @@ def test_an_outage_of_the_sink_ages_no_record(open_sending: Open) -> None:
     assert sending.result(token) is BatchResult.EXPIRED
 
 
-def test_everybody_is_told_of_an_outage(open_sending: Open, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_process_reports_an_outage(open_sending: Open, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     sending, sink = with_failing(open_sending)
     sending.append()
@@ -275,7 +275,7 @@ def test_a_partition_whose_file_cannot_be_written_expires(open_sending: Open, tm
 # --- a stop
 
 
-def test_a_stop_during_an_outage_takes_as_long_as_the_timeout_and_tells_what_is_left(
+def test_a_stop_during_an_outage_takes_as_long_as_the_timeout_and_reports_what_is_left(
     open_sending: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     sending, sink = with_failing(open_sending)

@@ -309,7 +309,7 @@ def test_an_index_that_cannot_grow_costs_no_batch(
 # --- a log end that was closed
 
 
-def test_a_log_that_rolled_goes_on_in_the_next_segment(tmp_path: Path, arena: Arena) -> None:
+def test_a_log_that_rolled_continues_in_the_next_segment(tmp_path: Path, arena: Arena) -> None:
     sink = CountingSink(str(tmp_path / "log"))
     with Accumulator(arena) as accumulator, Sender(arena, sink, linger_ms=0) as sender:
         sender.open()

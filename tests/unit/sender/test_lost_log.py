@@ -180,7 +180,7 @@ def test_what_waits_is_delivered_when_the_folder_is_back(
 
 
 @pytest.mark.parametrize("lose", [remove_log, remove_folder])
-def test_an_empty_folder_in_its_place_begins_anew(open_sending: Open, log: Path, lose: Callable[[Path], None]) -> None:
+def test_an_empty_folder_in_its_place_starts_again(open_sending: Open, log: Path, lose: Callable[[Path], None]) -> None:
     sending = open_sending()
     sending.append()
     sending.run(3)
@@ -196,7 +196,7 @@ def test_an_empty_folder_in_its_place_begins_anew(open_sending: Open, log: Path,
 
 
 @pytest.mark.parametrize("lose", [put_another_log, remove_segment, empty_segment, cut_segment, remove_folder])
-def test_the_next_sender_goes_on_with_what_is_there(
+def test_the_next_sender_continues_with_what_is_there(
     open_sending: Open, log: Path, arena: Arena, lose: Callable[[Path], None]
 ) -> None:
     sending = open_sending()
@@ -227,7 +227,7 @@ def test_another_log_in_the_place_is_left_alone(open_sending: Open, log: Path) -
     assert {path: path.read_bytes() for path in log.rglob("*") if path.is_file()} == files
 
 
-def test_other_partitions_go_on(open_sending: Open, log: Path) -> None:
+def test_other_partitions_continue(open_sending: Open, log: Path) -> None:
     sending = open_sending(partitions=2)
     sending.append(0)
     sending.append(1)
@@ -254,7 +254,7 @@ def test_two_folders_that_change_places_are_noticed(open_sending: Open, log: Pat
     assert sending.result(tokens[1]) is None  # the folder has less than was written
 
 
-def test_an_idle_log_tells_of_its_loss(open_sending: Open, log: Path) -> None:
+def test_an_idle_log_reports_its_loss(open_sending: Open, log: Path) -> None:
     sending = open_sending()
     sending.append()
     sending.run(3)
@@ -263,7 +263,7 @@ def test_an_idle_log_tells_of_its_loss(open_sending: Open, log: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_a_lost_index_is_told_and_made_anew(open_sending: Open, log: Path, suffix: str) -> None:
+def test_a_lost_index_is_reported_and_created_again(open_sending: Open, log: Path, suffix: str) -> None:
     sending = open_sending()
     sending.append()
     sending.run(3)

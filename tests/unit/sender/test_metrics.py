@@ -69,7 +69,7 @@ def test_out_of_sequence_is_a_retry(sending: Sending) -> None:
     assert metrics[f"record-send-total.topic-{TOPIC}"] == 4
 
 
-def test_what_nobody_sends_lately_has_no_compression_rate(sending: Sending) -> None:
+def test_a_topic_without_recent_batches_has_no_compression_rate(sending: Sending) -> None:
     append(sending, TOPIC, 0, b"a")
     sending.run()
     sending.sleep(100_000)

@@ -32,7 +32,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def test_records_of_a_partition_that_the_cluster_lacks_expire_and_are_told_of(
+def test_records_of_a_partition_that_the_cluster_lacks_expire_and_are_reported(
     arena: Arena, address: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     arena.declare_topic(TOPIC, 2)

@@ -78,7 +78,7 @@ def test_a_sink_with_a_write_of_its_own_sees_each_batch(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("offset", [2**31 - 1, 2**40])
-def test_offsets_go_on_where_a_segment_would_end(arena: Arena, offset: int) -> None:
+def test_offsets_continue_where_a_segment_would_end(arena: Arena, offset: int) -> None:
     sink = DeliveredSink()
     with nulling(arena, sink) as sending:
         sending.send(0)

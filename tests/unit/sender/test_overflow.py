@@ -81,7 +81,7 @@ def test_an_arena_that_fills_in_an_outage_is_emptied_into_the_overflow(open_send
     assert not overflow_of(sending)
 
 
-def test_the_arena_goes_on_behind_the_overflow(open_sending: Open) -> None:
+def test_the_arena_continues_after_the_overflow(open_sending: Open) -> None:
     sending = open_sending(is_away=True, overflow_at=25)
     for _ in range(5):
         for partition in range(3):
@@ -150,7 +150,7 @@ def test_the_ids_and_sequences_are_those_of_the_arena(open_sending: Open) -> Non
 # --- failures of the sink
 
 
-def test_a_batch_that_is_refused_fails_and_the_others_go_on_in_an_epoch_of_their_own(open_sending: Open) -> None:
+def test_a_batch_that_is_refused_fails_and_the_others_continue_in_an_epoch_of_their_own(open_sending: Open) -> None:
     sending = open_sending(is_away=True)
     tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
     settle(sending)
@@ -199,7 +199,7 @@ def test_a_retried_batch_keeps_its_place(open_sending: Open) -> None:
 # --- deaths
 
 
-def test_the_next_sender_goes_on_where_the_dead_one_was(open_sending: Open) -> None:
+def test_the_next_sender_continues_where_the_dead_one_was(open_sending: Open) -> None:
     sending = open_sending(is_away=True)
     tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
     settle(sending)
@@ -212,7 +212,7 @@ def test_the_next_sender_goes_on_where_the_dead_one_was(open_sending: Open) -> N
     assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
 
 
-def test_a_death_behind_acks_that_nobody_wrote_down_repeats_nothing(
+def test_a_death_after_acks_that_were_not_recorded_repeats_nothing(
     open_sending: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending = open_sending(is_away=True)
@@ -380,7 +380,7 @@ def test_files_of_delivered_batches_are_deleted(open_sending: Open, tmp_path: Pa
     assert (tmp_path / "overflow" / ".overflow" / f"{TOPIC}-0").stat().st_size == HEAD_SIZE
 
 
-def test_a_damaged_position_is_told(open_sending: Open, tmp_path: Path) -> None:
+def test_a_damaged_position_is_reported(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending(is_away=True)
     for _ in range(SLOT_COUNT):
         sending.append()
@@ -428,7 +428,7 @@ def damage(sending: Sending, tmp_path: Path, number: int) -> None:
     log.write_bytes(content)
 
 
-def test_damage_in_the_middle_of_an_overflow_is_told_and_the_rest_is_delivered(
+def test_damage_in_the_middle_of_an_overflow_is_reported_and_the_rest_is_delivered(
     open_sending: Open, tmp_path: Path
 ) -> None:
     sending = open_sending(is_away=True)
@@ -493,7 +493,7 @@ def test_records_of_the_arena_do_not_expire_while_the_overflow_is_delivered(open
     assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
 
 
-def test_an_overflow_is_not_shipped_behind_its_sender(open_sending: Open, tmp_path: Path) -> None:
+def test_an_overflow_is_not_shipped_beside_its_sender(open_sending: Open, tmp_path: Path) -> None:
     open_sending()
     with pytest.raises(NotALogError, match="is the overflow of a sender"):
         Shipper(tmp_path / "overflow", f"log:{tmp_path}/copy")
@@ -642,7 +642,7 @@ def test_the_future_of_a_record_that_was_given_up_says_that_it_is_lost(arena_nam
 
 
 @pytest.mark.parametrize("loss", ["file", "folder", "mark"])
-def test_the_files_beside_an_overflow_are_written_anew_when_they_are_gone(
+def test_the_files_beside_an_overflow_are_rewritten_when_they_are_gone(
     open_sending: Open, tmp_path: Path, loss: str
 ) -> None:
     sending, tokens = filled(open_sending)

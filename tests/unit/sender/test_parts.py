@@ -42,7 +42,7 @@ def test_trouble_ends_with_a_good_round(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("record_count", [1, 2, 3, 12, 1000])
-def test_the_parts_of_a_batch_are_the_same_whoever_makes_them(record_count: int) -> None:
+def test_the_parts_of_a_batch_are_the_same_in_every_process(record_count: int) -> None:
     """The next part follows the parts that were accepted so far, and all of them cover the batch."""
     nodes: list[tuple[int, int]] = []
 

@@ -100,12 +100,12 @@ def test_a_child_of_the_sender_does_not_keep_the_line(arena: Arena, watch: Sende
     child.kill()
 
 
-def test_who_cannot_connect_looks_by_himself(watch: SenderWatch) -> None:
+def test_a_watcher_that_cannot_connect_polls(watch: SenderWatch) -> None:
     watch.wait()
     assert watch._connection is None
 
 
-def test_who_hung_up_once_is_not_called_again(arena: Arena, watch: SenderWatch) -> None:
+def test_one_that_hung_up_once_is_not_called_again(arena: Arena, watch: SenderWatch) -> None:
     """A process that accepts and closes connections at once must not keep a standby busy."""
     present = Presence(arena)
     waiting = Waiting(watch)
@@ -147,7 +147,7 @@ def test_a_listener_is_believed_only_when_it_shares_the_arena(
 
 
 @needs_root
-def test_a_stranger_cannot_connect(arena: Arena) -> None:
+def test_another_user_cannot_connect(arena: Arena) -> None:
     """The socket's backlog must not fill with connections of other users."""
     present = Presence(arena)
 
@@ -282,7 +282,7 @@ def test_a_sender_of_an_arena_that_was_removed_keeps_no_name(arena_name: str) ->
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_socket_that_somebody_takes_away_is_made_anew_and_reported(
+def test_a_socket_that_another_process_removes_is_created_again_and_reported(
     arena: Arena, watch: SenderWatch, *, is_replaced: bool
 ) -> None:
     sender = Sender(arena, "null:")
@@ -306,7 +306,7 @@ def test_a_socket_that_somebody_takes_away_is_made_anew_and_reported(
 
 
 @pytest.mark.parametrize("is_read_only", [False, True])
-def test_a_socket_whose_queue_is_full_of_watchers_that_have_ended_is_made_anew(
+def test_a_socket_whose_queue_is_full_of_watchers_that_have_ended_is_created_again(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, *, is_read_only: bool
 ) -> None:
     monkeypatch.setattr(presence, "LISTEN_COUNT", 2)
@@ -336,7 +336,7 @@ def can_connect(path: Path) -> bool:
     return False
 
 
-def test_who_is_told_to_stop_after_the_watch_ended_writes_nowhere(arena: Arena) -> None:
+def test_one_that_is_asked_to_stop_after_the_watch_ended_writes_nowhere(arena: Arena) -> None:
     watch = SenderWatch(arena)
     watch.close()
     reader, writer = os.pipe2(os.O_NONBLOCK)  # reuses the numbers of the watch

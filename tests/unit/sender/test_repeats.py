@@ -6,7 +6,7 @@ from __future__ import annotations
 from shmaccum.sender.host import REPEAT_NS, SENTENCES_MAX, Repeats
 
 
-def test_a_sentence_is_told_at_once_and_then_once_a_while_with_how_often_it_came() -> None:
+def test_a_sentence_is_reported_at_once_and_then_once_a_while_with_how_often_it_came() -> None:
     repeats = Repeats()
     assert repeats.count_to_report("the disk is full", 5) == 1
     assert [repeats.count_to_report("the disk is full", 5 + now) for now in (0, 1, REPEAT_NS - 1)] == [0, 0, 0]

@@ -136,7 +136,7 @@ def stopped_while_writing(child: Child, arena: Arena) -> bool:
     return bool(arena._table("processes")["writing"].any())
 
 
-def test_who_leaves_frees_what_could_not_be_freed_when_it_was_done(arena_name: str) -> None:
+def test_one_that_leaves_frees_what_could_not_be_freed_when_it_was_done(arena_name: str) -> None:
     """The arena can take all records that are sent until a process is stopped while it writes."""
     with Arena.create(arena_name) as arena:
         arena.native.set_topic_partition_count(TOPIC, 1)
@@ -203,7 +203,7 @@ def test_stop_in_time_keeps_what_could_not_be_delivered(sending: Sending) -> Non
     assert sending.arena.statistics().slots["READY"] == 2
 
 
-def test_the_next_sender_goes_on_with_the_same_producer_id(sending: Sending) -> None:
+def test_the_next_sender_continues_with_the_same_producer_id(sending: Sending) -> None:
     sending.append()
     sending.run()
     (token,) = sending.append()
@@ -331,7 +331,7 @@ def test_a_topic_that_the_sink_is_still_finding_out_about(sending: Sending) -> N
     assert sending.arena.native.topic_partition_count(TOPIC) == 3
 
 
-def test_an_unknown_topic_is_said_and_hurts_nobody(sending: Sending) -> None:
+def test_an_unknown_topic_is_reported_and_does_no_harm(sending: Sending) -> None:
     sending.scripted.raises["partition_count"] = UnknownTopicError("there is no topic 'topic'")
     sending.append()
     sending.run()
@@ -358,7 +358,7 @@ def test_a_sign_of_life(sending: Sending) -> None:
 # --- order and fairness
 
 
-def test_a_blocked_partition_stalls_nobody(sending: Sending) -> None:
+def test_a_blocked_partition_stalls_no_other(sending: Sending) -> None:
     for number in range(6):
         sending.append(number % 2)
     blocked = sending.partition_index(0)
@@ -423,7 +423,7 @@ def test_where_batches_linger_the_sender_naps_until_one_may_be_due(arena: Arena)
     sending.close()
 
 
-def test_who_does_not_let_batches_linger_wakes_a_sender_that_naps_for_those_that_do(arena: Arena) -> None:
+def test_a_producer_without_linger_wakes_a_sender_in_a_short_wait(arena: Arena) -> None:
     sending = Sending(arena, linger_ms=4)
     rings: list[None] = []
     hasty = Accumulator(arena, linger_ms=0, ring=lambda: rings.append(None))
@@ -446,7 +446,7 @@ def test_who_does_not_let_batches_linger_wakes_a_sender_that_naps_for_those_that
 
 
 @pytest.mark.parametrize(("is_full", "ring_count"), [(False, 1), (True, 0)], ids=["a sink with room", "a full sink"])
-def test_a_batch_rings_a_sleeping_sender_unless_its_sink_is_full(arena: Arena, is_full: bool, ring_count: int) -> None:
+def test_a_batch_wakes_a_sleeping_sender_unless_its_sink_is_full(arena: Arena, is_full: bool, ring_count: int) -> None:
     sending = Sending(arena, linger_ms=0)
     sending.scripted.plan_filter = lambda _: not is_full
     sending.scripted.is_full = is_full
@@ -474,7 +474,9 @@ def test_a_batch_rings_a_sleeping_sender_unless_its_sink_is_full(arena: Arena, i
 
 
 @pytest.mark.parametrize(("size", "ring_count"), [(1, 1), (1000, 0)], ids=["few records", "many records"])
-def test_a_batch_that_does_not_linger_ends_a_nap_after_few_records(arena: Arena, size: int, ring_count: int) -> None:
+def test_a_batch_that_does_not_linger_ends_a_short_wait_after_few_records(
+    arena: Arena, size: int, ring_count: int
+) -> None:
     sending = Sending(arena, linger_ms=0)
     rings: list[None] = []
     hasty = Accumulator(arena, linger_ms=0, ring=lambda: rings.append(None))
@@ -498,7 +500,7 @@ def test_a_batch_that_does_not_linger_ends_a_nap_after_few_records(arena: Arena,
     sending.close()
 
 
-def test_a_nap_that_reaches_beyond_the_next_tick_is_no_sleep(arena: Arena) -> None:
+def test_a_short_wait_that_reaches_beyond_the_next_tick_is_no_sleep(arena: Arena) -> None:
     """Producers do not wake the sender for lingering records during a short timed wait."""
     sending = Sending(arena, linger_ms=4)
     rests = rests_of(sending)
@@ -520,7 +522,7 @@ def test_a_sender_without_a_producer_id_rests_until_the_next_tick(sending: Sendi
     assert rests[:2] == [pytest.approx(0.1, abs=0.01)] * 2
 
 
-def test_a_sender_that_lets_nothing_linger_does_not_nap_longer_for_producers_that_do(arena: Arena) -> None:
+def test_a_sender_that_lets_nothing_linger_does_not_wait_longer_for_producers_that_do(arena: Arena) -> None:
     sending = Sending(arena, linger_ms=0)
     rests = rests_of(sending)
     with Accumulator(arena, linger_ms=5) as patient:
@@ -644,7 +646,7 @@ def test_a_partition_with_too_few_replicas_is_stuck_until_it_takes_a_batch(sendi
     assert sending.arena.native.partition_limit(partition_index, 1)["stuck_reason"] == 0
 
 
-def test_a_sink_that_keeps_views_is_told_and_its_memory_is_not_reused(sending: Sending) -> None:
+def test_a_sink_that_keeps_views_is_reported_and_its_memory_is_not_reused(sending: Sending) -> None:
     kept: list[memoryview] = []
 
     def keep(wire: WireBatch) -> Ack:
@@ -696,7 +698,7 @@ def test_a_sink_that_cannot_be_closed_does_not_keep_the_role(sending: Sending) -
 # --- damage
 
 
-def test_a_batch_that_somebody_scribbled_on_is_not_sent(sending: Sending) -> None:
+def test_a_batch_that_another_process_changed_is_not_sent(sending: Sending) -> None:
     (damaged,) = sending.append(0)
     (sound,) = sending.append(1)
     layout = sending.arena.native.layout
@@ -737,7 +739,7 @@ def test_a_slow_sink_holds_producers_up(arena: Arena) -> None:
 # --- idle waits
 
 
-def test_a_lost_ring_costs_a_tick(arena: Arena, running: Start) -> None:
+def test_a_lost_wake_up_costs_a_tick(arena: Arena, running: Start) -> None:
     sink = MemorySink()
     running(sink, linger_ms=0)
     wait_until(lambda: arena.native.sender()["is_asleep"], "it sleeps")
@@ -772,7 +774,9 @@ def asleep(sending: Sending) -> list[float]:
     return rests
 
 
-def test_who_slept_through_sleeps_on_until_there_is_news(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_that_slept_through_sleeps_until_something_changes(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asleep(sending)
     rounds = sending.sender._rounds
     assert rounds is not None
@@ -791,7 +795,7 @@ def test_who_slept_through_sleeps_on_until_there_is_news(sending: Sending, monke
     assert len(whole_rounds) == 1
 
 
-def test_who_slept_through_does_what_is_due(sending: Sending) -> None:
+def test_one_that_slept_through_does_what_is_due(sending: Sending) -> None:
     asleep(sending)
     sending.arena.native.set_topic_partition_count(TOPIC, 1)
     sending.sleep(6000)
@@ -800,7 +804,7 @@ def test_who_slept_through_does_what_is_due(sending: Sending) -> None:
     assert sending.arena.native.topic_partition_count(TOPIC) == wanted, "topics are looked at every few seconds"
 
 
-def test_who_slept_through_leaves_a_sink_alone_that_raises(sending: Sending) -> None:
+def test_one_that_slept_through_leaves_a_sink_alone_that_raises(sending: Sending) -> None:
     rests = asleep(sending)
     sending.scripted.raises["poll"] = RuntimeError("planted in poll")
     for _ in range(2):
@@ -843,7 +847,7 @@ def test_null_takes_everything(arena: Arena) -> None:
         ),
     ],
 )
-def test_what_the_sink_said_of_a_refusal_reaches_the_future(
+def test_the_sinks_reason_for_a_rejection_reaches_the_future(
     sending: Sending, answer: Callable[[WireBatch], Ack], sentence: str
 ) -> None:
     sending.run()

@@ -55,7 +55,7 @@ def shell() -> Shell:
         ("null:", "null:"),
     ],
 )
-def test_who_means_the_same_place_says_the_same(url: str, name: str) -> None:
+def test_equal_places_have_equal_names(url: str, name: str) -> None:
     assert one_spelling(url) == name
     assert one_spelling(one_spelling(url)) == name
 
@@ -98,7 +98,7 @@ def test_an_arena_says_where_its_sender_delivers_as_long_as_it_has_one(arena: Ar
     assert "sender_info{" not in exposition(ArenaCollector(arena))
 
 
-def test_a_name_is_said_before_the_role_and_fits(arena: Arena) -> None:
+def test_a_name_is_published_before_the_role_and_fits(arena: Arena) -> None:
     with Accumulator(arena) as accumulator:
         for name in (b"a" * 256, b"a\0b"):
             with pytest.raises(InvalidArgumentError, match="at most 255 bytes, and no NUL"):
@@ -112,7 +112,7 @@ def test_a_name_is_said_before_the_role_and_fits(arena: Arena) -> None:
         assert arena.native.sender()["sink_name"] == b"a" * 255
 
 
-def test_who_keeps_silent_about_its_sink_contradicts_nobody(arena: Arena) -> None:
+def test_one_that_keeps_silent_about_its_sink_contradicts_no_sender(arena: Arena) -> None:
     assert not expect_sink(arena, b"log:/a")
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()

@@ -129,7 +129,7 @@ def test_an_arena_that_is_not_full_does_not_spill_in_an_outage(open_sending: Ope
     assert spilled_count(sending) == 0
 
 
-def test_a_sender_that_takes_over_goes_on_with_the_outage(open_sending: Open) -> None:
+def test_a_sender_that_takes_over_continues_with_the_outage(open_sending: Open) -> None:
     sending = open_sending()
     takes_nothing(sending)
     fill(sending)
@@ -169,7 +169,7 @@ def test_time_in_which_the_sender_was_stopped_is_no_outage(open_sending: Open) -
 # --- a stuck partition
 
 
-def test_a_stuck_partition_spills_and_the_others_go_on(open_sending: Open) -> None:
+def test_a_stuck_partition_spills_and_the_others_continue(open_sending: Open) -> None:
     sending = open_sending()
     sending.append(0)
     settle(sending, 2)

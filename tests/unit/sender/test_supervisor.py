@@ -81,7 +81,7 @@ def test_a_standby_is_ready_when_it_stands_by(arena: Arena, systemd: FakeSystemd
             assert standby.wait(WATCHDOG_S) == 0
 
 
-def test_the_watchdog_is_told_at_half_of_its_time_and_not_for_another_process(systemd: FakeSystemd) -> None:
+def test_the_watchdog_is_notified_at_half_of_its_time_and_not_for_another_process(systemd: FakeSystemd) -> None:
     times_s = iter((100.0, 114.9, 115.0, 129.9))
     environment = {"NOTIFY_SOCKET": systemd.variable, "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}
     supervisor = Supervisor(environment, clock=lambda: next(times_s))

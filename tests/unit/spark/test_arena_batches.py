@@ -121,7 +121,7 @@ def test_a_partition_of_spark_s_own_making_has_nothing(path: Path) -> None:
     assert list(planned(path)[0].read(InputPartition(None))) == []
 
 
-def test_each_record_can_tell_of_its_batch(path: Path) -> None:
+def test_each_record_can_report_on_its_batch(path: Path) -> None:
     found = rows(path, subscribe="flights", includeBatches="true")
     assert {row["batchState"] for row in found} == {"READY"}
     assert [row["batchSeq"] for row in found if row["partition"] == 0] == [0] * 5 + [1] * 5 + [2] * 5
@@ -176,7 +176,9 @@ def test_a_batch_that_cannot_be_read_is_one_row_of_bytes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("region", ["slot_headers", "partitions", "processes", "topics", "slot_data", "globals"])
-def test_random_damage_is_told_and_never_worse(path: Path, seeded: Callable[[], random.Random], region: str) -> None:
+def test_random_damage_is_reported_and_never_worse(
+    path: Path, seeded: Callable[[], random.Random], region: str
+) -> None:
     generator = seeded()
     whole = path.read_bytes()
     with Arena.open_read_only(path) as arena:

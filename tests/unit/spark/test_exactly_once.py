@@ -304,7 +304,7 @@ def test_a_micro_batch_that_was_aborted_may_come_again(log: Path, query: dict[st
     assert again.transaction.series == query[QUERY_ID]
 
 
-def test_a_micro_batch_of_nobody_does_nothing(log: Path) -> None:
+def test_a_micro_batch_without_a_query_does_nothing(log: Path) -> None:
     writer = ExactlyOnceStreamWriter(plan(log))
     writer.commit([], batchId=1)
     writer.abort([None], batchId=1)
@@ -330,7 +330,7 @@ def test_a_batch_that_the_user_names_is_written_once(log: Path) -> None:
         ExactlyOnceStreamWriter(plan(log, **named))
 
 
-def test_a_message_tells_its_attempt(log: Path) -> None:
+def test_a_message_reports_its_attempt(log: Path) -> None:
     message = batch_writer(log).write(batches(1))
     assert isinstance(message, StagedCommit)
     assert (message.partition_id, message.attempt_number, message.task_attempt_id) == (3, 1, 7)

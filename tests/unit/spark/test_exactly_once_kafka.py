@@ -290,7 +290,7 @@ def test_a_commit_that_was_replaced_does_not_write_any_more(
 # --- a broker that forgets
 
 
-def test_a_group_that_was_forgotten_is_told_and_nothing_is_guessed(
+def test_a_group_that_was_forgotten_is_reported_and_nothing_is_guessed(
     cluster: Cluster, staging: Path, query: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, message = stage(cluster, staging, 30)
@@ -363,7 +363,7 @@ def test_options_that_cannot_be_are_refused_with_advice(tmp_path: Path, options:
 
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
-def test_a_query_stages_beside_its_checkpoint_unless_it_is_told_where(tmp_path: Path, prefix: str) -> None:
+def test_a_query_stages_beside_its_checkpoint_by_default(tmp_path: Path, prefix: str) -> None:
     given = {"sink": "kafka:localhost:9092", "topic": "flights", "deliveryGuarantee": "exactly_once"}
     settings = sink_settings({**given, "checkpointLocation": f"{prefix}{tmp_path}/checkpoint"})
     assert settings.directory == f"{tmp_path}/checkpoint-staging"

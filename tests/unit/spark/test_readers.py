@@ -256,7 +256,7 @@ def stream(log: Path, **given: Any) -> StreamReader:
     return StreamReader(options(log, **given))
 
 
-def test_a_stream_begins_at_the_end_or_where_it_is_told(log: Path) -> None:
+def test_a_stream_starts_at_the_end_or_at_the_requested_place(log: Path) -> None:
     assert stream(log).initialOffset() == {"flights": {"0": 30, "1": 6}}
     assert stream(log, startingOffsets="earliest").initialOffset() == {"flights": {"0": 0, "1": 0}}
 
@@ -391,7 +391,7 @@ def test_a_topic_that_the_query_does_not_name_is_not_read_and_keeps_its_position
     assert again.partitions(end, last) == [LogRange(FLIGHTS_0, 3, 30), LogRange(FLIGHTS_1, 0, 6)]
 
 
-def test_a_position_is_kept_where_spark_does_not_tell_the_start(log: Path) -> None:
+def test_a_position_is_kept_without_a_start_from_spark(log: Path) -> None:
     """Before Spark 4.2, the first micro-batch of a query is planned without the positions of its checkpoint."""
     start = {"flights": {"0": 3, "1": 0}}
     reader = stream(log, subscribe="planes")

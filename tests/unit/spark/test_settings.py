@@ -53,7 +53,7 @@ def schema(text: str) -> StructType:
 # --- options of the sink
 
 
-def test_each_option_goes_to_whoever_has_it() -> None:
+def test_each_option_goes_to_its_owner() -> None:
     settings = sink_settings(
         LOG
         | {

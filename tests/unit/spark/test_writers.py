@@ -119,7 +119,7 @@ def test_results_are_taken_before_they_are_overwritten(arena_name: str, log: Pat
         forget_producers()
 
 
-def test_offsets_are_told_for_each_partition(arena: Arena, log: Path, running: Running) -> None:
+def test_offsets_are_reported_for_each_partition(arena: Arena, log: Path, running: Running) -> None:
     frame = pa.record_batch(
         {"value": [b"a", b"b", b"c"], "partition": pa.array([0, 1, 1], pa.int32()), "topic": ["x", "x", "x"]}
     )
@@ -236,7 +236,7 @@ def test_an_arena_is_created_on_first_use(arena_name: str) -> None:
     forget_producers()
 
 
-def test_an_arena_that_was_made_anew_gets_a_new_producer(arena_name: str) -> None:
+def test_an_arena_that_was_created_again_gets_a_new_producer(arena_name: str) -> None:
     first = node_producer(arena_name, {}, {"buffer_memory": "64KiB", "batch_size": "4KiB"})
     first_arena = first.arena
     Arena.remove(arena_name)

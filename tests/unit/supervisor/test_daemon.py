@@ -126,7 +126,7 @@ def test_sigterm_ends_a_sender_whose_starter_blocked_it(arena: Arena, tmp_path: 
 
 
 @pytest.mark.parametrize(("mode", "umask"), [(0o600, 0o077), (0o640, 0o027), (0o660, 0o027), (0o666, 0o022)])
-def test_files_of_a_daemon_are_read_by_those_who_read_the_arena_and_written_by_nobody_else(
+def test_files_of_a_daemon_are_read_by_those_who_read_the_arena_and_written_by_no_other_user(
     mode: int, umask: int
 ) -> None:
     assert inheritance.daemon_umask(mode) == umask
@@ -236,7 +236,7 @@ def test_a_daemon_of_a_program_that_embeds_python_runs_its_interpreter(
     assert start._interpreter() == (program or "python3")
 
 
-def test_a_folder_is_safe_when_nobody_else_can_plant_a_file_in_it(tmp_path: Path) -> None:
+def test_a_folder_is_safe_when_no_other_user_can_create_a_file_in_it(tmp_path: Path) -> None:
     folder = tmp_path / "above" / "folder"
     folder.mkdir(parents=True)
     assert inheritance.is_safe(str(folder))
@@ -261,7 +261,7 @@ def test_a_folder_of_another_user_or_group_is_not_safe(tmp_path: Path) -> None:
     assert not inheritance.is_safe(str(folder))
 
 
-def test_a_missing_package_is_told_with_a_reason(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_a_reason(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shmaccum.supervisor.start.package_root", lambda: "/nowhere")
     real = subprocess.run
 

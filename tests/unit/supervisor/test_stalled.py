@@ -175,7 +175,7 @@ def test_a_successor_has_all_of_the_time(arena: Arena, watched: Watched) -> None
 # --- spared processes
 
 
-def test_a_forged_pid_in_the_arena_kills_nobody_else(arena: Arena, watched: Watched) -> None:
+def test_a_forged_pid_in_the_arena_kills_no_other_process(arena: Arena, watched: Watched) -> None:
     with running(signal.pause) as bystander, running(be_present, arena.name):
         watched.connect()
         entry = arena.native.sender()["entry"]
@@ -253,7 +253,7 @@ def test_a_sender_in_another_pid_namespace_is_only_reported(arena: Arena, watche
             process.kill()
 
 
-def test_a_sender_that_the_kernel_holds_keeps_the_role_and_that_is_told(
+def test_a_sender_that_the_kernel_holds_keeps_the_role_and_that_is_reported(
     arena: Arena, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A test cannot cause state D. Instead, the kill does nothing and the state is reported."""

@@ -225,7 +225,7 @@ def roles(arena: Arena) -> list[str]:
     return [row["role"] for row in arena.native.processes() if row["alive"]]
 
 
-def test_an_arena_whose_sender_somebody_else_keeps_gets_none(
+def test_an_arena_whose_sender_another_program_supervises_gets_none(
     arena_name: str, log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Arena.create(arena_name, external_sender=True, options={"mine": 1}) as arena:
@@ -281,14 +281,14 @@ def test_a_supervisor_that_misses_the_name_closes_the_arena(arena_name: str) -> 
 # --- failures
 
 
-def test_a_sink_that_cannot_be_opened_is_told_by_the_producer_that_names_it(kept: Arena, log: Path) -> None:
+def test_a_sink_that_cannot_be_opened_is_reported_by_the_producer_that_names_it(kept: Arena, log: Path) -> None:
     log.write_text("no directory")
     with pytest.raises(SenderNotStartedError, match=f"could not start: .*{log}"):
         Producer(kept, sink=f"log:{log}")
     assert not keeps(kept)
 
 
-def test_senders_that_fail_again_and_again_are_told_and_started_more_and_more_rarely(
+def test_senders_that_fail_again_and_again_are_reported_and_started_more_and_more_rarely(
     kept: Arena, log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Producer(kept, sink=f"log:{log}", max_block_ms=1) as producer:
@@ -438,7 +438,7 @@ def test_a_python_starts_the_sender_itself(kept: Arena, log: Path) -> None:
         ({"idle.exit.ms": "200ms"}, {"idle.exit.ms": "200ms"}),
     ],
 )
-def test_a_sender_leaves_when_it_was_told_to(
+def test_a_sender_leaves_when_it_is_asked_to(
     given: dict[str, Any], options: dict[str, Any], kept: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipes: list[Recipe] = []

@@ -122,7 +122,7 @@ def test_deserializers_by_name_by_function_and_by_object(log: LogDirectory) -> N
 
 
 @pytest.mark.parametrize("codec", [0, 1], ids=["none", "gzip"])
-def test_memoryviews_stay_valid_behind_everything_that_they_came_from(log: LogDirectory, codec: int) -> None:
+def test_memoryviews_outlive_the_objects_they_came_from(log: LogDirectory, codec: int) -> None:
     wanted = [b"%d" % number * 100 for number in range(50)]
     append(log, *wanted, b"", None, codec=codec)
     with consumer_of(log, TOPIC, value_deserializer="memoryview") as consumer:
@@ -222,7 +222,7 @@ def test_paused_partitions_keep_their_position(log: LogDirectory) -> None:
         assert (consumer.paused(), values(consumer)) == (set(), [b"2"])
 
 
-def test_damage_is_told_when_the_records_before_it_were_handed_out(log: LogDirectory, tmp_path: Path) -> None:
+def test_damage_is_reported_when_the_records_before_it_were_handed_out(log: LogDirectory, tmp_path: Path) -> None:
     log.partition(TOPIC, 0).append(make_batches(3))
     file = log_files(tmp_path)[0]
     content = bytearray(file.read_bytes())
@@ -295,7 +295,7 @@ def test_an_append_ends_a_wait(log: LogDirectory, monkeypatch: pytest.MonkeyPatc
         writer.join()
 
 
-def test_an_append_of_which_nobody_told_is_found(log: LogDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_without_a_report_is_found(log: LogDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_waiter, "CHECK_INTERVAL_S", 0.01)
     monkeypatch.setattr(LogWatch, "changed", lambda _self: set())
     with consumer_of(log, TOPIC) as consumer:
@@ -398,7 +398,7 @@ def test_a_closed_consumer_says_so(log: LogDirectory) -> None:
             call()
 
 
-def test_a_forked_child_is_told_to_make_its_own(log: LogDirectory) -> None:
+def test_a_forked_child_has_to_make_its_own(log: LogDirectory) -> None:
     append(log, b"1")
     with consumer_of(log, TOPIC) as consumer:
         child = os.fork()
@@ -507,7 +507,7 @@ def test_an_assigned_consumer_commits_while_the_group_has_no_member(log: LogDire
         assert values(alone) == [b"2"]
 
 
-def test_a_listener_is_told_of_every_change(log: LogDirectory) -> None:
+def test_every_listener_gets_every_change(log: LogDirectory) -> None:
     told: list[tuple[str, int]] = []
 
     class Listener:
@@ -563,7 +563,7 @@ def test_a_consumer_without_a_group_cannot_commit(log: LogDirectory) -> None:
                 call()
 
 
-def test_a_consumer_that_nobody_uses_leaves_its_group(log: LogDirectory) -> None:
+def test_a_consumer_that_is_not_used_leaves_its_group(log: LogDirectory) -> None:
     first = consumer_of(log, TOPIC, group_id="g")
     first.poll()
     del first

@@ -116,7 +116,7 @@ def test_unexpected_compressed_and_control_batches_are_left_to_the_caller() -> N
         assert _native.consume_block(first + second, 0, PLACE, 0, 0, 0)[1:] == (len(first), 1)
 
 
-def test_a_block_ends_behind_enough_records() -> None:
+def test_a_block_ends_after_enough_records() -> None:
     wire = wire_of([([(None, b"", [], 0)] * 1500, False)] * 4, 0, 0)
     records, position, next_offset = block_of(wire)
     assert (len(records), next_offset) == (4500, 4500)
@@ -124,7 +124,7 @@ def test_a_block_ends_behind_enough_records() -> None:
     assert (len(more), end) == (1500, len(wire))
 
 
-def test_wrong_arguments_are_told() -> None:
+def test_wrong_arguments_are_reported() -> None:
     for wrong in [("flights",), ["flights", 3], 7]:
         with pytest.raises(TypeError, match="place is a tuple"):
             _native.consume_block(b"", 0, wrong, 0, 0, 0)  # type: ignore[arg-type]

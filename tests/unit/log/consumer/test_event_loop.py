@@ -69,7 +69,7 @@ def test_async_for_reads_all_records_and_ends_when_none_comes(log: LogDirectory)
 
 
 @pytest.mark.parametrize("has_watch", [True, False], ids=["watch", "no watch"])
-def test_the_loop_goes_on_while_a_call_waits_for_an_append(
+def test_the_loop_continues_while_a_call_waits_for_an_append(
     log: LogDirectory, monkeypatch: pytest.MonkeyPatch, has_watch: bool
 ) -> None:
     if not has_watch:
@@ -227,7 +227,7 @@ def test_a_second_task_is_refused_while_one_waits(log: LogDirectory) -> None:
     run(read())
 
 
-def test_the_loop_goes_on_while_another_member_writes(log: LogDirectory) -> None:
+def test_the_loop_continues_while_another_member_writes(log: LogDirectory) -> None:
     append(log, b"1", b"2")
 
     async def read() -> None:
@@ -262,7 +262,7 @@ def test_a_poll_finds_records_while_a_stopped_member_has_the_pen(log: LogDirecto
     other.close()
 
 
-def test_a_plan_that_no_member_replaces_is_told(
+def test_a_plan_that_no_member_replaces_is_reported(
     log: LogDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group, "OUTDATED_S", 0.0)

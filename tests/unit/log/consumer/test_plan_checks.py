@@ -238,7 +238,7 @@ def wake_and_wait(other: MemberLocks, looks: list[Membership]) -> None:
     wait_until(lambda: len(looks) > count, "a member looks")
 
 
-def test_a_consumer_that_does_not_poll_delays_nobody(start: Callable[[], Consumer], log: LogDirectory) -> None:
+def test_a_consumer_that_does_not_poll_delays_no_other(start: Callable[[], Consumer], log: LogDirectory) -> None:
     """The consumer that watches for all does not poll while another member leaves."""
     with Consumer(log.path, TOPIC, **IN_GROUP) as busy:
         busy.poll(timeout_ms=1)

@@ -82,7 +82,7 @@ def test_small_and_large_parts_are_the_bytes_of_the_log(size: int) -> None:
         assert isinstance(viewed.value, memoryview | None)
 
 
-def test_wrong_fields_are_told() -> None:
+def test_wrong_fields_are_reported() -> None:
     record = decoded()
     with pytest.raises(TypeError):
         ConsumerRecord(TOPIC, 3)  # type: ignore[call-arg]

@@ -155,7 +155,7 @@ def test_a_forked_child_changes_nothing_of_its_parent(waiters: list[ChangeWaiter
     assert waiters[2].take() == {folders[2]}
 
 
-def test_a_folder_with_two_names_tells_both(tmp_path: Path, folders: list[str]) -> None:
+def test_a_folder_with_two_names_reports_both(tmp_path: Path, folders: list[str]) -> None:
     other = os.fspath(tmp_path / "link")
     os.symlink(folders[0], other)
     watch = LogWatch()

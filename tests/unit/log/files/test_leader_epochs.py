@@ -53,7 +53,7 @@ def test_an_open_without_loss_keeps_the_epoch(tmp_path: Path) -> None:
     assert (epochs(tmp_path), stamps(tmp_path)) == ([(0, 0)], [0, 0, 0, 0])
 
 
-def test_a_cut_raises_the_epoch_of_the_batches_behind_it(tmp_path: Path) -> None:
+def test_a_cut_raises_the_epoch_of_the_batches_after_it(tmp_path: Path) -> None:
     append(tmp_path, 0, 3)
     tear(tmp_path)
     append(tmp_path, 2, 1)

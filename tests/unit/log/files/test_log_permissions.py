@@ -90,7 +90,7 @@ def test_the_logs_of_an_arena_that_a_group_shares_are_the_groups(arena_name: str
 
 @needs_root
 @pytest.mark.parametrize(("above", "is_accepted"), [(0o1777, False), (0o755, True)])
-def test_a_folder_that_a_stranger_may_have_made_is_refused(
+def test_a_folder_that_another_user_may_have_made_is_refused(
     arena_name: str, tmp_path: Path, above: int, is_accepted: bool
 ) -> None:
     """A log in /tmp is an example. Only root creates folders in root's folders."""
@@ -115,7 +115,7 @@ def test_a_folder_that_a_stranger_may_have_made_is_refused(
             sender.close()
 
 
-def test_a_wider_folder_stays_and_is_told_once(
+def test_a_wider_folder_stays_and_is_reported_once(
     arena_name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "log").mkdir()
@@ -140,14 +140,14 @@ def test_what_a_log_makes_follows_its_folder(tmp_path: Path, folder: int, file: 
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_folder_that_everybody_writes_is_followed_by_nothing(tmp_path: Path) -> None:
+def test_a_folder_that_all_users_may_write_is_followed_by_nothing(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     with LogDirectory(tmp_path / "log") as log:
         log.create_topic("flights", 1)
     assert not any(mode & 0o022 for mode, _ in found_in(tmp_path / "log").values())
 
 
-def test_a_copy_that_is_shipped_lets_in_those_who_may_read_the_log(arena_name: str, tmp_path: Path) -> None:
+def test_a_copy_that_is_shipped_can_be_read_by_those_who_may_read_the_log(arena_name: str, tmp_path: Path) -> None:
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", topics={"flights": 2}) as arena:
         deliver(arena, tmp_path)
     with Shipper(tmp_path / "log", f"log:{tmp_path / 'copy'}") as shipper:
@@ -155,7 +155,7 @@ def test_a_copy_that_is_shipped_lets_in_those_who_may_read_the_log(arena_name: s
     assert found_in(tmp_path / "copy") == expected_in(tmp_path / "copy", 0o600, os.getegid())
 
 
-def test_a_file_that_somebody_makes_meanwhile_is_opened(tmp_path: Path) -> None:
+def test_a_file_that_another_process_creates_meanwhile_is_opened(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"there")
     descriptor = open_regular(str(tmp_path / "file"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     assert os.read(descriptor, 9) == b"there"

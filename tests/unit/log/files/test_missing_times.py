@@ -40,7 +40,7 @@ def deleted(path: Path, now_ms: float) -> int:
 
 
 @pytest.mark.parametrize("told_ms", [-1, 5, START_MS - HOUR_MS])
-def test_a_segment_with_a_batch_that_tells_no_time_is_as_young_as_its_file(tmp_path: Path, told_ms: int) -> None:
+def test_a_segment_with_a_batch_without_a_timestamp_is_as_young_as_its_file(tmp_path: Path, told_ms: int) -> None:
     written(tmp_path, timeless(START_MS - 2 * HOUR_MS, START_MS - 2 * HOUR_MS + 2), timeless(START_MS, told_ms))
     (segment,) = (tmp_path / f"{TOPIC}-0").glob("*.log")
     os.utime(segment, (START_MS / 1000, START_MS / 1000))
@@ -53,12 +53,12 @@ def test_records_without_a_time_are_as_young_as_their_file(tmp_path: Path) -> No
     assert deleted(tmp_path, os.stat(next((tmp_path / f"{TOPIC}-0").glob("*.log"))).st_mtime * 1000 + 1000) == 0
 
 
-def test_old_records_that_tell_their_time_are_deleted_however_young_their_file_is(tmp_path: Path) -> None:
+def test_old_records_with_timestamps_are_deleted_however_young_their_file_is(tmp_path: Path) -> None:
     written(tmp_path, timeless(START_MS - 2 * HOUR_MS, START_MS - 2 * HOUR_MS + 2))
     assert deleted(tmp_path, START_MS) == 1
 
 
-def test_a_batch_that_tells_no_time_is_found_by_the_time_of_its_first_record(tmp_path: Path) -> None:
+def test_a_batch_without_a_timestamp_is_found_by_the_time_of_its_first_record(tmp_path: Path) -> None:
     written(tmp_path, timeless(START_MS, START_MS + 2), timeless(START_MS + 10), timeless(START_MS + 5, START_MS + 7))
     assert check_log(tmp_path) == []
     partition = LogReader(tmp_path).partition(TOPIC, 0)

@@ -354,7 +354,7 @@ def test_an_entry_that_a_dead_writer_left_is_synced_before_it_is_trusted(tmp_pat
         assert forced.has(log_files(tmp_path, ".txnindex")[0])
 
 
-def test_entries_that_are_written_anew_are_synced(tmp_path: Path, forced: Forced) -> None:
+def test_entries_that_are_rewritten_are_synced(tmp_path: Path, forced: Forced) -> None:
     former = open_log(tmp_path)
     former.partition(TOPIC, 0).append([batch_of(1, 0, b"a")])
     former.partition(TOPIC, 0).end_transaction(1, 0, is_commit=False)
@@ -546,7 +546,7 @@ def test_a_step_of_a_transactional_id_is_synced_and_so_is_its_file(tmp_path: Pat
     file.close()
 
 
-def test_a_decision_is_on_disk_before_the_sink_hears_of_it_and_its_end_before_the_next_batch(
+def test_a_decision_is_on_disk_before_the_sink_gets_it_and_its_end_before_the_next_batch(
     durable_arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -703,7 +703,7 @@ def test_a_durable_arena_is_on_disk_before_it_has_its_name(tmp_path: Path, force
     assert os.path.basename(forced.synced[0]) == ".x.arena.unfinished"
 
 
-def test_a_refused_level_is_told_by_the_command(durable_arena: Arena, tmp_path: Path) -> None:
+def test_a_refused_level_is_reported_by_the_command(durable_arena: Arena, tmp_path: Path) -> None:
     sender = Sender(durable_arena, open_sink(f"log:{tmp_path}/log", sync="none"))
     with pytest.raises(InvalidArgumentError, match=r"durable.arena keeps \(durability=sync\): leave sync out"):
         sender.open()

@@ -59,7 +59,7 @@ WRONG: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_records_that_are_none_are_told_from_damage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_are_none_are_distinguished_from_damage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_ONCE_SIZE_MAX", 0)
     whole = compressed("gzip")
     plain = gzip.decompress(whole.view[HEADER_SIZE:])

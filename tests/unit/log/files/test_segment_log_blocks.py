@@ -102,7 +102,7 @@ def test_unexpected_compressed_and_control_batches_are_left_to_the_caller() -> N
         assert found[1:] == (len(wire), 1)
 
 
-def test_a_call_ends_behind_enough_rows() -> None:
+def test_a_call_ends_after_enough_rows() -> None:
     wire, _ = block_of([[(None, b"", 0, [])] * 4000] * 4)
     columns, position, next_offset = decoded(wire, has_headers=False)
     assert (columns.row_count, next_offset) == (12_000, 12_000)
@@ -131,7 +131,7 @@ def test_any_bytes_are_decoded_left_or_refused(
         assert len(cells(columns.key)) == len(cells(columns.value)) == columns.row_count
 
 
-def test_wrong_arguments_are_told() -> None:
+def test_wrong_arguments_are_reported() -> None:
     with pytest.raises(TypeError):
         _native.decode_block("text", 0, 0, 1, False, 0, 0)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError):
@@ -180,7 +180,7 @@ def test_only_the_wanted_records_are_rows(tmp_path: Path, wanted: BaseOffsetRang
     assert read(tmp_path, wanted) == (list(range(wanted.first, wanted.last + 1)), [])
 
 
-def test_damage_behind_the_first_batch_is_raised_or_skipped(tmp_path: Path) -> None:
+def test_damage_after_the_first_batch_is_raised_or_skipped(tmp_path: Path) -> None:
     with open_log(tmp_path) as directory:
         directory.partition(TOPIC, 0).append(make_batches(20))
     (path,) = log_files(tmp_path)

@@ -127,7 +127,7 @@ WRITTEN = [
 
 @pytest.mark.parametrize("plant", KINDS)
 @pytest.mark.parametrize(("look", "name"), READ)
-def test_a_reader_is_told_of_what_is_no_regular_file(
+def test_a_reader_gets_an_error_for_an_irregular_file(
     written: Path, look: Callable[[Path], None], name: str, plant: Callable[[Path], None]
 ) -> None:
     (written / name).unlink()
@@ -136,7 +136,7 @@ def test_a_reader_is_told_of_what_is_no_regular_file(
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_writer_is_told_of_what_is_no_regular_file(written: Path, name: str) -> None:
+def test_a_writer_gets_an_error_for_an_irregular_file(written: Path, name: str) -> None:
     (written / name).unlink(missing_ok=True)
     os.mkfifo(written / name)
     assert sentence_of(write, written).startswith(f"{written / name} is not a regular file")
@@ -152,7 +152,7 @@ def test_a_check_finds_what_is_no_regular_file(written: Path, suffix: str) -> No
     assert "not a regular file" in finding.text
 
 
-def test_a_transaction_that_is_a_fifo_is_reported_and_the_log_goes_on(written: Path) -> None:
+def test_a_transaction_that_is_a_fifo_is_reported_and_the_log_continues(written: Path) -> None:
     (written / TRANSACTIONS_FOLDER).mkdir(exist_ok=True)
     os.mkfifo(written / TRANSACTIONS_FOLDER / "job.only.decided")
     (finding,) = in_child(findings_of_opening, written)

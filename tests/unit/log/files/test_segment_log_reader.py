@@ -245,7 +245,7 @@ def test_a_tail_that_a_dead_writer_tore_is_the_end(written: Path, batches: list[
         assert len(list(reader_of(written).records())) == 30
 
 
-def test_retention_under_a_reader_is_told(tmp_path: Path) -> None:
+def test_retention_under_a_reader_is_reported(tmp_path: Path) -> None:
     batches = make_batches(9)
     with open_log(tmp_path, segment_bytes=batches[0].size * 2, retention_bytes=0) as log:
         partition = log.partition(TOPIC, 0)
@@ -450,7 +450,7 @@ def test_decoded_records_are_let_go_of() -> None:
     assert len(gc.get_objects()) <= before + 10
 
 
-def test_is_written_tells_whether_a_writer_lives(written: Path) -> None:
+def test_is_written_reports_whether_a_writer_lives(written: Path) -> None:
     reader = LogReader(written)
     assert not reader.is_written()
     with LogDirectory(written):

@@ -120,7 +120,7 @@ def test_a_tail_of_anything_is_cut(tmp_path: Path, tail: bytes) -> None:
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("which", [0, -1])
 @pytest.mark.parametrize("injury", ["missing", "empty", "torn", "short", "long", "zeros", "noise", "backwards"])
-def test_an_index_that_was_injured_is_written_anew(tmp_path: Path, suffix: str, which: int, injury: str) -> None:
+def test_an_index_that_was_injured_is_rewritten(tmp_path: Path, suffix: str, which: int, injury: str) -> None:
     batches = make_batches(12)
     write(tmp_path, batches, segment_bytes=batches[0].size * 7, **DENSE)
     sound = index_contents(tmp_path)
@@ -221,7 +221,7 @@ def damage(file: Path, position: int) -> None:
     file.write_bytes(content)
 
 
-def test_damage_with_whole_batches_behind_it_is_kept_and_the_log_goes_on_in_a_new_segment(tmp_path: Path) -> None:
+def test_damage_with_whole_batches_after_it_is_kept_and_the_log_continues_in_a_new_segment(tmp_path: Path) -> None:
     batches = make_batches(6)
     size = batches[0].size
     write(tmp_path, batches)
@@ -307,7 +307,9 @@ def check_prefix(path: Path, batches: list[MadeBatch], acknowledged: list[int]) 
     assert batches_in(path) == without_prefixes(batches[start:])
 
 
-def test_a_death_at_any_system_call_leaves_a_log_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_at_any_system_call_leaves_a_log_that_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batches = make_batches(7)
 
     def live_and_die(path: Path, number: int) -> bool:

@@ -185,7 +185,7 @@ def test_a_duplicate_of_a_transaction_begins_none(tmp_path: Path) -> None:
         assert partition.append([batch_of(A, 1, b"a2")]) == [2], "the sequences go on in the next transaction"
 
 
-def test_snapshots_tell_open_transactions_oldest_first() -> None:
+def test_snapshots_report_open_transactions_oldest_first() -> None:
     state = ProducerState()
     for offset, producer_id in enumerate((B, A)):
         assert state.admit_of_transaction(batch_of(producer_id, 0, b"v"), offset) is None
@@ -313,7 +313,7 @@ def test_a_full_disk_refuses_the_marker_and_keeps_the_transaction_open(
     assert check_log(tmp_path) == []
 
 
-def test_a_crash_of_the_host_rebuilds_the_index_behind_the_recovery_point(tmp_path: Path) -> None:
+def test_a_crash_of_the_host_rebuilds_the_index_after_the_recovery_point(tmp_path: Path) -> None:
     life(tmp_path)
     entries = aborted_of(tmp_path)
     for file in log_files(tmp_path, ".txnindex"):

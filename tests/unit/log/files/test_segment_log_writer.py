@@ -94,7 +94,7 @@ def test_more_batches_than_one_system_call_takes_are_appended_in_order(tmp_path:
         assert offsets(log.partition(TOPIC, 0).append(batches)) == list(range(1500))
 
 
-def test_opened_again_the_log_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_opened_again_the_log_continues_where_it_was(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.partition(TOPIC, 0).append(make_batches(2))
         uuid = log.uuid
@@ -503,7 +503,7 @@ def test_a_segment_that_cannot_be_rolled_is_retried(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("failing", ["segment.IndexFile", "partition_log.sync_folder"])
-def test_after_a_roll_that_failed_nothing_is_appended_behind_the_next_segments_offset(
+def test_after_a_roll_that_failed_nothing_is_appended_after_the_next_segments_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """The next segment's file exists then. The previous one must not get offsets from its base offset on."""
@@ -525,7 +525,7 @@ def test_after_a_roll_that_failed_nothing_is_appended_behind_the_next_segments_o
         assert offsets(directory.partition(TOPIC, 0).append([large])) == [2]
 
 
-def test_with_sync_batch_no_offset_is_told_before_it_is_on_disk(
+def test_with_sync_batch_no_offset_is_reported_before_it_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []

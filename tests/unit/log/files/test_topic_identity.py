@@ -240,7 +240,7 @@ def test_a_consumer_reads_the_new_topic(
         assert read_until(consumer, 1) == [b"more"]
 
 
-def test_a_consumer_that_may_not_begin_anew_is_told(log: LogDirectory) -> None:
+def test_a_consumer_that_may_not_start_again_is_reported(log: LogDirectory) -> None:
     with consumer_of(log, group_id=None) as consumer:
         consumer.assign([PLACE])
         read_until(consumer, 3)
@@ -273,7 +273,7 @@ def test_a_position_in_the_former_topic_is_not_committed(log: LogDirectory, is_a
 
 
 @pytest.mark.parametrize("content", WITHOUT_ID)
-def test_a_group_goes_on_while_the_id_of_its_topic_cannot_be_read(log: LogDirectory, content: bytes | None) -> None:
+def test_a_group_continues_while_the_id_of_its_topic_cannot_be_read(log: LogDirectory, content: bytes | None) -> None:
     with consumer_of(log) as consumer:
         consumer.subscribe([TOPIC])
         read_until(consumer, 3)

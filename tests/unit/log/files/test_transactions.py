@@ -208,7 +208,7 @@ def test_a_winner_that_is_not_whole_decides_nothing(tmp_path: Path, injury: str)
     assert words(tmp_path) == {"b": 12}
 
 
-def test_a_damaged_file_is_named_and_harms_nobody_else(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named_and_affects_no_other(tmp_path: Path) -> None:
     winner = stage(tmp_path, SEVENTH, "a")
     TransactionFiles(str(tmp_path)).decide(SEVENTH, Decision((winner,)))
     decided = tmp_path / ".transactions" / "query.7.decided"
@@ -237,7 +237,7 @@ def test_abort_before_a_decision_leaves_nothing(tmp_path: Path) -> None:
     assert words(tmp_path) == {"c": 12}
 
 
-def test_abort_of_a_single_transaction_is_for_good(tmp_path: Path) -> None:
+def test_abort_of_a_single_transaction_is_permanent(tmp_path: Path) -> None:
     winner = stage(tmp_path, ONLY, "a")
     transactions.abort(tmp_path, ONLY)
     transactions.abort(tmp_path, ONLY)
@@ -292,7 +292,7 @@ def test_a_zombie_can_write_nothing_any_more(tmp_path: Path) -> None:
     check_clean(tmp_path, {"query"})
 
 
-def test_an_attempt_at_what_is_over_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_attempt_at_what_is_over_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     transactions.conclude(tmp_path, SEVENTH, [stage(tmp_path, SEVENTH, "a")])
     with pytest.raises(TransactionOverError, match=r"query\.7 is over") as caught:
         StagedAttempt(tmp_path, SEVENTH, "late")
@@ -311,7 +311,7 @@ def test_an_attempt_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / ".staging") == []
 
 
-def test_what_nobody_decided_about_in_a_week_is_deleted_unless_it_is_written(tmp_path: Path) -> None:
+def test_an_attempt_without_a_decision_for_a_week_is_deleted_unless_it_is_written(tmp_path: Path) -> None:
     stage(tmp_path, SEVENTH, "old")
     decided = stage(tmp_path, ONLY, "decided")
     alive = StagedAttempt(tmp_path, SEVENTH, "alive")
@@ -601,7 +601,7 @@ def test_a_decision_whose_staging_went_in_a_crash_of_the_host_is_dropped(tmp_pat
     check_clean(tmp_path, {"query"})
 
 
-def test_one_that_is_in_the_log_in_part_is_kept_and_holds_up_retention_and_nobody_else(tmp_path: Path) -> None:
+def test_one_that_is_in_the_log_in_part_is_kept_and_delays_only_retention(tmp_path: Path) -> None:
     log = tmp_path / "log"
     winner = half_applied(log)
     staged = next((log / ".staging").iterdir())

@@ -66,7 +66,7 @@ def offsets_of(consumer: Consumer) -> list[int]:
 
 
 @each_kind
-def test_a_consumer_goes_on_behind_it(tmp_path: Path, kind: str) -> None:
+def test_a_consumer_continues_after_it(tmp_path: Path, kind: str) -> None:
     readable, after = written(tmp_path, kind)
     with Consumer(tmp_path, TOPIC, auto_offset_reset="earliest") as consumer:
         offsets = offsets_of(consumer)

@@ -82,7 +82,7 @@ def test_a_death_moves_the_partitions_of_the_dead_alone(
 
 
 @given(member_count=st.integers(1, 7), partition_count=st.integers(0, 20))
-def test_a_new_member_gets_its_share_and_nobody_else_gets_more(member_count: int, partition_count: int) -> None:
+def test_a_new_member_gets_its_share_and_no_other_gets_more(member_count: int, partition_count: int) -> None:
     before = assign_sticky(uniform(member_count, partition_count=partition_count))
     after = assign_sticky(uniform(member_count + 1, before, partition_count=partition_count))
     assert all(set(after[name]) <= set(before[name]) for name in before)

@@ -86,7 +86,7 @@ def test_a_partition_is_taken_only_when_its_owner_let_go(join: Join) -> None:
     assert second.take() == second.wanted
 
 
-def test_a_commit_behind_a_rewrite_or_a_removal_of_the_file_is_kept(
+def test_a_commit_after_a_rewrite_or_a_removal_of_the_file_is_kept(
     join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = join(), join()
@@ -139,7 +139,7 @@ def test_nothing_is_published_while_nothing_changes(join: Join) -> None:
     "content",
     [b"", b"{}", b"[", b'{"epoch": "x"}', b"\xff", b"[" * 100_000, b'{"members": {"m": {"slot": -9}}}', FORGED],
 )
-def test_a_damaged_plan_is_written_anew(join: Join, tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_plan_is_rewritten(join: Join, tmp_path: Path, content: bytes) -> None:
     first = join()
     Path(plan_path(os.fspath(tmp_path), "g")).write_bytes(content)
     assert read_plan(plan_path(os.fspath(tmp_path), "g")) == Plan()
@@ -235,7 +235,7 @@ def test_commits_of_several_members_are_in_one_file(join: Join, tmp_path: Path) 
     assert OffsetsFile(os.fspath(tmp_path), "g", is_writer=False).offsets == dict.fromkeys(PLACES, offset(199))
 
 
-def test_commits_go_on_when_another_member_wrote_the_file_anew(
+def test_commits_continue_when_another_member_rewrote_the_file(
     join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shmaccum.log.groups.offsets_file.DEAD_SIZE_MIN", 512)
@@ -270,7 +270,7 @@ def test_a_partition_of_another_member_is_not_committed(join: Join) -> None:
         first.commit({foreign: offset(1)}, 0)
 
 
-def test_a_pen_that_is_held_is_told(join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pen_that_is_held_is_reported(join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = join()
     settle(first)
     other = MemberLocks(os.fspath(tmp_path), "g")
@@ -320,7 +320,7 @@ def test_a_file_system_of_another_host_is_refused(join: Join, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
-def test_a_user_who_may_not_write_is_told(join: Join, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_user_who_may_not_write_is_reported(join: Join, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(path: str, _flags: int) -> int:
         raise OSError(number, os.strerror(number), path)
 

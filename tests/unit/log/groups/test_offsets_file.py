@@ -132,7 +132,7 @@ def test_any_flipped_bit_costs_its_own_frame_alone(tmp_path: Path, caplog: pytes
             each.unlink()
 
 
-def test_the_offsets_behind_a_damaged_frame_count_and_the_file_is_whole_again(
+def test_the_offsets_after_a_damaged_frame_count_and_the_file_is_whole_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = written(tmp_path)
@@ -167,7 +167,7 @@ def test_a_torn_commit_is_cut_without_a_word(tmp_path: Path, caplog: pytest.LogC
     assert [each.suffix for each in path_of(tmp_path).parent.iterdir()] == [".offsets"]
 
 
-def test_a_file_that_is_mostly_dead_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_mostly_dead_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", 4096)
     file = written(tmp_path)
     file.store_generation(3, "consumer", "range")
@@ -357,7 +357,7 @@ def test_a_deleted_group_leaves_no_file(tmp_path: Path) -> None:
     [lambda path: GroupLock(path, "g").release, lambda path: MemberLocks(path, "g").close],
     ids=["server", "member"],
 )
-def test_a_lock_file_that_is_removed_before_it_is_locked_is_opened_anew(
+def test_a_lock_file_that_is_removed_before_it_is_locked_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take: Callable[[str], Callable[[], None]]
 ) -> None:
     """Otherwise, two processes could have the lock: one on the removed file, one on the new one."""
@@ -459,7 +459,7 @@ def test_a_commit_at_once_on_a_full_disk_leaves_no_part_of_a_frame(tmp_path: Pat
     assert read(tmp_path).offsets == {PLACES[0]: committed(2)}
 
 
-def test_a_long_file_is_written_anew_though_its_commits_are_made_at_once(
+def test_a_long_file_is_rewritten_though_its_commits_are_made_at_once(
     at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets_file, "DEAD_SIZE_MIN", 300)

@@ -142,7 +142,7 @@ def hold(offsets: SharedOffsets, begun: threading.Event, is_over: threading.Even
         is_over.wait(WATCHDOG_S)
 
 
-def test_every_member_is_told_that_the_file_makes_no_sense(tmp_path: Path) -> None:
+def test_every_member_gets_an_error_for_an_invalid_file(tmp_path: Path) -> None:
     users = [shared_offsets(os.fspath(tmp_path), "g") for _ in range(2)]
     path = tmp_path / GROUPS_FOLDER / (file_stem("g") + OFFSETS)
     other = OffsetsFile(os.fspath(tmp_path), "h", is_writer=True)

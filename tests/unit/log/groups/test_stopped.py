@@ -111,7 +111,7 @@ def test_a_member_that_is_stopped_for_long_is_killed(
     assert not watched.locks.lives(0)
 
 
-def test_a_member_that_goes_on_in_time_is_young_again(watched: Watched, start: Start, tmp_path: Path) -> None:
+def test_a_member_that_continues_in_time_is_young_again(watched: Watched, start: Start, tmp_path: Path) -> None:
     member = start(HOLDER, tmp_path)
     for _ in range(3):
         stop(member)
@@ -140,7 +140,7 @@ def test_a_process_that_does_not_hold_the_lock_is_only_reported(
 
 
 @pytest.mark.parametrize("pid", [0, 1, -1, 2**31 - 1, 2**70])
-def test_numbers_in_a_forged_plan_harm_nobody(watched: Watched, pid: int) -> None:
+def test_numbers_in_a_forged_plan_do_no_harm(watched: Watched, pid: int) -> None:
     assert watched.look(30, row(pid), row(os.getpid())) == LIMIT_S / 2
 
 
@@ -156,7 +156,7 @@ def test_a_process_of_another_user_is_only_reported(
     assert "belongs to user 0" in caplog.text
 
 
-def test_a_consumer_that_is_told_to_takes_over_from_a_stopped_one(
+def test_a_consumer_that_is_configured_to_takes_over_from_a_stopped_one(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group, "StoppedWatch", lambda name, path, limit_ms: StoppedWatch(name, path, limit_ms // 10))

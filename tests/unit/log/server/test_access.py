@@ -327,7 +327,7 @@ def test_a_mixed_request_is_done_for_what_is_allowed(server: LogServer) -> None:
     assert server._topics.names() == [TOPIC, "new-1", "open"]
 
 
-def test_an_id_tells_no_name_of_a_hidden_topic(server: LogServer) -> None:
+def test_an_id_reports_no_name_of_a_hidden_topic(server: LogServer) -> None:
     asked = {"topics": [{"name": None, "topic_id": server._topics.topic_id(TOPIC)}], "allow_auto_topic_creation": False}
     (topic,) = answer(server, User("stranger"), 3, 12, asked)["topics"]
     assert (topic["error_code"], topic["name"], topic["partitions"]) == (BrokerError.UNKNOWN_TOPIC_ID, None, [])

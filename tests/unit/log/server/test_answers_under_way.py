@@ -105,9 +105,7 @@ def test_a_call_sends_an_answer_to_its_end(
     assert (outcome.sent, outcome.pieces) == (len(answer), ())
 
 
-def test_the_same_client_is_answered_again_behind_a_large_answer(
-    topics: LogTopics, pair: Pair, wake_pair: Pair
-) -> None:
+def test_the_same_client_is_answered_again_after_a_large_answer(topics: LogTopics, pair: Pair, wake_pair: Pair) -> None:
     ours, theirs = pair
     content = whole_fetch()
     answer = answer_to(topics, content)
@@ -185,7 +183,7 @@ def broken_outcome(topics: LogTopics, pair: Pair, break_off: Callable[[], object
     return outcome
 
 
-def test_a_client_that_breaks_off_under_way_is_told(topics: LogTopics, pair: Pair) -> None:
+def test_a_client_that_breaks_off_under_way_is_reported(topics: LogTopics, pair: Pair) -> None:
     outcome = broken_outcome(topics, pair, pair[1].close)
     assert isinstance(outcome, (BrokenPipeError, ConnectionResetError))
 
@@ -292,7 +290,7 @@ def test_two_fast_readers_beside_a_stalled_one_get_every_byte_and_so_does_it_lat
     assert len(whole) > BATCH_COUNT * BATCH_SIZE
 
 
-def test_a_connection_that_is_cut_in_an_answer_costs_nobody_else(path: Path) -> None:
+def test_a_connection_that_is_cut_in_an_answer_affects_no_other(path: Path) -> None:
     with serving(path) as server, stranger(address_of(server)) as other:
         whole = ask(other)
         for _ in range(5):

@@ -49,7 +49,7 @@ def test_the_records_of_a_topic_that_is_being_deleted_have_no_offset(
     assert look_up(lookup, timestamp_ms, lambda: shutil.rmtree(partition_folder(tmp_path)), monkeypatch) is None
 
 
-def test_a_look_up_goes_on_where_retention_deletes_a_segment(
+def test_a_look_up_continues_where_retention_deletes_a_segment(
     lookup: OffsetLookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     oldest, second = log_files(tmp_path)[:2]

@@ -157,7 +157,7 @@ def test_another_epoch_is_fenced_and_the_former_one_is_taken_for_a_lost_answer()
     assert simulation.beat("a", owned=places(0, 1, 2), epoch=1) == HeartbeatAnswer("a", 2, places(0, 1, 2, 3))
 
 
-def test_a_member_that_acts_on_an_old_answer_is_told_with_its_next_heartbeat() -> None:
+def test_an_outdated_member_is_corrected_with_its_next_heartbeat() -> None:
     """The member reported no partitions, lost the answer that revoked one, and then took them over."""
     simulation = Simulation()
     simulation.join("a")
@@ -309,7 +309,7 @@ def test_a_wrong_heartbeat_is_refused_and_changes_nothing(request_: Heartbeat, e
     assert simulation.group.members == {}
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_takes_no_other_member() -> None:
     simulation = Simulation(member_count_max=1)
     simulation.join("a")
     joining = Heartbeat("b", 0, **JOINING)  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def test_a_group_that_did_not_change_is_not_read_again(log: str, monkeypatch: py
     assert sorted(read) == ["a", "b", "b"]
 
 
-def test_a_group_that_is_gone_and_comes_back_begins_anew(log: str) -> None:
+def test_a_group_that_is_gone_and_returns_starts_again(log: str) -> None:
     commit(log, "a", 10)
     coordinator = coordinator_of(log)
     assert lags(coordinator) == {"a": 20}
@@ -145,7 +145,7 @@ def test_a_group_keeps_its_offsets_while_the_id_of_its_topic_cannot_be_read(log:
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])
-def test_a_server_whose_log_is_away_answers_that_it_cannot_tell(log: str, tmp_path: Path, is_loaded: bool) -> None:
+def test_a_server_whose_log_is_away_reports_that_it_does_not_know(log: str, tmp_path: Path, is_loaded: bool) -> None:
     commit(log, "a", 10)
     coordinator = coordinator_of(log)
     if is_loaded:
@@ -158,9 +158,7 @@ def test_a_server_whose_log_is_away_answers_that_it_cannot_tell(log: str, tmp_pa
     coordinator.close()
 
 
-def test_a_group_of_which_nobody_can_tell_whether_it_is_there_has_no_answer(
-    log: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_whose_existence_is_unknown_has_no_answer(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its offsets file cannot be read, for a temporary reason."""
     commit(log, "a", 10)
     coordinator = coordinator_of(log)

@@ -119,7 +119,7 @@ def test_the_first_round_waits_for_more_members_and_then_gives_each_its_assignme
     assert {member.member_id for member in leader.members} == set(ids)
 
 
-def test_a_new_member_gets_an_id_first_and_comes_back_with_it() -> None:
+def test_a_new_member_gets_an_id_first_and_returns_with_it() -> None:
     simulation = Simulation()
     simulation.join("first", is_member_id_required=True)
     promised = simulation.joined("first")
@@ -129,7 +129,7 @@ def test_a_new_member_gets_an_id_first_and_comes_back_with_it() -> None:
     assert simulation.joined("second").error is BrokerError.NONE
 
 
-def test_a_promised_id_that_nobody_uses_holds_a_round_up_until_its_session_is_over() -> None:
+def test_a_promised_id_that_is_not_used_holds_a_round_up_until_its_session_is_over() -> None:
     simulation = Simulation()
     leader, *_ = simulation.stable(1)
     simulation.join("promised", is_member_id_required=True)
@@ -139,7 +139,7 @@ def test_a_promised_id_that_nobody_uses_holds_a_round_up_until_its_session_is_ov
     assert simulation.joined("again").generation == 2
 
 
-def test_an_unknown_member_is_told_so_after_a_restart() -> None:
+def test_an_unknown_member_gets_an_error_after_a_restart() -> None:
     simulation = Simulation()
     simulation.join("old", "c-of-a-former-life")
     assert simulation.joined("old").error is BrokerError.UNKNOWN_MEMBER_ID
@@ -210,7 +210,7 @@ def test_a_leader_whose_connection_ended_in_its_join_does_not_lead_while_another
     assert simulation.synced("share").assignment == b"mine"
 
 
-def test_a_static_member_whose_connection_ended_in_its_join_comes_back_to_the_same_round() -> None:
+def test_a_static_member_whose_connection_ended_in_its_join_returns_to_the_same_round() -> None:
     simulation = Simulation()
     leader, *_ = simulation.stable(1)
     simulation.join("dying", instance_id="one")
@@ -276,7 +276,7 @@ def test_a_session_time_out_beyond_the_limits_is_refused(session_ms: int) -> Non
     assert simulation.joined("odd").error is BrokerError.INVALID_SESSION_TIMEOUT
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_takes_no_other_member() -> None:
     simulation = Simulation(member_count_max=2)
     simulation.stable(2)
     simulation.join("third")
@@ -300,7 +300,7 @@ def test_commits_are_taken_while_stable_and_while_preparing_and_refused_in_betwe
     assert group.commit_problem(leader, None, 2, simulation.now_ms) is BrokerError.REBALANCE_IN_PROGRESS
 
 
-def test_a_static_member_that_comes_back_keeps_its_assignment_and_fences_its_former_self() -> None:
+def test_a_static_member_that_returns_keeps_its_assignment_and_fences_its_former_self() -> None:
     simulation = Simulation()
     simulation.join("join", instance_id="i")
     simulation.pass_time(INITIAL_DELAY_MS)
@@ -364,7 +364,7 @@ def test_a_static_member_that_does_not_join_in_time_keeps_its_place() -> None:
     ]
 
 
-def test_a_static_member_that_was_silent_for_its_session_comes_back_as_a_new_one() -> None:
+def test_a_static_member_that_was_silent_for_its_session_returns_as_a_new_one() -> None:
     simulation = Simulation()
     simulation.join("join", instance_id="i")
     simulation.pass_time(INITIAL_DELAY_MS)
@@ -537,7 +537,7 @@ COORDINATOR_SHARE = 0.1
 """The share of deaths that hit the coordinator."""
 
 
-def test_after_any_deaths_the_living_share_everything_and_nobody_has_the_same(
+def test_after_any_deaths_the_living_share_everything_and_no_two_have_the_same(
     seeded: Callable[[], random.Random],
 ) -> None:
     live_and_die(SHORT_DEATHS, seeded())

@@ -125,7 +125,7 @@ def test_what_retention_deletes_is_out_of_range_and_an_open_range_stays_readable
         assert content(found[0]) == before
 
 
-def test_retention_that_nobody_told_about_is_found_at_the_missing_file(tmp_path: Path) -> None:
+def test_retention_without_a_report_is_found_at_the_missing_file(tmp_path: Path) -> None:
     with open_log(tmp_path / "log", segment_bytes=2000, retention_bytes=4000) as directory:
         directory.partition(*PLACE).append(make_batches(40))
         head = head_of(tmp_path / "log")

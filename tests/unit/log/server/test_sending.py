@@ -76,7 +76,7 @@ def test_pieces_come_whole_and_in_order_through_a_socket_that_takes_little(
         assert not connection.wants_to_write
 
 
-def test_a_small_range_goes_with_its_neighbours(pair: tuple[socket.socket, socket.socket], file: LogFile) -> None:
+def test_a_small_range_is_sent_with_adjacent_ones(pair: tuple[socket.socket, socket.socket], file: LogFile) -> None:
     ours, theirs = pair
     assert send_pieces(ours.fileno(), (b"head", FileRange(file, 0, 1000), b"tail")) == 1008
     assert len(theirs.recv(4096)) == 1008
@@ -138,7 +138,7 @@ def test_a_file_that_ended_too_early_is_an_error_and_nothing_is_made_up(
     assert len(theirs.recv(1 << 20, socket.MSG_WAITALL)) < size
 
 
-def test_a_socket_that_takes_nothing_and_one_that_broke_are_told(
+def test_a_socket_that_takes_nothing_and_one_that_broke_are_reported(
     pair: tuple[socket.socket, socket.socket], file: LogFile
 ) -> None:
     ours, theirs = pair

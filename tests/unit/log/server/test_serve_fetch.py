@@ -165,7 +165,7 @@ def answered_in_session(topics: LogTopics, sessions: Sessions, content: bytes) -
 
 
 @pytest.mark.parametrize("version", range(7, 18))
-def test_a_session_that_goes_on_is_answered_alike(
+def test_a_session_that_continues_is_answered_alike(
     version: int,
     topics: LogTopics,
     pair: tuple[socket.socket, socket.socket],
@@ -220,7 +220,7 @@ def test_a_fetch_that_is_not_ordinary_is_left_to_python(
         assert served(pair, topics, content) is None
 
 
-def test_nothing_and_the_end_of_a_connection_are_told_apart(
+def test_nothing_and_the_end_of_a_connection_are_distinguished(
     topics: LogTopics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
@@ -233,7 +233,7 @@ def test_nothing_and_the_end_of_a_connection_are_told_apart(
     assert (source, events & select.EPOLLHUP, outcome) == (ours.fileno(), select.EPOLLHUP, None)
 
 
-def test_a_socket_that_breaks_is_told_with_its_client(
+def test_a_socket_that_breaks_is_reported_with_its_client(
     topics: LogTopics, tmp_path: Path, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     """A pipe is ready, but recv fails because it is no socket."""
@@ -290,7 +290,7 @@ def ask_often(theirs: socket.socket, content: bytes, answer: bytes, count: int) 
         assert received == answer
 
 
-def test_a_call_goes_on_until_another_file_is_ready(
+def test_a_call_continues_until_another_file_is_ready(
     topics: LogTopics, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
@@ -309,7 +309,7 @@ def test_a_call_goes_on_until_another_file_is_ready(
         assert all(isinstance(outcome, Served) and outcome.took_s > 0 for _, _, outcome in found[:3])
 
 
-def test_a_call_ends_behind_many_answers(topics: LogTopics, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_call_ends_after_many_answers(topics: LogTopics, pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     content, answer = opened(topics)
     tables = FetchTables(topics.heads, no_session)

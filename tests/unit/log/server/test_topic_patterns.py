@@ -78,7 +78,7 @@ def test_topics_are_looked_through_again_when_they_changed_and_not_before(monkey
     assert calls == ["f.*"] * 2
 
 
-def test_many_patterns_leave_no_memory_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_patterns_leave_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_patterns, "FOUND_KEPT", 4)
     patterns = TopicPatterns()
     for number in range(20):

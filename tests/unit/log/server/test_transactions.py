@@ -86,7 +86,7 @@ def test_a_transaction_goes_through_its_states() -> None:
     assert extended(state, 14, groups=["h"]).groups == {"h"}
 
 
-def test_only_the_producer_that_has_the_id_goes_on() -> None:
+def test_only_the_producer_that_has_the_id_continues() -> None:
     state = begun(begun())
     assert check_producer(state, ProducerKey(7, 1)) is state
     assert error_of(lambda: check_producer(state, ProducerKey(7, 0))) is BrokerError.PRODUCER_FENCED
@@ -143,7 +143,7 @@ def test_states_are_there_after_a_restart_and_a_torn_frame_is_not(tmp_path: Path
     last.close()
 
 
-def test_a_damaged_file_is_kept_aside_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_kept_aside_and_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = opened(tmp_path)
     for name in ("a", "b", "c"):
         file.put(NEW._replace(name=name))
@@ -182,7 +182,7 @@ def test_a_frame_that_makes_no_sense_counts_for_nothing(
     file.close()
 
 
-def test_a_long_file_is_written_anew(tmp_path: Path) -> None:
+def test_a_long_file_is_rewritten(tmp_path: Path) -> None:
     file = opened(tmp_path)
     for number in range(6000):
         file.put(NEW._replace(epoch=number))
@@ -193,7 +193,7 @@ def test_a_long_file_is_written_anew(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_file_that_is_written_anew_has_the_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_rewritten_has_the_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions_file, "DEAD_SIZE_MIN", 0)
     file = opened(tmp_path)
     for number in range(20):
@@ -284,7 +284,7 @@ def test_a_time_out_aborts_and_fences(tmp_path: Path) -> None:
     host.close()
 
 
-def test_a_time_out_goes_on_while_no_server_runs(tmp_path: Path) -> None:
+def test_a_time_out_continues_while_no_server_runs(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.begin(timeout_ms=5000)
     host.send(0, b"v")
@@ -319,7 +319,7 @@ def test_a_tick_looks_at_ids_with_an_open_transaction_alone(tmp_path: Path, monk
     host.close()
 
 
-def test_an_id_that_nobody_uses_is_forgotten(tmp_path: Path) -> None:
+def test_an_id_that_is_not_used_is_forgotten(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.begin()
     host.begin("busy")

@@ -116,7 +116,7 @@ def test_compressed_batches_are_not_decoded(tmp_path: Path) -> None:
 # --- positions
 
 
-def test_a_later_shipper_goes_on_behind_the_former_one(log: Path) -> None:
+def test_a_later_shipper_continues_after_the_former_one(log: Path) -> None:
     sink = MemorySink()
     ship(log, sink)
     append(log, 20, 23)
@@ -305,7 +305,7 @@ def test_a_shipper_that_dies_at_any_system_call_sends_nothing_twice(log: Path, t
     assert death_count > 3
 
 
-def test_acks_that_nobody_wrote_down_are_asked_for_again_and_dropped(log: Path) -> None:
+def test_acks_that_were_not_recorded_are_asked_for_again_and_dropped(log: Path) -> None:
     sink = MemorySink()
     shipper = Shipper(log, sink)
     assert shipper.open()
@@ -436,7 +436,7 @@ def test_a_partition_that_the_place_does_not_have_is_refused(tmp_path: Path) -> 
 # --- changes of the log
 
 
-def test_the_readable_part_of_a_damaged_log_is_shipped_and_the_damage_told(
+def test_the_readable_part_of_a_damaged_log_is_shipped_and_the_damage_reported(
     log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (file,) = log_files(log)
@@ -465,7 +465,7 @@ def test_shipping_stops_in_front_of_a_transaction_and_says_why(log: Path) -> Non
     assert progress.left_record_count == 1
 
 
-def test_deleted_records_are_told_and_passed_over(log: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_records_are_reported_and_passed_over(log: Path, caplog: pytest.LogCaptureFixture) -> None:
     sink = ScriptedSink(lambda wire: Verdict.REFUSED if wire.base_sequence >= 9 else None)
     ship(log, sink)
     with open_log(log, segment_bytes="1KiB") as directory:
@@ -476,7 +476,7 @@ def test_deleted_records_are_told_and_passed_over(log: Path, caplog: pytest.LogC
     assert any("deleted by retention" in message for message in caplog.messages)
 
 
-def test_a_topic_that_was_made_anew_is_shipped_from_its_start(log: Path) -> None:
+def test_a_topic_that_was_created_again_is_shipped_from_its_start(log: Path) -> None:
     sink = MemorySink()
     ship(log, sink)
     with open_log(log) as directory:
@@ -487,7 +487,7 @@ def test_a_topic_that_was_made_anew_is_shipped_from_its_start(log: Path) -> None
     assert sink.values(TOPIC) == values(20) + values(130, first=100)
 
 
-def test_a_topic_that_is_made_anew_is_found_by_a_shipper_that_runs(log: Path) -> None:
+def test_a_topic_that_is_created_again_is_found_by_a_shipper_that_runs(log: Path) -> None:
     sink = MemorySink()
 
     def shipped_after_a_round(count: int) -> bool:
@@ -569,7 +569,7 @@ def test_retention_keeps_a_topic_that_no_shipper_has_met_yet_and_no_topic_that_i
         assert directory.partition("hops", 0).log_start_offset > 0
 
 
-def test_damaged_positions_are_told_and_retention_deletes_nothing(tmp_path: Path) -> None:
+def test_damaged_positions_are_reported_and_retention_deletes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "log"
     options = {"segment_bytes": "1KiB", "retention_bytes": 0}
     with open_log(path, **options) as directory:
@@ -601,7 +601,7 @@ def test_a_torn_line_is_cut_and_every_prefix_of_the_file_is_read(log: Path) -> N
     assert found == {None, 0, 3, 18, 33, 48, 60}  # the first batch of an epoch alone, then five at a time
 
 
-def test_a_file_that_has_grown_is_written_anew(log: Path) -> None:
+def test_a_file_that_has_grown_is_rewritten(log: Path) -> None:
     (log / ".shipping").mkdir()
     file = PositionsFile(str(log), read_shipped(str(log)), ShippedTo("memory:", "00", 7, None))
     for offset in range(DEAD_SIZE_MIN // 50):
@@ -639,7 +639,7 @@ def test_a_shipper_with_a_rate_limit_ships_all_the_same(log: Path) -> None:
     assert [record[3] for wire in sink.wire_batches(TOPIC) for record in decode_batch(wire)] == values(20)
 
 
-def test_a_shipper_works_where_the_kernel_tells_of_no_appends(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shipper_works_without_notifications_of_appends(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user has a limited number of inotify instances."""
     monkeypatch.setattr(log_watch, "_libc", NoInotify())
     sink = MemorySink()

@@ -136,7 +136,7 @@ def test_what_was_acknowledged_can_be_read_with_its_offset(tmp_path: Path, sink:
     assert values(tmp_path) == [b"%06d" % number + PADDING for number in range(500)]
 
 
-def test_acks_tell_the_time_that_the_log_gave_to_the_records(tmp_path: Path, host: Host, sender: Accumulator) -> None:
+def test_acks_report_the_time_that_the_log_gave_to_the_records(tmp_path: Path, host: Host, sender: Accumulator) -> None:
     sink = opened(tmp_path, host, message_timestamp_type="LogAppendTime")
     append(sender, 0, 100)
     sender.append("flights", 0, None, None, b"x" * 20_000)
@@ -204,7 +204,7 @@ def test_a_batch_of_a_dead_sender_is_recognised_with_another_codec(
     assert len(values(tmp_path)) == 20
 
 
-def test_a_codec_that_fails_is_told_and_the_batch_goes_as_it_is(
+def test_a_codec_that_fails_is_reported_and_the_batch_goes_as_it_is(
     tmp_path: Path, host: Host, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_compressor: Compressor, _buffers: object) -> bytes:
@@ -219,7 +219,7 @@ def test_a_codec_that_fails_is_told_and_the_batch_goes_as_it_is(
     assert host.sentences == ["a batch could not be compressed and was sent uncompressed: MemoryError: none left"]
 
 
-def test_a_topic_has_the_partitions_the_arena_was_told_of_and_at_least_those_of_the_option(
+def test_a_topic_has_the_partition_count_of_the_arena_and_at_least_those_of_the_option(
     tmp_path: Path, host: Host
 ) -> None:
     host.partition_counts = {"told": 6, "few": 2}

@@ -22,7 +22,7 @@ def test_a_sensor_remembers_one_to_two_windows() -> None:
     assert sensor.total == 60
 
 
-def test_a_sensor_that_was_silent_for_long_begins_anew() -> None:
+def test_a_sensor_that_was_silent_for_long_starts_again() -> None:
     sensor = Sensor(START_NS)
     sensor.add(10, START_NS)
     late_ns = START_NS + 100 * WINDOW_NS

@@ -90,9 +90,7 @@ OFFSETS = some.builds(OffsetToCommit, some.integers(0, 2**63 - 1), some.text(), 
 
 
 @given(MEMBERS, some.dictionaries(PLACES, OFFSETS, max_size=3))
-def test_offsets_come_back_as_they_were_packed(
-    member: GroupMember, offsets: dict[TopicPartition, OffsetToCommit]
-) -> None:
+def test_offsets_survive_a_round_trip(member: GroupMember, offsets: dict[TopicPartition, OffsetToCommit]) -> None:
     assert unpack_offsets(pack_offsets(member, offsets)) == (member, offsets)
 
 
@@ -100,7 +98,7 @@ JSON = some.recursive(some.none() | some.integers() | some.text(), lambda inner:
 
 
 @given(some.binary(max_size=40) | JSON.map(lambda given: json.dumps(given).encode()))
-def test_a_record_of_somebody_else_is_refused_with_advice(value: bytes) -> None:
+def test_a_record_of_another_owner_is_refused_with_advice(value: bytes) -> None:
     with pytest.raises(ValueError, match="is not one of send_offsets_to_transaction"):
         unpack_offsets(value)
 

@@ -87,7 +87,7 @@ def test_a_group_without_offsets_has_an_answer_too() -> None:
     assert len(client.requests) == 2, "nothing is asked behind the answer"
 
 
-def test_a_retry_waits_for_its_pause_and_looks_for_the_coordinator_anew() -> None:
+def test_a_retry_waits_for_its_pause_and_looks_for_the_coordinator_again() -> None:
     offsets, client, clock = asking()
     offsets.look()
     client.asked[0].take(TransactionResponse(node_id=3))
@@ -100,7 +100,7 @@ def test_a_retry_waits_for_its_pause_and_looks_for_the_coordinator_anew() -> Non
     assert isinstance(client.requests[2][1], FindCoordinator)
 
 
-def test_a_user_without_rights_is_told() -> None:
+def test_a_user_without_rights_is_reported() -> None:
     offsets, client, _ = asking()
     offsets.look()
     client.asked[0].take(TransactionResponse(GROUP_AUTHORIZATION_FAILED))

@@ -495,7 +495,7 @@ def test_partitions_that_were_not_attempted_wait_for_one_that_may_come_soon() ->
     assert set(again.places) == {PLACE, OTHER}
 
 
-def test_the_error_of_the_partition_that_was_refused_is_told() -> None:
+def test_the_error_of_the_partition_that_was_refused_is_reported() -> None:
     driven = ready()
     driven.protocol.begin()
     driven.protocol.add_partitions([PLACE, OTHER])
@@ -559,7 +559,7 @@ def test_an_end_that_names_no_epoch_is_followed_by_a_question_for_one() -> None:
 # --- pauses
 
 
-def test_pauses_grow_tenfold_and_begin_anew_after_an_answer() -> None:
+def test_pauses_grow_tenfold_and_start_again_after_an_answer() -> None:
     driven = in_flight(AddPartitions)
     pauses = []
     for _ in range(7):
@@ -685,7 +685,7 @@ def successor_of(driven: Driven) -> Driven:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_successor_of_an_open_transaction_goes_on_without_a_new_epoch(version: int) -> None:
+def test_a_successor_of_an_open_transaction_continues_without_a_new_epoch(version: int) -> None:
     after = successor_of(opened(version))
     assert after.protocol.may_produce(PLACE)
     after.protocol.add_partitions([PLACE, OTHER])
@@ -719,7 +719,7 @@ def test_a_successor_never_takes_a_transaction_for_unknown_to_the_brokers() -> N
     assert isinstance(after.sent[-2], EndTransaction), after.sent
 
 
-def test_a_successor_sends_the_end_again_and_tells_an_unknown_outcome_from_an_abort() -> None:
+def test_a_successor_sends_the_end_again_and_distinguishes_an_unknown_outcome_from_an_abort() -> None:
     before = in_flight(EndTransaction)
     after = successor_of(before)
     after.settle()
