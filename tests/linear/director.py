@@ -16,6 +16,8 @@ traceback, the round fails.
 from __future__ import annotations
 
 import functools
+import gc
+import importlib
 import os
 import random
 import signal
@@ -33,14 +35,27 @@ from shmaccum.exceptions import ShmaccumError
 from shmaccum.log.files import LogDirectory, LogReader, check_log
 from tests.kafka.broker import LOOPBACK, held_port
 from tests.linear import linearizable, roles
-from tests.linear.history import History, Log, NotedSends, Positions, read_consumer, read_log
+from tests.linear.history import History, Life, Log, NotedEvents, NotedSends, Notes, Positions, read_log
 from tests.linear.judge import KINDS, Verdict, judge
 from tests.linear.roles import CONSUMERS_LEAVE, PARTITIONS, PRODUCERS_LEAVE, Places, Words
 from tests.support.processes import wait_until
 
+PRELOADED = (
+    "confluent_kafka",
+    "pyarrow",
+    "shmaccum.cli.sender",
+    "shmaccum.cli.serve",
+    "shmaccum.cli.ship",
+    "shmaccum.log.server",
+    "shmaccum.sender.sinks.kafka",
+    "shmaccum.sender.sinks.log",
+)
+"""Modules that all processes inherit. Otherwise, most of their time would be imports."""
 KINDS_OF_ROUNDS = ("beside", "inside", "behind", "transact")
-PRODUCERS, READERS, MEMBERS, KAFKA_MEMBERS = 8, 2, 3, 2
-PAUSE_S = (0.02, 0.25)
+PRODUCERS = 8
+CONSUMERS = {"reader": (roles.read_alone, 2), "member": (roles.read_in_group, 3), "kafka": (roles.read_by_kafka, 2)}
+"""Role -> its function and its number of seats."""
+PAUSE_S = (0.02, 0.5)
 STOP_SHARE = 0.15
 STOP_S_MAX = 1.0
 TOPIC_PAUSE_S = (1.0, 6.0)
@@ -113,8 +128,9 @@ class Outcome:
         return (
             f"{self.rounds} rounds in {self.seconds:.0f} s: {self.record_count:,} records, {self.shipped_count:,} "
             f"shipped, {self.verdict.told_count:,} offsets told, {self.verdict.transaction_count:,} transactions, "
-            f"{self.verdict.commit_count:,} commits, {self.kills.total()} kills, {self.stops.total()} stops, "
-            f"{self.verdict.read_count:,} records read, {self.operation_count:,} operations: "
+            f"{self.verdict.commit_count:,} commits, {self.kills.total():,} kills, {self.stops.total():,} stops, "
+            f"{self.verdict.read_count:,} records read, {self.operation_count:,} operations "
+            f"({self.operation_count / max(self.seconds, 1):,.0f} a second): "
             f"{counts} {'/'.join(KINDS)}, {len(self.failures)} failures; porcupine: {self.checked}"
         )
 
@@ -148,9 +164,11 @@ class Round:
         seats = [
             self._seat("producer", number, functools.partial(self._produce, number)) for number in range(PRODUCERS)
         ]
-        seats += [self._seat("reader", number, self._reader(number)) for number in range(READERS)]
-        seats += [self._seat("member", number, self._member("member", number)) for number in range(MEMBERS)]
-        seats += [self._seat("kafka", number, self._member("kafka", number)) for number in range(KAFKA_MEMBERS)]
+        for role, (run, count) in CONSUMERS.items():
+            seats += [
+                self._seat(role, number, functools.partial(self._consume, run, f"{role}-{number}"))
+                for number in range(count)
+            ]
         ship: tuple[object, ...] = ("ship", places.log, "--to", f"log:{places.shipped}", "--quiet")
         if not self._is_transactional:  # a log with transactions is not shipped
             seats.append(self._seat("shipper", 0, functools.partial(_run_command, ship)))
@@ -178,15 +196,16 @@ class Round:
     def _produce(self, number: int, incarnation: int) -> None:
         name = f"producer-{number}"
         produce = roles.produce_in_transactions if self._is_transactional else roles.produce
-        produce(self.places, name, number, incarnation, random.Random(f"{self._seed}/{name}/{incarnation}"))
+        produce(self.places, self._notes(name, incarnation), number, incarnation, self._chance(name, incarnation))
 
-    def _reader(self, number: int) -> Callable[[int], None]:
-        return lambda _: roles.read_alone(self.places, f"reader-{number}")
+    def _consume(self, run: Callable[[Places, Notes, random.Random], None], name: str, incarnation: int) -> None:
+        run(self.places, self._notes(name, incarnation), self._chance(name, incarnation))
 
-    def _member(self, role: str, number: int) -> Callable[[int], None]:
-        run = roles.read_in_group if role == "member" else roles.read_by_kafka
-        name = f"{role}-{number}"
-        return lambda incarnation: run(self.places, name, random.Random(f"{self._seed}/{name}/{incarnation}"))
+    def _notes(self, name: str, incarnation: int) -> Notes:
+        return Notes(self.places.notes(name, incarnation))
+
+    def _chance(self, name: str, incarnation: int) -> random.Random:
+        return random.Random(f"{self._seed}/{name}/{incarnation}")
 
     def _of(self, *wanted: str) -> list[Seat]:
         return [seat for seat in self._seats if seat.role in wanted]
@@ -238,6 +257,9 @@ class Round:
     def run(self) -> Outcome:
         """Runs the processes and judges the history."""
         begin_s = time.monotonic()
+        for name in PRELOADED:
+            importlib.import_module(name)
+        gc.freeze()
         try:
             self._begin()
             self._injure()
@@ -360,13 +382,14 @@ class Round:
             self._failed(traceback.format_exc())
         positions = Positions(offsets if self._is_transactional else None)
         for seat in self._seats:
-            notes = places.notes(seat.name)
-            if seat.role == "producer" and notes.exists():
-                history.producers.append(NotedSends(notes, positions))
-            elif seat.role == "reader" and notes.exists():
-                history.readers[seat.name] += read_consumer(notes, positions)
-            elif notes.exists():
-                history.groups[seat.role] += read_consumer(notes, positions)
+            notes = [places.notes(seat.name, incarnation) for incarnation in range(seat.incarnation + 1)]
+            notes = [path for path in notes if path.exists()]
+            if seat.role == "producer":
+                history.producers += [NotedSends(path, positions) for path in notes]
+            elif seat.role == "reader":
+                history.readers[seat.name] += [Life(NotedEvents(path, positions)) for path in notes]
+            elif seat.role in CONSUMERS:
+                history.groups[seat.role] += [Life(NotedEvents(path, positions)) for path in notes]
         outcome.verdict = judge(history)
         outcome.checked = linearizable.check(history, places.folder / "calls")
         outcome.record_count = sum(map(len, history.log.values()))
@@ -415,6 +438,6 @@ def _ends(directory: Path, *, is_committed: bool) -> dict[TopicPartition, int]:
     if not is_committed:
         return {place: partition.log_end_offset for place, partition in partitions.items()}
     return {
-        place: max((one.offset + 1 for one in partition.records()), default=0)
+        place: max((batch.next_offset for batch in partition.batches() if not batch.is_control), default=0)
         for place, partition in partitions.items()
     }

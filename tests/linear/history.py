@@ -1,54 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of a round: the notes of each process, and the records of the logs at the end.
 
-Each seat appends lines to a file of its own, in one write for each line. A line ends with a full stop as its last word.
-A kill may truncate a line, and a line without that word is ignored. An operation has a line for its call and one for
-its result. Without the latter, its result is unknown.
+Each process appends notes to a file of its own. A note is a row of 64-bit words: its size in words, its kind, and the
+words below. A kill may truncate the last note, and this note is ignored. An operation has a note for its call and one
+for its result. Without the latter, its result is unknown.
 
 ::
 
-    sending NS CODE COUNT .                           sends of COUNT codes begin
-    sent CODE .                                       every record of this author up to this one: its send returned
-    told NS TOPIC PARTITION CODE OFFSET ... .         futures returned these offsets
-    joining NUMBER CODE TOPIC PARTITION .             a send in this transaction begins
-    joined NUMBER CODE .                              it returned
-    refused NUMBER CODE .                             it raised: the transaction does not have the record
-    ending NUMBER NS .                                a commit of this transaction begins
-    ended NUMBER NS committed|aborted .               its commit or its abort returned
-    begin INCARNATION .                               a consumer started
-    assigned NS NS TOPIC PARTITION .                  a member owns this partition; begin of the poll, and now
-    read NS NS TOPIC PARTITION OFFSET CODE CODE ... . records of consecutive offsets; begin and end of the poll
-    committing NS TOPIC PARTITION OFFSET .            a commit begins
-    committed NS NS TOPIC PARTITION OFFSET .          a commit returned; begin and end of the call
+    SENDING NS CODE COUNT                           sends of COUNT consecutive codes begin
+    SENT CODE                                       every record of this author up to this one: its send returned
+    TOLD NS TOPIC PARTITION CODE ... OFFSET ...     futures returned these offsets
+    JOINING NUMBER CODE COUNT TOPIC PARTITION       sends in this transaction begin
+    JOINED NUMBER CODE COUNT                        they returned
+    REFUSED NUMBER CODE COUNT                       they raised: the transaction does not have the records
+    ENDING NUMBER NS                                a commit of this transaction begins
+    ENDED NUMBER NS IS_COMMITTED                    its commit or its abort returned
+    ASSIGNED NS NS TOPIC PARTITION                  a member owns this partition; begin of the poll, and now
+    READ NS NS TOPIC PARTITION OFFSET CODE ...      records of consecutive offsets; begin and end of the poll
+    COMMITTING NS TOPIC PARTITION OFFSET            a commit begins
+    COMMITTED NS NS TOPIC PARTITION OFFSET          a commit returned; begin and end of the call
 
-A *code* is the value of a record. It is unique: producer, incarnation, and a number that counts from 0.
+A *code* is unique: producer, incarnation, and a number that counts from 0. The value of a record is its code, once or
+several times.
 
 A *position* counts the records of a partition that a reader of committed records sees. If the log has no
 transactions, it is the offset. Otherwise, markers and aborted records have offsets but no positions.
 
-Codes of a log are mapped files, and lines are read when they are judged, so a history may exceed the memory.
+All files are mapped, and notes are parsed when they are judged, so a history may exceed the memory.
 """
 
 from __future__ import annotations
 
+import enum
+import functools
+import itertools
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogReader
+from shmaccum.log.files.columns import RecordColumns, decode_columns
+from shmaccum.log.files.reader import PartitionReader
 
 NUMBER_BITS = 32
 INCARNATION_BITS = 16
-END = "."
-BUFFERED_COUNT = 1 << 16
+CODE_SIZE = 8
+HEAD_COUNT = 8
+"""The words of a note that are not codes or offsets: at most so many."""
+BATCHES_DECODED = 256
+"""The number of batches that are decoded at once."""
+TOPIC_PREFIX = "linear"
 
 Codes = npt.NDArray[np.int64]
 Log = dict[TopicPartition, Codes]
@@ -76,6 +85,19 @@ def codes_of(*codes: int) -> Codes:
     return np.array(codes, np.int64)
 
 
+def codes_from(first: int, count: int) -> Codes:
+    """Consecutive codes."""
+    return np.arange(first, first + count, dtype=np.int64)
+
+
+def topic_name(number: int) -> str:
+    return f"{TOPIC_PREFIX}-{number}"
+
+
+def topic_number(topic: str) -> int:
+    return int(topic.removeprefix(f"{TOPIC_PREFIX}-"))
+
+
 class Sending(NamedTuple):
     """The call of consecutive sends."""
 
@@ -100,18 +122,18 @@ class Told(NamedTuple):
 
 
 class Joining(NamedTuple):
-    """The call of a send in a transaction."""
+    """The call of sends in a transaction."""
 
     number: int
-    code: int
+    codes: Codes
     place: TopicPartition
 
 
 class Joined(NamedTuple):
-    """The result of a send in a transaction: it returned or raised."""
+    """The result of sends in a transaction: they returned or raised."""
 
     number: int
-    code: int
+    codes: Codes
     is_refused: bool
 
 
@@ -187,28 +209,59 @@ class History:
     shipped: Log | None = None
     """If nothing was shipped, None."""
     producers: list[Iterable[SendEvent]] = field(default_factory=list)
-    """The notes of each producer's seat."""
+    """The notes of each producer."""
     readers: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
     """Consumer without a group -> its incarnations."""
     groups: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
     """Group -> the incarnations of all of its members."""
 
 
+class Kind(enum.IntEnum):
+    """The kind of a note."""
+
+    SENDING = enum.auto()
+    SENT = enum.auto()
+    TOLD = enum.auto()
+    JOINING = enum.auto()
+    JOINED = enum.auto()
+    REFUSED = enum.auto()
+    ENDING = enum.auto()
+    ENDED = enum.auto()
+    ASSIGNED = enum.auto()
+    READ = enum.auto()
+    COMMITTING = enum.auto()
+    COMMITTED = enum.auto()
+
+
+class Note(NamedTuple):
+    """A row of words, and codes and offsets that follow them."""
+
+    kind: int
+    words: tuple[int, ...]
+    codes: Codes = codes_of()
+
+    def packed(self) -> bytes:
+        head = array("q", (2 + len(self.words) + len(self.codes), self.kind, *self.words))
+        return head.tobytes() + self.codes.tobytes()
+
+
 class Notes:
-    """The part of a seat's file that one incarnation writes."""
+    """The file of one process."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(self._descriptor, b"\n")  # ends a line that a kill truncated
 
-    def add(self, *words: object) -> None:
-        """Append a line."""
-        self.add_all([words])
+    def add(self, kind: Kind, *words: int) -> None:
+        """Append a note."""
+        self.add_all([Note(kind, words)])
 
-    def add_all(self, lines: Iterable[Sequence[object]]) -> None:
-        """Append lines in one write."""
-        text = "".join(f"{' '.join(map(str, words))} {END}\n" for words in lines)
-        os.write(self._descriptor, text.encode())
+    def add_all(self, notes: Iterable[Note]) -> None:
+        """Append notes in one write."""
+        os.write(self._descriptor, b"".join(note.packed() for note in notes))
+
+
+def words_of(place: TopicPartition) -> tuple[int, int]:
+    return topic_number(place.topic), place.partition
 
 
 # --- the notes, read
@@ -229,114 +282,114 @@ class Positions:
         offsets = self._offsets.get(place)
         return offset if offsets is None else int(np.searchsorted(offsets, offset))
 
-
-def _lines(path: Path, begin: int = 0) -> Iterator[tuple[int, str, str]]:
-    """Yield the end of each whole line, its first word, and the others."""
-    with path.open("rb") as file:
-        file.seek(begin)
-        place = begin
-        for line in file:
-            place += len(line)
-            if line.endswith(b" .\n"):
-                kind, _, rest = line[:-3].decode().partition(" ")
-                yield place, kind, rest
-
-
-def _numbers(text: str) -> Codes:
-    return np.fromstring(text, dtype=np.int64, sep=" ")
+    def of_all(self, place: TopicPartition, offsets: Codes) -> Codes:
+        """Count the visible records before each of these offsets."""
+        known = self._offsets.get(place)
+        return offsets if known is None else np.searchsorted(known, offsets)
 
 
 @dataclass(frozen=True)
-class NotedSends:
-    """The notes of a producer's seat."""
+class Noted:
+    """The whole notes of one process."""
 
     path: Path
     positions: Positions
+
+    def _notes(self) -> Iterator[tuple[int, list[int], Codes]]:
+        """Yield the kind of each note, its first words, and all of its words."""
+        words = mapped(self.path)
+        begin, count = 0, len(words)
+        while begin + 1 < count:
+            size, kind, *first = words[begin : begin + HEAD_COUNT].tolist()
+            if begin + size > count:
+                return
+            yield kind, first, words[begin + 2 : begin + size]
+            begin += size
+
+
+class NotedSends(Noted):
+    """The notes of a producer."""
 
     def __iter__(self) -> Iterator[SendEvent]:
-        for _, kind, rest in _lines(self.path):
-            yield self._event(kind, rest)
+        for kind, (first, *others), words in self._notes():
+            yield self._event(kind, first, others, words)
 
-    def _event(self, kind: str, rest: str) -> SendEvent:
-        if kind == "told":
-            ns, topic, partition, pairs = rest.split(" ", 3)
-            place, rows = TopicPartition(topic, int(partition)), _numbers(pairs).reshape(-1, 2)
-            positions = [self.positions.of(place, offset) for offset in rows[:, 1].tolist()]
-            return Told(int(ns), place, rows[:, 0], codes_of(*positions))
-        words = rest.split()
-        first = int(words[0])
-        if kind == "sending":
-            return Sending(first, int(words[1]), int(words[2]))
-        if kind == "sent":
+    def _event(self, kind: int, first: int, others: list[int], words: Codes) -> SendEvent:
+        if kind == Kind.TOLD:
+            place = _place(others[0], others[1])
+            codes, offsets = words[3:].reshape(2, -1)
+            return Told(first, place, codes, self.positions.of_all(place, offsets))
+        if kind == Kind.SENDING:
+            return Sending(first, others[0], others[1])
+        if kind == Kind.SENT:
             return Sent(first)
-        if kind == "ending":
-            return Ending(first, int(words[1]))
-        if kind == "ended":
-            return Ended(first, int(words[1]), words[2] == "committed")
-        if kind == "joining":
-            return Joining(first, int(words[1]), TopicPartition(words[2], int(words[3])))
-        return Joined(first, int(words[1]), kind == "refused")
+        if kind == Kind.ENDING:
+            return Ending(first, others[0])
+        if kind == Kind.ENDED:
+            return Ended(first, others[0], bool(others[1]))
+        codes = codes_from(others[0], others[1])
+        if kind == Kind.JOINING:
+            return Joining(first, codes, _place(others[2], others[3]))
+        return Joined(first, codes, kind == Kind.REFUSED)
 
 
-@dataclass(frozen=True)
-class NotedEvents:
-    """The notes of an incarnation of a consumer, from a position in its file."""
-
-    path: Path
-    begin: int
-    positions: Positions
+class NotedEvents(Noted):
+    """The notes of a consumer."""
 
     def __iter__(self) -> Iterator[Event]:
-        for _, kind, rest in _lines(self.path, self.begin):
-            if kind == "begin":
-                return
-            yield self._event(kind, rest)
+        for kind, first, words in self._notes():
+            yield self._event(kind, first, words)
 
-    def _event(self, kind: str, rest: str) -> Event:
-        ns, *words = rest.split(" ", 3 if kind == "committing" else 5)
-        end_ns = int(ns if kind == "committing" else words.pop(0))
-        place = TopicPartition(words[0], int(words[1]))
-        if kind == "assigned":
-            return Assigned(int(ns), end_ns, place)
-        position = self.positions.of(place, int(words[2]))
-        if kind == "read":
-            return Read(int(ns), end_ns, place, position, _numbers(words[3]))
-        return Committing(end_ns, place, position) if kind == "committing" else (
-            Committed(int(ns), end_ns, place, position)
-        )  # fmt: skip
+    def _event(self, kind: int, first: list[int], words: Codes) -> Event:
+        ns, *others = first
+        if kind == Kind.COMMITTING:
+            place = _place(others[0], others[1])
+            return Committing(ns, place, self.positions.of(place, others[2]))
+        end_ns, place = others[0], _place(others[1], others[2])
+        if kind == Kind.ASSIGNED:
+            return Assigned(ns, end_ns, place)
+        position = self.positions.of(place, others[3])
+        if kind == Kind.READ:
+            return Read(ns, end_ns, place, position, words[5:])
+        return Committed(ns, end_ns, place, position)
 
 
-def read_consumer(path: Path, positions: Positions) -> list[Life]:
-    """The incarnations of a consumer's seat."""
-    return [Life(NotedEvents(path, place, positions)) for place, kind, _ in _lines(path) if kind == "begin"]
+@functools.cache
+def _place(topic: int, partition: int) -> TopicPartition:
+    return TopicPartition(topic_name(topic), partition)
 
 
-# --- the logs, read
+def mapped(path: Path) -> Codes:
+    """Map the whole words of a file."""
+    count = path.stat().st_size // 8
+    return np.asarray(np.memmap(path, np.int64, "r", shape=(count,))) if count else codes_of()
 
 
-class CodesFile:
-    """A file of codes that grows."""
+# --- the records
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._buffer = array("q")
-        path.write_bytes(b"")
 
-    def add(self, code: int) -> None:
-        """Append a code."""
-        self._buffer.append(code)
-        if len(self._buffer) >= BUFFERED_COUNT:
-            self._flush()
+def values_of(codes: Codes, sizes: Codes) -> list[bytes]:
+    """The values of records: each is its code, repeated so many times."""
+    data = np.repeat(codes, sizes).tobytes()
+    ends = np.cumsum(sizes * CODE_SIZE).tolist()
+    return [data[begin:end] for begin, end in itertools.pairwise([0, *ends])]
 
-    def _flush(self) -> None:
-        with self._path.open("ab") as file:
-            self._buffer.tofile(file)
-        self._buffer = array("q")
 
-    def mapped(self) -> Codes:
-        """Map all codes."""
-        self._flush()
-        return np.memmap(self._path, np.int64, "r") if self._path.stat().st_size else codes_of()
+def codes_in(data: Any, ends: npt.NDArray[np.integer[Any]]) -> Codes:
+    """The codes of values that follow each other. Their first and last bytes are those between these ends."""
+    words, ends = np.frombuffer(data, np.int64), ends // CODE_SIZE
+    words = words[ends[0] : ends[-1]]
+    codes: Codes = words[ends[:-1] - ends[0]]
+    assert np.array_equal(np.repeat(codes, np.diff(ends)), words), "a record has parts of another one"
+    return codes
+
+
+def codes_in_values(values: Collection[bytes]) -> Codes:
+    return codes_in(b"".join(values), np.cumsum([0, *map(len, values)]))
+
+
+def codes_in_columns(columns: RecordColumns) -> Codes:
+    return codes_in(columns.value.data, np.frombuffer(columns.value.offsets, np.int32))
 
 
 def read_log(directory: Path, folder: Path, *, is_committed: bool) -> tuple[Log, Log]:
@@ -350,12 +403,18 @@ def read_log(directory: Path, folder: Path, *, is_committed: bool) -> tuple[Log,
     codes: Log = {}
     offsets: Log = {}
     for place in reader.topic_partitions():
-        name = f"{place.topic}-{place.partition}"
-        code_file, offset_file = CodesFile(folder / f"{name}.codes"), CodesFile(folder / f"{name}.offsets")
-        for count, record in enumerate(reader.partition(*place).records()):
-            if not is_committed and record.offset != count:
-                raise AssertionError(f"{directory}: offset {record.offset} of {place} follows {count}")
-            code_file.add(int((record.value or b"").split(None, 1)[0]))
-            offset_file.add(record.offset)
-        codes[place], offsets[place] = code_file.mapped(), offset_file.mapped()
+        paths = [folder / f"{place.topic}-{place.partition}.{name}" for name in ("codes", "offsets")]
+        with paths[0].open("wb") as code_file, paths[1].open("wb") as offset_file:
+            for columns in _columns(reader.partition(*place)):
+                codes_in_columns(columns).tofile(code_file)
+                np.frombuffer(columns.offsets, np.int64).tofile(offset_file)
+        codes[place], offsets[place] = map(mapped, paths)
+        if not is_committed and not np.array_equal(offsets[place], np.arange(len(offsets[place]))):
+            raise AssertionError(f"{directory}: the offsets of {place} have a gap")
     return codes, offsets
+
+
+def _columns(partition: PartitionReader) -> Iterator[RecordColumns]:
+    batches = partition.batches()
+    while some := list(itertools.islice(batches, BATCHES_DECODED)):
+        yield decode_columns(some, 0, some[-1].next_offset)

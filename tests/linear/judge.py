@@ -12,8 +12,9 @@ in part         a committed transaction lacks records, or records of an aborted 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,9 +79,7 @@ def judge(history: History) -> Verdict:
     """Return the faults of a history. If there are none, the counts are empty."""
     verdict = Verdict()
     seen = _judge_log(history.log, verdict)
-    for events in history.producers:
-        _judge_producer(events, history.log, seen, verdict)
-    _judge_transactions((event for events in history.producers for event in events), seen, verdict)
+    _judge_sends(itertools.chain.from_iterable(history.producers), history.log, seen, verdict)
     if (shipped := history.shipped) is not None:
         for place in history.log.keys() | shipped.keys():
             _judge_shipped(place, _codes(history.log, place), _codes(shipped, place), verdict)
@@ -118,9 +117,12 @@ class Seen:
         bits[first:end] |= added
         return doubled
 
-    def __contains__(self, code: int) -> bool:
-        bits, number = self._bits.get(author_of(code)), number_of(code)
-        return bits is not None and number // 8 < len(bits) and bool(bits[number // 8] >> number % 8 & 1)
+    def count(self, codes: Codes) -> int:
+        """Count the present ones of some codes of one author."""
+        bits = self._bits.get(author_of(int(codes[0])), np.zeros(0, np.uint8))
+        numbers = codes & ((1 << NUMBER_BITS) - 1)
+        numbers = numbers[numbers // 8 < len(bits)]
+        return int((bits[numbers // 8] >> (numbers % 8) & 1).sum())
 
     def missing(self, author: int, end: int) -> tuple[int, int]:
         """Return how many numbers of an author below `end` are missing, and the first one."""
@@ -182,42 +184,48 @@ def _judge_shipped(place: TopicPartition, source: Codes, target: Codes, verdict:
 # --- producers
 
 
-def _judge_producer(events: Iterable[SendEvent], log: Log, seen: Seen, verdict: Verdict) -> None:
+def _judge_sends(events: Iterable[SendEvent], log: Log, seen: Seen, verdict: Verdict) -> None:
+    """Check the results of all producers."""
     last: dict[int, int] = {}
+    joined: dict[int, list[Codes]] = defaultdict(list)
+    outcomes: dict[int, bool] = {}
     for event in events:
         if isinstance(event, Sent):
             last[author_of(event.code)] = number_of(event.code)
         elif isinstance(event, Told):
-            verdict.told_count += len(event.codes)
-            codes, positions = _codes(log, event.place), event.positions
-            there = positions < len(codes)
-            wrong = len(there) - int((codes[positions[there]] == event.codes[there]).sum())
-            if wrong:
-                verdict.add("withdrawn", f"{event} is not what the log has there", wrong)
+            _judge_told(event, _codes(log, event.place), verdict)
+        elif isinstance(event, Ended):
+            outcomes[event.number] = event.is_committed
+        elif isinstance(event, Joined) and not event.is_refused:
+            joined[event.number].append(event.codes)
+        elif isinstance(event, Joined) and (count := seen.count(event.codes)):
+            verdict.add("in part", f"{count} records refused by transaction {event.number} are visible", count)
     for author, number in last.items():
         count, first = seen.missing(author, number + 1)
         if count:
             what = f"{count} records of author {author:#x} were sent and are not in the log, the first is {first}"
             verdict.add("lost", what, count)
+    _judge_transactions(joined, outcomes, seen, verdict)
 
 
-def _judge_transactions(events: Iterable[SendEvent], seen: Seen, verdict: Verdict) -> None:
+def _judge_told(told: Told, codes: Codes, verdict: Verdict) -> None:
+    verdict.told_count += len(told.codes)
+    there = told.positions < len(codes)
+    wrong = len(there) - int((codes[told.positions[there]] == told.codes[there]).sum())
+    if wrong:
+        verdict.add("withdrawn", f"{told} is not what the log has there", wrong)
+
+
+def _judge_transactions(
+    joined: Mapping[int, list[Codes]], outcomes: Mapping[int, bool], seen: Seen, verdict: Verdict
+) -> None:
     """Check that all records of a transaction are visible, or none."""
-    joined: dict[int, list[int]] = defaultdict(list)
-    outcomes: dict[int, bool] = {}
-    for event in events:
-        if isinstance(event, Ended):
-            outcomes[event.number] = event.is_committed
-        elif isinstance(event, Joined) and not event.is_refused:
-            joined[event.number].append(event.code)
-        elif isinstance(event, Joined) and event.code in seen:
-            verdict.add("in part", f"code {event.code:#x} was refused by transaction {event.number} and is visible")
     verdict.transaction_count = len(joined)
-    for number, codes in joined.items():
-        count = sum(code in seen for code in codes)
-        wanted = {True: len(codes), False: 0, None: len(codes) if count else 0}[outcomes.get(number)]
+    for number, parts in joined.items():
+        total, count = sum(map(len, parts)), sum(map(seen.count, parts))
+        wanted = {True: total, False: 0, None: total if count else 0}[outcomes.get(number)]
         if count != wanted:
-            verdict.add("in part", f"of {len(codes)} records of transaction {number} {count} are visible, not {wanted}")
+            verdict.add("in part", f"of {total} records of transaction {number} {count} are visible, not {wanted}")
 
 
 # --- consumers

@@ -15,11 +15,13 @@ A partition has appends and reads, a group has assignments, reads and commits. R
 from __future__ import annotations
 
 import bisect
+import enum
 import functools
 import itertools
 import os
 import shutil
 import subprocess
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -116,33 +118,42 @@ def check(history: History, path: Path) -> Checked:
     """Writes the calls of a history to a file, and checks them."""
     if reason := missing():
         return Checked(reason=reason)
-    with path.open("w", encoding="ascii") as file:
-        file.writelines(f"{line}\n" for line in lines_of(history))
+    names = []
+    with path.open("wb") as file:
+        for name, calls in histories_of(history):
+            names.append(name)
+            file.writelines(call.packed() for call in calls)
     with path.open("rb") as file:
         done = subprocess.run([BUILT / "porcupine"], stdin=file, capture_output=True, text=True, check=False)
-    *faults, last = done.stdout.splitlines() or [""]
-    assert last.startswith("checked "), done.stderr
-    histories, operations, segments, open_max = map(int, last.split()[1:])
-    return Checked(histories, operations, segments, open_max, faults)
+    *faults, last = (line.split() for line in done.stdout.splitlines() or [""])
+    assert last[:1] == ["checked"], done.stderr
+    histories, operations, segments, open_max = map(int, last[1:])
+    found = [f"{result} {names[int(index)]}" for result, index in faults]
+    return Checked(histories, operations, segments, open_max, found)
+
+
+class CallKind(enum.IntEnum):
+    """The kind of a row of the input of porcupine."""
+
+    PARTITION, GROUP, APPEND, READ, WHOLE, ASSIGN, COMMIT = range(7)
 
 
 class Call(NamedTuple):
-    """A line of the input of porcupine."""
+    """A row of the input of porcupine."""
 
-    kind: str
-    client: int
-    begin_ns: int
-    end_ns: int
-    position: int
+    kind: CallKind
+    client: int = 0
+    begin_ns: int = 0
+    end_ns: int = 0
+    position: int = 0
     codes: Codes = codes_of()
 
-    def __str__(self) -> str:
-        codes = " ".join(map(str, self.codes.tolist()))
-        return f"{self.kind} {self.client} {self.begin_ns} {self.end_ns} {self.position} {codes}"
+    def packed(self) -> bytes:
+        return array("q", (len(self.codes), *self[:-1])).tobytes() + self.codes.tobytes()
 
 
-def lines_of(history: History) -> Iterator[str]:
-    """Yield the histories of all partitions and groups."""
+def histories_of(history: History) -> Iterator[tuple[str, Iterator[Call]]]:
+    """Yield the name and the rows of each partition and of each group's partition."""
     sends = _Sends(history)
     events = (event for life in _lives(history) for event in life.events)
     ends_ns = (event.end_ns if isinstance(event, Read | Committed) else event.ns for event in events)
@@ -150,18 +161,15 @@ def lines_of(history: History) -> Iterator[str]:
     reads: dict[TopicPartition, list[tuple[int, Read]]] = defaultdict(list)
     for number, lives in enumerate(history.readers.values()):
         for event in (event for life in lives for event in _polls(life) if isinstance(event, Read)):
-            reads[event.place].append((READER + number, event))
-    for place in history.log.keys() | sends.told.keys() | sends.joining.keys():
-        if sends.is_transactional or is_narrow(place.topic):
-            yield f"partition {place.topic}/{place.partition}"
-            log = history.log.get(place, codes_of())
-            yield from map(str, _calls_of_partition(place, log, reads[place], sends, end_ns))
+            if sends.is_checked(event.place):
+                reads[event.place].append((READER + number, event))
+    for place in filter(sends.is_checked, history.log.keys() | sends.told.keys() | sends.joining.keys()):
+        calls = _calls_of_partition(place, history.log.get(place, codes_of()), reads[place], sends, end_ns)
+        yield f"partition {place.topic}/{place.partition}", itertools.chain([Call(CallKind.PARTITION)], calls)
     for name, lives in history.groups.items():
-        calls = _calls_of_group(lives, end_ns)
-        for place, found in calls.items():
-            yield f"group {name}/{place.topic}/{place.partition}"
-            yield f"log {' '.join(map(str, history.log.get(place, codes_of()).tolist()))}"
-            yield from map(str, found)
+        for place, found in _calls_of_group(lives, end_ns).items():
+            first = Call(CallKind.GROUP, codes=history.log.get(place, codes_of()))
+            yield f"group {name}/{place.topic}/{place.partition}", itertools.chain([first], found)
 
 
 def _lives(history: History) -> Iterator[Life]:
@@ -211,13 +219,13 @@ class _Sends:
         for event in (event for events in history.producers for event in events):
             if isinstance(event, Sending):
                 self._begins[author_of(event.code)].append((number_of(event.code), event.ns))
-            elif isinstance(event, Told):
+            elif isinstance(event, Told) and self.is_checked(event.place):
                 positions = zip(event.codes.tolist(), event.positions.tolist(), strict=True)
                 self.told[event.place].update((code, (position, event.ns)) for code, position in positions)
             elif isinstance(event, Joining):
-                self.joining[event.place][event.code] = event.number
+                self.joining[event.place].update(dict.fromkeys(event.codes.tolist(), event.number))
             elif isinstance(event, Joined) and not event.is_refused:
-                self.joined.add(event.code)
+                self.joined.update(event.codes.tolist())
             elif isinstance(event, Ending):
                 self.endings.setdefault(event.number, event.ns)
             elif isinstance(event, Ended) and event.is_committed:
@@ -227,6 +235,9 @@ class _Sends:
     @property
     def is_transactional(self) -> bool:
         return bool(self.joining)
+
+    def is_checked(self, place: TopicPartition) -> bool:
+        return self.is_transactional or is_narrow(place.topic)
 
     def begin_of(self, code: int) -> int | None:
         """Return when its send was called, or None."""
@@ -240,7 +251,7 @@ def _calls_of_partition(
 ) -> Iterator[Call]:
     seen = np.full(len(log), end_ns, np.int64)  # for each position, when a call returned that read it
     for client, read in reads:
-        yield Call("read", client, read.ns, read.end_ns, read.position, read.codes)
+        yield Call(CallKind.READ, client, read.ns, read.end_ns, read.position, read.codes)
         last = min(read.position + len(read.codes), len(log)) - 1
         if last >= 0:
             seen[last] = min(seen[last], read.end_ns)
@@ -253,7 +264,7 @@ def _calls_of_partition(
         yield from _appended_together(place, log, seen, sends)
     else:
         yield from _appended(log, told, seen, sends)
-    yield Call("whole", LOG_READER, end_ns + 1, end_ns + 2, 0, log)
+    yield Call(CallKind.WHOLE, LOG_READER, end_ns + 1, end_ns + 2, 0, log)
 
 
 def _appended(log: Codes, told: dict[int, tuple[int, int]], seen: Codes, sends: _Sends) -> Iterator[Call]:
@@ -263,7 +274,7 @@ def _appended(log: Codes, told: dict[int, tuple[int, int]], seen: Codes, sends: 
         if begin_ns is None:
             continue  # it was never sent
         position, ns = told.get(code) or (first[code], int(seen[first[code]]))
-        yield Call("append", producer_of(code), begin_ns, max(ns, begin_ns), position, codes_of(code))
+        yield Call(CallKind.APPEND, producer_of(code), begin_ns, max(ns, begin_ns), position, codes_of(code))
 
 
 def _appended_together(place: TopicPartition, log: Codes, seen: Codes, sends: _Sends) -> Iterator[Call]:
@@ -281,11 +292,11 @@ def _appended_together(place: TopicPartition, log: Codes, seen: Codes, sends: _S
         if number in sends.endings:
             begin_ns = sends.endings[number]
             end_ns = sends.ended.get(number, int(seen[position]))
-            yield Call("append", number, begin_ns, max(end_ns, begin_ns), position, codes_of(*codes))
+            yield Call(CallKind.APPEND, number, begin_ns, max(end_ns, begin_ns), position, codes_of(*codes))
         position += len(visible)
     for number, codes in hidden.items():
         if number in sends.ended:
-            yield Call("append", number, sends.endings[number], sends.ended[number], position, codes_of(*codes))
+            yield Call(CallKind.APPEND, number, sends.endings[number], sends.ended[number], position, codes_of(*codes))
 
 
 # --- groups
@@ -304,21 +315,21 @@ def _calls_of_group(lives: list[Life], end_ns: int) -> dict[TopicPartition, list
                 continue
             if (begin_ns := assigned.pop(place, None)) is not None:
                 known_ns = event.end_ns if isinstance(event, Read) else event.ns
-                calls[place].append(Call("assign", client, begin_ns, known_ns, event.position))
+                calls[place].append(Call(CallKind.ASSIGN, client, begin_ns, known_ns, event.position))
             if isinstance(event, Read):
-                calls[place].append(Call("read", client, event.ns, event.end_ns, event.position, event.codes))
+                calls[place].append(Call(CallKind.READ, client, event.ns, event.end_ns, event.position, event.codes))
             elif isinstance(event, Committing):
                 if place in unknown:
                     calls[place].append(unknown[place])
-                unknown[place] = Call("commit", client, event.ns, end_ns, event.position)
+                unknown[place] = Call(CallKind.COMMIT, client, event.ns, end_ns, event.position)
             else:
                 unknown.pop(place, None)
-                calls[place].append(Call("commit", client, event.ns, event.end_ns, event.position))
+                calls[place].append(Call(CallKind.COMMIT, client, event.ns, event.end_ns, event.position))
         for place, call in unknown.items():
             calls[place].append(call)
     return {place: _without_unseen(found, end_ns) for place, found in calls.items()}
 
 
 def _without_unseen(calls: list[Call], end_ns: int) -> list[Call]:
-    begun = {call.position for call in calls if call.kind == "assign"}
-    return [call for call in calls if call.kind != "commit" or call.end_ns < end_ns or call.position in begun]
+    begun = {call.position for call in calls if call.kind == CallKind.ASSIGN}
+    return [call for call in calls if call.kind != CallKind.COMMIT or call.end_ns < end_ns or call.position in begun]

@@ -11,17 +11,30 @@ from pathlib import Path
 import numpy as np
 
 from shmaccum.common.format.topic_partition import TopicPartition
-from tests.linear.history import Codes, History, Log, NotedSends, Notes, Positions, code_of, read_consumer
+from tests.linear.history import (
+    History,
+    Kind,
+    Life,
+    Log,
+    Note,
+    NotedEvents,
+    NotedSends,
+    Notes,
+    Positions,
+    code_of,
+    mapped,
+    topic_name,
+    words_of,
+)
 from tests.linear.judge import Verdict, judge
-from tests.linear.roles import PARTITIONS, topic_name
 
-TOPICS, PRODUCERS, READERS, GROUPS = 4, 8, 2, 2
+TOPICS, PARTITIONS, PRODUCERS, READERS, GROUPS = 4, 3, 8, 2, 2
 PLACES = [TopicPartition(topic_name(topic), partition) for topic in range(TOPICS) for partition in range(PARTITIONS)]
 OPERATIONS = 2 + READERS + GROUPS
 """Operations for each record: a send, its result, and a read by every reader and group."""
 RECORDS_READ = 200
-RECORDS_TOLD = 4
-"""Records of one partition in a line."""
+RECORDS_TOLD = 50
+"""Records of one partition in a note."""
 
 
 def make(folder: Path, operation_count: int) -> History:
@@ -32,7 +45,7 @@ def make(folder: Path, operation_count: int) -> History:
         path = folder / f"{index}.codes"
         numbers = np.arange(rounds, dtype=np.int64)[:, np.newaxis] * len(PLACES) + index
         (numbers + [code_of(producer, 0) for producer in range(PRODUCERS)]).tofile(path)
-        log[place] = np.memmap(path, np.int64, "r")
+        log[place] = mapped(path)
     history, positions = History(log=log, shipped=log), Positions()
     for producer in range(PRODUCERS):
         _note_sends(folder / f"producer-{producer}", producer, rounds)
@@ -40,49 +53,44 @@ def make(folder: Path, operation_count: int) -> History:
     for number in range(READERS):
         path = folder / f"reader-{number}"
         _note_reads(path, log, 0, rounds * PRODUCERS, is_member=False)
-        history.readers[path.name] += read_consumer(path, positions)
+        history.readers[path.name].append(Life(NotedEvents(path, positions)))
     for number in range(GROUPS):
         for member, (begin, end) in enumerate(itertools.pairwise([0, rounds // 2 * PRODUCERS, rounds * PRODUCERS])):
             path = folder / f"group-{number}-{member}"
             _note_reads(path, log, begin, end, is_member=True)
-            history.groups[f"group-{number}"] += read_consumer(path, positions)
+            history.groups[f"group-{number}"].append(Life(NotedEvents(path, positions)))
     return history
 
 
 def _note_sends(path: Path, producer: int, rounds: int) -> None:
     notes = Notes(path)
     for begin in range(0, rounds, RECORDS_TOLD):
-        turns = range(begin, min(begin + RECORDS_TOLD, rounds))
-        first, last = code_of(producer, 0, turns[0] * len(PLACES)), code_of(producer, 0, turns[-1] * len(PLACES))
-        end = last + len(PLACES) - 1
-        lines: list[tuple[object, ...]] = [("sending", 0, first, end - first + 1), ("sent", end)]
-        for index, place in enumerate(PLACES):
-            pairs = ((code_of(producer, 0, turn * len(PLACES) + index), turn * PRODUCERS + producer) for turn in turns)
-            lines.append(("told", 0, *place, *itertools.chain.from_iterable(pairs)))
-        notes.add_all(lines)
+        turns = np.arange(begin, min(begin + RECORDS_TOLD, rounds))
+        codes = code_of(producer, 0) + turns * len(PLACES)
+        first, end = int(codes[0]), int(codes[-1]) + len(PLACES) - 1
+        notes.add(Kind.SENDING, 0, first, end - first + 1)
+        notes.add(Kind.SENT, end)
+        notes.add_all(
+            Note(Kind.TOLD, (0, *words_of(place)), np.concatenate([codes + index, turns * PRODUCERS + producer]))
+            for index, place in enumerate(PLACES)
+        )
 
 
 def _note_reads(path: Path, log: Log, begin: int, end: int, *, is_member: bool) -> None:
     notes = Notes(path)
-    notes.add("begin", 0)
     if is_member:
-        notes.add_all(("assigned", 2 * begin, 2 * begin, *place) for place in PLACES)
+        notes.add_all(Note(Kind.ASSIGNED, (2 * begin, 2 * begin, *words_of(place))) for place in PLACES)
     for first in range(begin, end, RECORDS_READ):
         last = min(first + RECORDS_READ, end)
-        notes.add_all(_lines(log, first, last, is_member=is_member))
+        notes.add_all(_read(log, first, last, is_member=is_member))
 
 
-def _lines(log: Log, first: int, last: int, *, is_member: bool) -> Iterator[tuple[object, ...]]:
+def _read(log: Log, first: int, last: int, *, is_member: bool) -> Iterator[Note]:
     """Times are twice the positions. Each commit is between two reads."""
     for place, codes in log.items():
-        yield "read", 2 * first, 2 * first, *place, first, *_listed(codes[first:last])
+        yield Note(Kind.READ, (2 * first, 2 * first, *words_of(place), first), codes[first:last])
         if is_member:
-            yield "committed", 2 * last - 1, 2 * last - 1, *place, last
-
-
-def _listed(codes: Codes) -> list[int]:
-    found: list[int] = codes.tolist()
-    return found
+            yield Note(Kind.COMMITTED, (2 * last - 1, 2 * last - 1, *words_of(place), last))
 
 
 def count_of(verdict: Verdict, history: History) -> int:

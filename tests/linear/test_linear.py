@@ -32,8 +32,11 @@ from tests.linear.history import (
     History,
     Joined,
     Joining,
+    Kind,
     Life,
     Log,
+    Note,
+    NotedEvents,
     Notes,
     Positions,
     Read,
@@ -42,12 +45,16 @@ from tests.linear.history import (
     Sent,
     Told,
     code_of,
+    codes_from,
+    codes_in_values,
     codes_of,
-    read_consumer,
+    topic_name,
+    values_of,
 )
 from tests.linear.judge import KINDS, judge
+from tests.linear.linearizable import CallKind
 from tests.linear.made import count_of, make
-from tests.linear.roles import CONSUMERS_LEAVE, Places, Words, is_narrow, read_by_kafka, topic_name
+from tests.linear.roles import CONSUMERS_LEAVE, Places, Words, is_narrow, read_by_kafka
 from tests.support.log_server import served
 from tests.support.segment_log import make_batch, open_log
 
@@ -83,7 +90,7 @@ def small_transactions() -> History:
         event
         for number in range(3)
         for code in codes[2 * number : 2 * number + 2]
-        for event in (Joining(number + 1, code, PLACE), Joined(number + 1, code, is_refused=False))
+        for event in (Joining(number + 1, codes_of(code), PLACE), Joined(number + 1, codes_of(code), is_refused=False))
     ]
     ends: list[SendEvent] = [
         Ending(1, 10),
@@ -253,8 +260,8 @@ def lose_part_of_transaction(history: History) -> None:
                if isinstance(event, Ended) and event.is_committed}  # fmt: skip
     for event in (event for events in history.producers for event in events if isinstance(event, Joining)):
         codes = history.log.get(event.place, codes_of())
-        if event.number in numbers and event.code in codes and len(codes) > 1:
-            history.log[event.place] = codes[codes != event.code]
+        if event.number in numbers and event.codes[-1] in codes and len(codes) > 1:
+            history.log[event.place] = codes[codes != event.codes[-1]]
             return
     raise AssertionError("no transaction has a visible record")
 
@@ -264,10 +271,10 @@ def show_aborted_record(history: History) -> None:
     numbers = {event.number for events in history.producers for event in events
                if isinstance(event, Ended) and not event.is_committed}  # fmt: skip
     for events in history.producers:
-        joined = {event.code for event in events if isinstance(event, Joined) and not event.is_refused}
+        joined = {event.codes[0] for event in events if isinstance(event, Joined) and not event.is_refused}
         for event in events:
-            if isinstance(event, Joining) and event.number in numbers and event.code in joined:
-                history.log[event.place] = np.append(history.log.get(event.place, codes_of()), event.code)
+            if isinstance(event, Joining) and event.number in numbers and event.codes[0] in joined:
+                history.log[event.place] = np.append(history.log.get(event.place, codes_of()), event.codes[0])
                 return
     raise AssertionError("no aborted transaction has a record")
 
@@ -356,8 +363,9 @@ def test_the_records_of_one_poll_are_one_read() -> None:
     history = History(log={PLACE: log})
     reads = [Read(1, 2, PLACE, 0, log[:2]), Read(1, 2, PLACE, 2, log[2:3]), Read(1, 2, PLACE, 4, log[4:5])]
     history.readers["reader"] = [Life([*reads, Read(3, 4, PLACE, 5, log[5:])])]
-    found = [line.split()[4:] for line in linearizable.lines_of(history) if line.startswith("read")]
-    assert found == [["0", "0", "1", "2"], ["4", "4"], ["5", "5"]]
+    ((_, calls),) = linearizable.histories_of(history)
+    found = [(call.position, call.codes.tolist()) for call in calls if call.kind == CallKind.READ]
+    assert found == [(0, [0, 1, 2]), (4, [4]), (5, [5])]
 
 
 @needs_porcupine
@@ -420,24 +428,34 @@ def test_a_log_that_is_longer_than_a_chunk_is_judged_whole(monkeypatch: pytest.M
     assert counts([*range(16)]) == {"lost": 14}
 
 
-def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_a_note_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "notes"
-    Notes(path).add("begin", 0)
-    with path.open("ab") as file:
-        file.write(b"read 1 2 linear-0 0 7 12")
-    notes = Notes(path)
-    notes.add("begin", 1)
-    notes.add("read", 2, 3, "linear-0", 0, 7, 12, 13)
-    first, second = (events_of(Life(list(life.events))) for life in read_consumer(path, Positions()))
-    assert first == []
-    assert [(*read[:4], read.codes.tolist()) for read in second] == [(2, 3, PLACE, 7, [12, 13])]
+    Notes(path).add_all([Note(Kind.READ, (2, 3, 0, 0, 7), codes_of(12, 13)), Note(Kind.COMMITTED, (4, 5, 0, 0, 9))])
+    whole = path.read_bytes()
+    found = []
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        found.append([type(event) for event in NotedEvents(path, Positions())])
+    read_size, committed_size = 8 * 9, 8 * 7
+    assert found == [*[[]] * read_size, *[[Read]] * committed_size, [Read, Committed]]
+    (read, _) = NotedEvents(path, Positions())
+    assert isinstance(read, Read)
+    assert (*read[:4], read.codes.tolist()) == (2, 3, PLACE, 7, [12, 13])
+
+
+def test_a_record_that_has_parts_of_another_one_is_found() -> None:
+    codes, sizes = codes_of(7, 8, 9), codes_of(1, 3, 2)
+    values = values_of(codes, sizes)
+    assert codes_in_values(values).tolist() == codes.tolist()
+    with pytest.raises(AssertionError, match="parts of another one"):
+        codes_in_values([values[0], values[1][:8] + values[2], values[2]])
 
 
 def fill(log: LogDirectory, topic: str) -> None:
     log.create_topic(topic)
     for partition in range(PARTITION_COUNT):
-        values = [b"%d" % code_of(partition, 0, number) for number in range(RECORD_COUNT)]
-        log.partition(topic, partition).append([make_batch(values)])
+        codes = codes_from(code_of(partition, 0), RECORD_COUNT)
+        log.partition(topic, partition).append([make_batch(values_of(codes, np.ones_like(codes)))])
 
 
 @dataclass(frozen=True)
@@ -451,7 +469,7 @@ class Alone:
     def read(self, *topics: str) -> None:
         rows = [f"{topic} {number} {RECORD_COUNT}\n" for topic in topics for number in range(PARTITION_COUNT)]
         self.places.ends.write_text("".join(rows))
-        read_by_kafka(self.places, "kafka-0", random.Random(0))
+        read_by_kafka(self.places, Notes(self.places.notes("kafka-0", 0)), random.Random(0))
 
 
 @pytest.fixture
@@ -495,12 +513,13 @@ def test_a_member_of_librdkafka_subscribes_again_for_a_topic_that_it_lacks(
     assert len(calls) > 1
 
 
-def test_a_made_history_is_sound_and_a_fault_at_its_end_is_found(tmp_path: Path) -> None:
+def test_a_made_history_of_blocks_is_sound_and_each_planted_fault_is_found(tmp_path: Path) -> None:
     wanted = 100_000
     history = make(tmp_path, wanted)
     verdict = judge(history)
     assert dict(verdict.counts) == {}
     assert abs(count_of(verdict, history) - wanted) < wanted / 50
+    find_all_planted(history)
     last = next(reversed(history.log))
     history.log[last] = history.log[last][:-1]
     assert {"lost", "withdrawn"} <= judge(history).counts.keys()

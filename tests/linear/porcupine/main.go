@@ -2,15 +2,17 @@
 
 // Command porcupine checks histories of partitions and of groups for linearizability.
 //
-// The histories are lines of words on standard input. CLIENT, times and positions are decimal numbers:
+// The histories are rows of 64-bit words on standard input. A kind is a number:
 //
-//	partition NAME | group NAME             a history begins
-//	log CODE ...                            what the partition has at the end (of a group's history only)
-//	append CLIENT CALL RETURN POSITION CODE ...
-//	read CLIENT CALL RETURN POSITION CODE ...
-//	whole CLIENT CALL RETURN 0 CODE ...     a read of the whole partition
-//	assign CLIENT CALL RETURN POSITION      a member got the partition and begins at POSITION
-//	commit CLIENT CALL RETURN POSITION
+//	COUNT kind CLIENT CALL RETURN POSITION CODE ...     COUNT codes
+//
+//	partition    a history begins
+//	group        the same; the codes are what the partition has at the end
+//	append
+//	read
+//	whole        a read of the whole partition
+//	assign       a member got the partition and begins at POSITION
+//	commit
 //
 // A partition is a list of codes. An append adds its codes at the end of the list, at POSITION, all at once; the
 // codes of one process ascend. A read returns what the list has at POSITION.
@@ -19,27 +21,37 @@ package main
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"sort"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 )
 
 const (
-	seatCount   = 64   // of producers
-	numberBits  = 32   // of a code; the others are the process that sent it
-	seatBits    = 48   // of a code; the others are its seat
-	segmentMin  = 1000 // operations between two cuts
-	timeout     = 2 * time.Minute
-	lineSizeMax = 1 << 30 // bytes
+	seatCount  = 64   // of producers
+	numberBits = 32   // of a code; the others are the process that sent it
+	seatBits   = 48   // of a code; the others are its seat
+	segmentMin = 1000 // operations between two cuts
+	timeout    = 2 * time.Minute
+	headSize   = 6 // words before the codes
+)
+
+const (
+	kindPartition = iota
+	kindGroup
+	kindAppend
+	kindRead
+	kindWhole
+	kindAssign
+	kindCommit
 )
 
 type operation struct {
-	kind     string
+	kind     int64
 	client   int
 	call     int64
 	end      int64
@@ -48,7 +60,6 @@ type operation struct {
 }
 
 type history struct {
-	name       string
 	isGroup    bool
 	log        []int64
 	operations []operation
@@ -109,10 +120,10 @@ func partitionModel(initial partitionState) porcupine.Model {
 		Init: func() interface{} { return initial },
 		Step: func(state, input, _ interface{}) (bool, interface{}) {
 			from, call := state.(partitionState), input.(operation)
-			if call.kind == "append" {
+			if call.kind == kindAppend {
 				return stepped(appended(from, call))
 			}
-			isWhole := call.kind != "whole" || int64(len(call.codes)) == from.length
+			isWhole := call.kind != kindWhole || int64(len(call.codes)) == from.length
 			return isWhole && isRead(from, call), from
 		},
 		Equal: func(one, other interface{}) bool {
@@ -146,9 +157,9 @@ func groupModel(log []int64) porcupine.Model {
 			from, call := state.(groupState), input.(operation)
 			position, isMember := from.positions[call.client]
 			switch call.kind {
-			case "assign":
+			case kindAssign:
 				return call.position == from.committed, from.with(call.client, call.position)
-			case "commit":
+			case kindCommit:
 				return isMember && call.position == position, groupState{call.position, from.positions}
 			}
 			isPossible := isMember && call.position == position && isPart(log, call)
@@ -227,7 +238,7 @@ func segments(one history) [][]operation {
 func after(state partitionState, segment []operation) partitionState {
 	var appends []operation
 	for _, call := range segment {
-		if call.kind == "append" {
+		if call.kind == kindAppend {
 			appends = append(appends, call)
 		}
 	}
@@ -255,42 +266,40 @@ func mostOpen(operations []operation) int {
 	return most
 }
 
-func numbers(words []string) []int64 {
-	found := make([]int64, len(words))
-	for index, word := range words {
-		number, failure := strconv.ParseInt(word, 10, 64)
-		if failure != nil {
-			panic(failure)
-		}
-		found[index] = number
+// words reads so many words of the input. It returns false at the end.
+func words(input io.Reader, count int64) ([]int64, bool) {
+	found := make([]int64, count)
+	failure := binary.Read(input, binary.LittleEndian, found)
+	if failure != nil && failure != io.EOF {
+		panic(failure)
 	}
-	return found
+	return found, failure == nil
 }
 
 // histories calls take with each history of the input.
 func histories(take func(history)) {
-	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, lineSizeMax)
+	input := bufio.NewReaderSize(os.Stdin, 1<<20)
 	var one history
-	for lines.Scan() {
-		words := strings.Fields(lines.Text())
-		switch words[0] {
-		case "partition", "group":
-			if one.name != "" {
+	isFirst := true
+	for {
+		row, isThere := words(input, headSize)
+		if !isThere {
+			break
+		}
+		codes, isThere := words(input, row[0])
+		if row[0] > 0 && !isThere {
+			panic("a row has too few codes")
+		}
+		if kind := row[1]; kind == kindPartition || kind == kindGroup {
+			if !isFirst {
 				take(one)
 			}
-			one = history{name: lines.Text(), isGroup: words[0] == "group"}
-		case "log":
-			one.log = numbers(words[1:])
-		default:
-			row := numbers(words[1:])
-			one.operations = append(one.operations, operation{words[0], int(row[0]), row[1], row[2], row[3], row[4:]})
+			one, isFirst = history{isGroup: kind == kindGroup, log: codes}, false
+			continue
 		}
+		one.operations = append(one.operations, operation{row[1], int(row[2]), row[3], row[4], row[5], codes})
 	}
-	if lines.Err() != nil {
-		panic(lines.Err())
-	}
-	if one.name != "" {
+	if !isFirst {
 		take(one)
 	}
 }
@@ -300,14 +309,14 @@ func main() {
 	count := 0
 	histories(func(one history) {
 		found := check(one)
-		count++
 		total.operations += found.operations
 		total.segments += found.segments
 		total.open = max(total.open, found.open)
 		if found.result != porcupine.Ok {
 			isSound = false
-			fmt.Printf("%s %s\n", found.result, one.name)
+			fmt.Printf("%s %d\n", found.result, count)
 		}
+		count++
 	})
 	fmt.Printf("checked %d %d %d %d\n", count, total.operations, total.segments, total.open)
 	if !isSound {
