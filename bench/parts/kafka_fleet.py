@@ -33,7 +33,7 @@ from shmaccum.log.files.reader import LogReader
 KEYS = [b"key-%d" % number for number in range(256)]
 BATCH_SIZE = 16_384
 PACED_BURST = 5
-"""Records that a paced worker sends at once, as an event that causes several records."""
+"""Records that a paced worker sends at once, like an event that causes several records."""
 
 Send = Callable[[bytes], None]
 

@@ -13,7 +13,7 @@ from bench.parts.queues import Product, Queue, Send, Take
 
 
 class StandardQueue(Queue):
-    """A queue without calls of many."""
+    """A queue without calls for many records."""
 
     def __init__(self) -> None:
         self._queue: multiprocessing.Queue[bytes] = multiprocessing.get_context("fork").Queue()

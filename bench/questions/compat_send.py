@@ -2,8 +2,8 @@
 """How many records per second does a program send after the change of one import?
 
 Each library, and the producer of `shmaccum.compat` that replaces it, sends to librdkafka's mock cluster in another
-process. The time runs from the first `send` to the end of `flush`, when all records are acknowledged. A record is sent
-before.
+process. The time runs from the first `send` to the end of `flush`, when all records are acknowledged. One record is
+sent first.
 """
 
 from __future__ import annotations

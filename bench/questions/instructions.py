@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many instructions does an append take, in C and from Python?
 
-In C, the figure is the difference between twice the records and the records, so that the start is not counted. From
-Python, it is the loop around the calls; the loop around an empty C call is the interpreter's part. No process drains
-while Python sends, and there is memory for all records. A count is exact, so there is one round.
+In C, the figure is the difference between runs with twice the records and with the records, so the start is not
+counted. From Python, it is the loop around the calls; the loop around an empty C call is the interpreter's part. No
+process drains while Python sends, and there is memory for all records. A count is exact, so there is one round.
 
 callgrind counts. The count does not include the cost of a cache line that another core has. valgrind has no AVX-512, so
 a checksum takes the path of older processors.

@@ -188,7 +188,7 @@ def _sender_process(arena: Arena, sink: str, folder: Path) -> Iterator[None]:
 
 
 def _sent(sink: Callable[[Path], str]) -> Measurement:
-    """Measure after the first batches, when the sender spills or delivers, and the arena is at 1 percent."""
+    """Measure after the first batches, while the sender spills or delivers."""
     with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena, tmpfs_folder() as folder:
         arena.native.set_topic_partition_count(TOPIC, 1)
         with _sender_process(arena, sink(folder), folder), Producer(arena) as producer:

@@ -24,7 +24,7 @@ struct arrived {
 /* Adds a whole batch, as its producer made it. */
 void arrived_add(struct arrived *arrived, const uint8_t *bytes, uint32_t size);
 
-/* NULL: no batch with this base sequence has arrived. */
+/* Returns NULL if no batch with this base sequence has arrived. */
 const struct arrived_batch *arrived_find(const struct arrived *arrived, int32_t base_sequence);
 
 #endif

@@ -88,7 +88,7 @@ struct payload {
     uint8_t filler[2 * BATCH_SIZE];
 };
 
-/* Time that this process was stopped itself is not time it was blocked. */
+/* The time for which this process was stopped is not time for which it was blocked. */
 static volatile sig_atomic_t was_stopped;
 
 static void on_continue(int signal)
@@ -131,7 +131,7 @@ static void max_note(atomic_ullong *max, uint64_t ns)
     }
 }
 
-/* The last reading of the run queue. It is read every millisecond, because a look costs as much as many appends. */
+/* The last reading of the run queue. It is read every millisecond, because a read costs as much as many appends. */
 static struct {
     uint64_t ns;
     uint64_t queued_ns;
@@ -276,7 +276,7 @@ static void sender_run(void)
 
 /* ---- the machine ---- */
 
-/* Sleeps a millisecond again and again. The machine delays every process by as much as this one oversleeps. */
+/* Sleeps a millisecond repeatedly. The machine delays every process by as much as it delays this one. */
 static void meter_run(void)
 {
     const struct clock clock = {.is_manual = false};
@@ -337,7 +337,7 @@ struct tally {
     uint64_t stop_count;
 };
 
-/* A sender that pumps dies most often while it carries something. */
+/* A sender with a pump is killed mostly while it has a request in flight. */
 static void carrying_await(unsigned *random)
 {
     for (int looks = 0; looks < CARRYING_LOOKS_MAX && !ledger->is_carrying; looks++) {
@@ -430,7 +430,7 @@ static void check_nothing_left(void)
 static void check_repeats(const struct tally *tally)
 {
     if (ledger->repeat_count > tally->kill_count) {
-        FAIL("%llu records came twice, where %llu producers were killed", (unsigned long long)ledger->repeat_count,
+        FAIL("%llu records came twice, and %llu producers were killed", (unsigned long long)ledger->repeat_count,
              (unsigned long long)tally->kill_count);
     }
 }
@@ -500,7 +500,7 @@ int main(int argc, char **argv)
         check_repeats(&tally);
     }
     if (ledger->blocked_ns_max > BLOCKED_MS_MAX * NS_PER_MS + ledger->turn_ns_max) {
-        FAIL("an append took %llu ms, where no process waited for a processor longer than %llu ms",
+        FAIL("an append took %llu ms, although no process waited for a processor longer than %llu ms",
              (unsigned long long)(ledger->blocked_ns_max / NS_PER_MS),
              (unsigned long long)(ledger->turn_ns_max / NS_PER_MS));
     }

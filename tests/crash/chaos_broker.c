@@ -33,7 +33,7 @@ enum hostility {
     ANSWERS_ANOTHER,   /* with the correlation id of another request */
     ANSWERS_ELSEWHERE, /* for a partition that is not in the request */
     ANSWERS_ENDLESSLY, /* a frame of 2 GiB */
-    ANSWERS_ERROR,     /* a batch was taken, and the answer says that its time is over */
+    ANSWERS_ERROR,     /* a batch was taken, and the answer is an error of a timeout */
     ANSWERS_TWICE,
     ANSWERS_LATE,
     THROTTLES,
@@ -118,7 +118,7 @@ static uint64_t batch_again(const struct partition_log *log, const struct record
     return kept->offset;
 }
 
-/* Takes a batch; answers its offset. */
+/* Appends a batch, and returns its offset. */
 static uint64_t batch_take(uint32_t partition, const uint8_t *bytes, uint32_t size)
 {
     struct partition_log *log = &logs[partition];
@@ -169,7 +169,7 @@ static uint8_t *answer_add(uint8_t *target, uint32_t partition, uint64_t offset)
     return target + 18;
 }
 
-/* Takes the batches of a request; its answer says that all is well. */
+/* Appends the batches of a request, and answers without an error. */
 static void request_take(const uint8_t *request, struct answer *answer)
 {
     const uint8_t *cursor = request + PARTITIONS_AT + 4;
@@ -233,7 +233,7 @@ static bool sends_hostile(const struct connection *connection, struct answer *an
     return answer_send(connection, answer, answer->size);
 }
 
-/* False when the connection is to be closed. */
+/* Returns false if the connection is to be closed. */
 static bool request_answer(const struct connection *connection, const uint8_t *request)
 {
     struct answer answer;
@@ -271,7 +271,7 @@ static void connections_accept(const struct broker_address *broker)
     }
 }
 
-/* The whole requests in the buffer; false when the connection is to be closed. */
+/* Handles the whole requests in the buffer. Returns false if the connection is to be closed. */
 static bool requests_take(struct connection *connection)
 {
     size_t begin = 0;

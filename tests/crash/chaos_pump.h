@@ -16,7 +16,7 @@
 #include "chaos_broker.h"
 #include "core/accumulator.h"
 
-/* Carries batches of a sender until the ledger says that it may leave, and nothing is left. */
+/* Sends batches of a sender until the ledger lets it end, and nothing is left. */
 void chaos_pump(struct accumulator *accumulator, const struct broker_address *broker);
 
 #endif

@@ -74,7 +74,7 @@ static struct beginning begin(void)
     return (struct beginning){.ns = now_ns(), .queued_ns = queued};
 }
 
-/* Without what the machine ran others for, which is no fault of ours. */
+/* Without the time for which the machine ran other processes. */
 static void delay_note(struct world *world, const char *operation, struct beginning since)
 {
     uint64_t elapsed_ns = now_ns() - since.ns;
@@ -154,7 +154,7 @@ enum status world_append_run(struct world *world, enum producer_name producer)
 
 static void world_send_once(struct world *world);
 
-/* Return OK when this process owns `slots`. If the sender appends, it frees slots by sending. */
+/* Returns OK when this process owns `slots`. If the sender appends, it frees slots by sending. */
 static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
 {
     enum status status;
@@ -199,7 +199,7 @@ enum status world_append(struct world *world, enum producer_name producer)
     }
     bool is_outside = status == STATUS_NO_TRANSACTION || status == STATUS_TRANSACTION_ENDED;
     if (is_outside || (status == STATUS_EXHAUSTED && arena_closing(world->arena) != CLOSING_DONE)) {
-        ledger_withdraw(&world->shared->ledger, producer); /* otherwise it may have been committed, too late */
+        ledger_withdraw(&world->shared->ledger, producer); /* otherwise, it may have been committed too late */
     }
     return status;
 }
@@ -413,7 +413,7 @@ static void check_sync_records(struct world *world)
     }
 }
 
-/* A reader that reads now would never find out that a result was overwritten. */
+/* A reader could not detect that a result was overwritten. */
 static void check_nothing_is_forgotten(struct world *world)
 {
     for (uint32_t producer = 0; producer < PRODUCER_COUNT; producer++) {
@@ -492,7 +492,7 @@ static void survivor_append(struct world *world)
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append answered %s", status_name(status));
 }
 
-/* The survivor waited while the tracee was at work. Now it gets its slots, and can use them. */
+/* The survivor waited while the tracee ran. Now it gets its slots, and can use them. */
 static void survivor_leave_queue(struct world *world)
 {
     uint32_t slots[SLOT_COUNT];
@@ -518,7 +518,7 @@ enum status world_sync(struct world *world)
     return status;
 }
 
-/* The arena's file was found again, by a process that was alone: as cold recovery has it. */
+/* The arena's file has a name again, and one process attached: the state after cold recovery. */
 void world_open_again(struct world *world)
 {
     store_relaxed_u32(&world->arena->globals->closing, CLOSING_NOT);
@@ -636,7 +636,7 @@ static bool survivor_may_append(const struct world *world)
     return !world->is_transactional || coordinator == world->arena->owner;
 }
 
-/* One try; EXHAUSTED is an answer here, and outside a transaction NO_TRANSACTION is one. */
+/* One try. EXHAUSTED is accepted here, and outside a transaction also NO_TRANSACTION. */
 static enum status survivor_try_append(struct world *world, uint32_t partition_index)
 {
     if (!survivor_may_append(world)) {
@@ -895,7 +895,7 @@ static void world_create_arena(struct world *world, const struct scenario *scena
         REQUIRE(partition_index == (uint32_t)i);
     }
     registry_close(registry);
-    /* Batches of two partitions never have the same number, so that no place is right by chance. */
+    /* Batches of two partitions never have the same number, so no place matches by chance. */
     store_relaxed_u64(&arena->partitions[OTHER_PARTITION].next_seq, OTHER_SEQ_FIRST);
     world_adopt(world, arena);
     accumulator_set_producer_id(world->accumulator, 1000, 3);
@@ -988,7 +988,7 @@ void world_let_die(struct world *world, void (*act)(struct world *world))
 struct twin {
     int descriptor;
     uint8_t *bytes;
-    struct arena *arena; /* the world's handle on other bytes; NULL where the survivor attaches anew */
+    struct arena *arena; /* the world's handle on other bytes; NULL if the survivor attaches again */
     struct shared *shared;
     uint64_t size;
 };

@@ -62,7 +62,7 @@ struct places {
     uint32_t count;
 };
 
-/* Base offset and leader epoch are the log's to give. */
+/* The log sets base offset and leader epoch. */
 static void batch_give_back(uint8_t *batch)
 {
     store_be64(batch + RECORD_BATCH_BASE_OFFSET, 0);

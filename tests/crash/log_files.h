@@ -25,7 +25,7 @@ struct log_files {
     int rows; /* the spill file */
 };
 
-/* The knowledge of the log's writer, which dies with it. */
+/* The state of the log's writer, which is lost with it. */
 struct log_numbers {
     struct segment_end segment;
     struct index_position position;

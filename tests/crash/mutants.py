@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plausible defects of the core, each of which the harness must notice.
 
-A mutant is an exact replacement of a text that occurs once in one file of native/. It says which runs must fail with
-it: (mode, scenario) of the single-step harness, or ("test", program) and ("tsan", program) for a C test, plain or under
-the thread sanitizer, if dying or stopping does not show it. A replacement that fits no longer is an error, not a pass.
+A mutant is an exact replacement of a text that occurs once in one file of native/. It names the runs that must fail
+with it: (mode, scenario) of the single-step harness, or ("test", program) and ("tsan", program) for a C test, plain or
+under the thread sanitizer, if dying or stopping does not show it. A replacement that no longer fits is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Mutant:
 
     Attributes:
         is_quick: forty points of a scenario, or one run of a C test, are enough.
-        is_slow: quick, yet seconds long: make test-all.
+        is_slow: quick, but takes seconds: only in make test-all.
     """
 
     name: str
@@ -1471,7 +1471,7 @@ def plant(mutant: Mutant) -> Path:
 
 
 def check_compiles(mutant: Mutant) -> None:
-    """Holds a planted mutant against the compiler, without the code that a build would make.
+    """Checks that a planted mutant compiles, without generating code.
 
     Raises:
         BuildError: it does not compile.

@@ -17,7 +17,7 @@
 
 struct path_point {
     uint64_t address; /* of the next instruction */
-    uint32_t visits;  /* how often the path has reached this address, this time included */
+    uint32_t visits;  /* how often the path has reached this address, including this time */
     uint32_t anchor;  /* the point to run to; if 0, step from the beginning */
 };
 
@@ -37,7 +37,7 @@ void path_add(struct path *path, pid_t pid);
 void path_plan(struct path *path, pid_t pid);
 void path_free(struct path *path);
 
-/* The address of the instruction that a stopped process makes next; 0 where that is not known. */
+/* Returns the address of the next instruction of a stopped process, or 0 if it is unknown. */
 uint64_t instruction_address(pid_t pid);
 
 /* Stop the process (SIGTRAP) whenever it reaches `address`; if 0, nowhere. Return false if that is not possible. */

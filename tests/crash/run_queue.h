@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Since it began: the second number of /proc/self/schedstat. 0 where the kernel does not count it. */
+/* Since its start: the second number of /proc/self/schedstat, or 0 if the kernel does not count it. */
 static inline uint64_t queued_ns(void)
 {
     char text[96];

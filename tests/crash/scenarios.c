@@ -196,7 +196,8 @@ static void prepare_dead_sender(struct world *world)
     world_let_die(world, send_and_die);
 }
 
-/* Every slot in another state: READY in flight, a chain of three, OPEN with half a record, OWNED; and one waits. */
+/* Each slot has another state: READY in flight, a chain of three, OPEN with half a record, OWNED; and one thread waits.
+ * */
 static void prepare_ruin(struct world *world)
 {
     prepare_chain(world);
@@ -206,7 +207,7 @@ static void prepare_ruin(struct world *world)
     REQUIRE(world_count_slots(world, SLOT_FREE) == 0);
 }
 
-/* The same after a crash of the host: nothing is believed without its checksum. */
+/* The same after a crash of the host, when nothing is trusted without its checksum. */
 static void prepare_ruin_of_host(struct world *world)
 {
     prepare_ruin(world);
@@ -234,7 +235,7 @@ static void prepare_dead_sender_inside(struct world *world)
     world_let_die(world, send_and_die);
 }
 
-/* ---- how a tracee gets ready ---- */
+/* ---- preparation of a tracee ---- */
 
 enum { PUMP_ROUNDS = 6 };
 enum { LOG_SIZE_MAX = 2 * BATCH_SIZE + BATCH_SIZE / 8 };
@@ -287,7 +288,7 @@ static void begin_run(struct world *world)
     }
 }
 
-/* Waits in the queue, and is granted what a sender frees that dies then. */
+/* Waits in the queue, and is granted slots that a dying sender has freed. */
 static void begin_granted(struct world *world)
 {
     begin_record(world);
@@ -310,7 +311,7 @@ static void begin_parked(struct world *world)
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
-/* It fits now, once the tracee looks. */
+/* It fits at the tracee's next check. */
 static void begin_parked_beside_room(struct world *world)
 {
     begin_parked(world);
@@ -522,7 +523,7 @@ static void begin_logging_on(struct world *world)
     REQUIRE(append_to_log(world).ended_count == 1);
 }
 
-/* A file grows no further. The signal of a write beyond that stays blocked. */
+/* A file cannot grow. The signal of a write beyond its end stays blocked. */
 static void file_size_limit(rlim_t size)
 {
     sigset_t beyond;
@@ -562,14 +563,14 @@ static void begin_spilling_where_space_ends(struct world *world)
     file_size_limit((rlim_t)spill_row_place(2) + SPILL_ROW_SIZE / 2);
 }
 
-/* The sender throws the records away. */
+/* The sender discards the records. */
 static void begin_aborting(struct world *world)
 {
     world_become_sender(world);
     ledger_abort(&world->shared->ledger);
 }
 
-/* Every batch was delivered. The end is left. */
+/* Every batch was delivered. Only the end remains. */
 static void begin_ending(struct world *world)
 {
     world_become_sender(world);
@@ -629,7 +630,8 @@ static enum status operate_cancel(struct world *world)
     return STATUS_OK;
 }
 
-/* A whole wait, with a sleep that is over at once. Stopped meanwhile, it may have been granted what a sender freed. */
+/* A whole wait, with a sleep that ends at once. If it is stopped meanwhile, it may be granted slots that a sender
+ * freed. */
 static enum status operate_wait(struct world *world)
 {
     uint32_t slot_index;
@@ -700,7 +702,7 @@ static enum status operate_sync(struct world *world)
     return world_sync(world);
 }
 
-/* If it is stopped before it looks, its slots may have been freed when it continues. */
+/* If it is stopped before its check, its slots may have been freed when it continues. */
 static enum status operate_use_share(struct world *world)
 {
     uint32_t slot_index;
@@ -810,7 +812,7 @@ static enum status operate_spill_two(struct world *world)
     return spill_to_log(world).ended_count == 2 ? STATUS_OK : STATUS_STALE;
 }
 
-/* The log has both batches, the spill file neither, and the arena lets none go. */
+/* The log has both batches, the spill file has neither, and the arena frees none. */
 static enum status operate_spill_where_space_ends(struct world *world)
 {
     struct log_run run = spill_to_log(world);

@@ -131,7 +131,7 @@ static pid_t victim_start(struct world *world, const struct scenario *scenario)
     return pid;
 }
 
-/* Stops where it has taken the lock over; where it need not, at its end. */
+/* Stops after it has taken the lock over, or at its end if it need not. */
 static pid_t rival_start(struct world *world)
 {
     pid_t pid = fork();
@@ -229,7 +229,7 @@ static void summary_print(const struct scenario *scenario, enum mode mode, uint6
     fflush(stdout);
 }
 
-/* A stalled machine delays once; a protocol that waits too long does so every time. */
+/* A stalled machine causes one delay. A protocol that waits too long causes one every time. */
 static bool is_too_slow(const struct world *world)
 {
     return world->delay.ns > DELAY_MAX_NS;
@@ -409,7 +409,7 @@ static void operation_go_on(struct world *world, const struct scenario *scenario
     bool is_well = operation->status == STATUS_OK ||
                    (operation->status == STATUS_EXHAUSTED && scenario->may_be_exhausted) ||
                    (is_outside && scenario->is_transactional) || !arena_takes_records(world->arena);
-    WORLD_EXPECT(world, operation->is_over && is_well, "the stopped process went on and answered %s",
+    WORLD_EXPECT(world, operation->is_over && is_well, "the stopped process continued and returned %s",
                  status_name(operation->status));
 }
 
@@ -467,7 +467,7 @@ static void point_duel(struct world *world, const struct scenario *scenario, uin
  * before or after a change. A change is counted, because two tracees may need different numbers of instructions to
  * reach it: the instructions of a copy depend on the addresses of its bytes. */
 struct place {
-    const struct path *path; /* NULL: a change */
+    const struct path *path; /* NULL for a change */
     uint32_t index;
     uint32_t change_index;
     uint64_t offset; /* instructions after that change */
@@ -497,7 +497,7 @@ static void victim_step_to(struct world *world, pid_t pid, const struct place *p
         bool is_change = arena_changed || shared_changed;
         seen += is_change;
         if (is_change || world->instruction < place->instruction) {
-            alarm(WATCHDOG_S); /* a tracee that gets on is not stuck, however slow the machine is */
+            alarm(WATCHDOG_S); /* a tracee that makes progress is not stuck, however slow the machine is */
         }
     }
     if (step == STEP_MADE) {
@@ -560,7 +560,7 @@ static void point_check_own(const struct scenario *scenario, enum mode mode, con
     world_free(&world);
 }
 
-/* Each instruction costs its way there again, so long operations get fewer points. */
+/* Each point repeats the path before it, so long operations get fewer points. */
 static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t instruction_count)
 {
     struct chosen fewer = *chosen;
@@ -654,7 +654,7 @@ static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, co
     return summary.problem_count;
 }
 
-/* A scenario whose tracee cannot be overtaken is in this mode the same as in mode stop. */
+/* If the tracee cannot be overtaken, this mode is the same as mode stop. */
 static bool has_meaning(const struct scenario *scenario, enum mode mode)
 {
     switch (mode) {
@@ -696,7 +696,7 @@ static enum mode mode_named(const char *name)
     exit(2);
 }
 
-/* A step is two switches between us and the tracee: on one CPU they cost a third of what they cost on two. */
+/* A step is two switches between this process and the tracee, which cost a third on one CPU of their cost on two. */
 static void stay_on_one_cpu(void)
 {
     cpu_set_t one;

@@ -28,7 +28,7 @@ def build(variant: Variant = PLAIN, stand_ins: Mapping[Path, Path] | None = None
 
 
 def scenario_names(mode: str) -> list[str]:
-    """Those of scenarios.c that say something in this mode, as single_step.c decides it."""
+    """The scenarios that apply to this mode, as single_step.c decides."""
     entries = re.findall(r'\.name = "([a-z-]+)"([^}]*)', (FOLDER / "scenarios.c").read_text(encoding="utf-8"))
     if mode in {"close", "duel"}:
         return [name for name, fields in entries if "has_rival" in fields]
@@ -42,6 +42,6 @@ def scenario_names(mode: str) -> list[str]:
 def run(
     program: Path, mode: str, point_count: int, phase: int, scenarios: Sequence[str], timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """Runs scenarios (none named: all) in one mode; `point_count` 0 is every point."""
+    """Runs scenarios in one mode, all of them if none is named. A `point_count` of 0 means every point."""
     command = [str(program), mode, str(point_count), str(phase), *scenarios]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)

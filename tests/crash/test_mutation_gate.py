@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness notices what it is there for: every mutant of the core dies, and the core as it is does not."""
+"""The harness detects every mutant of the core, and accepts the unchanged core."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def program_fails(program: Path, mode: str) -> bool:
 
 
 def fails(program: Path, mode: str, scenario: str, point_count: int) -> bool:
-    """Whether the run finds anything wrong. A broken core may also hang, until the harness's own watchdog."""
+    """True if the run finds a fault. A broken core may also hang until the harness's own watchdog ends it."""
     if mode in TEST_VARIANTS:
         return program_fails(program, mode)
     result = single_step.run(program, mode, point_count, 0, [scenario], RUN_SECONDS_MAX)
@@ -68,7 +68,7 @@ def test_a_slow_mutant_is_killed(mutant: Mutant) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 def test_the_core_itself_passes_the_runs_that_kill_mutants() -> None:
-    """At every point, test_single_step does; the C tests, test_native."""
+    """test_single_step runs every point, and test_native runs the C tests."""
     program = single_step.build()
     killers = {killer for mutant in MUTANTS if mutant.is_quick for killer in mutant.killers}
     runs = sorted(killer for killer in killers if killer[0] in single_step.MODES)
@@ -83,7 +83,7 @@ def test_every_mutant_fits() -> None:
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if not m.is_quick], ids=lambda mutant: mutant.name)
 def test_a_slow_mutant_compiles(mutant: Mutant) -> None:
-    """A mutant that no short run builds would be missed when a name of the core changes."""
+    """Otherwise, a renamed function of the core would break it unnoticed."""
     mutants.check_compiles(mutant)
 
 

@@ -15,7 +15,7 @@ from tests.native import c_build
 SHORT_POINTS = {"copy": 3, "kill": 1, "stop": 1, "pass": 2, "seal": 2, "close": 2, "commit": 2, "renew": 2, "duel": 2}
 MIDDLE_TIMES = 4
 APPENDS_INSIDE = {"append-inside", "append-joined", "append-chain-joined"}
-"""In a short run they meet the end of their transaction alone. Elsewhere they go the way of other appends."""
+"""In a short run, only the end of their transaction matters. Otherwise, they take the path of other appends."""
 SHORT_SECONDS_MAX = 600  # a few seconds each on a machine that is not busy
 EXHAUSTIVE_SECONDS_MAX = 3600
 

@@ -204,7 +204,7 @@ def test_a_request_of_a_transaction_whose_answer_is_late_is_the_sinks(
     carried: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The sink makes the same request, to the byte. Its version is one in which brokers add no partition."""
+    """The sink makes the same request, byte for byte, in a version in which brokers add no partition."""
     cluster, between = behind_a_proxy
     adopt = Client.adopt
     sizes: list[tuple[int, int]] = []
@@ -316,7 +316,7 @@ def test_a_sender_that_dies_at_any_request_or_answer_is_followed_by_one_that_con
     wanted = range(count) if is_commit else ()
     assert cluster.committed() == sorted(b"%d" % one for one in wanted for _ in range(PARTITION_COUNT))
     assert cluster.offset("orders-1") == (count - 1 if is_commit else None)
-    assert count > 1, "no death was survived"
+    assert count > 1, "no sender died"
 
 
 def about_to_end(name: str, url: str) -> Callable[[], object]:
@@ -344,7 +344,7 @@ def test_a_sender_that_dies_at_any_system_call_is_followed_by_one_that_continues
             count += 1
     assert cluster.committed() == sorted(b"%d" % number for number in range(count) for _ in range(PARTITION_COUNT))
     assert cluster.offset() == count - 1
-    assert count > 1, "no death was survived"
+    assert count > 1, "no sender died"
 
 
 @pytest.fixture
@@ -559,7 +559,7 @@ def test_a_transaction_is_ended_in_the_cluster_where_it_began(
         with sending(transactional, cluster.url):
             producer.send(TOPIC, b"1", partition=0).get(WATCHDOG_S)
         with sending(transactional, f"kafka:{address_of(other)}"):
-            wait_until(lambda: told(transactional, "is open in another sink"), "the sender tells of it")
+            wait_until(lambda: told(transactional, "is open in another sink"), "the sender reports it")
         with pytest.raises(OtherSinkError), sending(transactional, "memory:"):
             pass
         with sending(transactional, cluster.url):

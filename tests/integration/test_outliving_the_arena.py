@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena is cut, removed or poisoned under processes at full rate. No process dies, and each record has a place.
+"""The arena is cut, removed or poisoned under processes at full rate. No process dies, and no record disappears.
 
 A record is in the log that the sender wrote, in the fallback of its process, or was raised to its caller. If the file
 of the arena was cut, its memory is lost. Then records that were acknowledged before the cut and not yet delivered are
@@ -172,7 +172,7 @@ def test_no_process_dies_and_each_record_has_a_place(
     wait_until(lambda: all(worker.acknowledged_count > RECORDS_BEFORE for worker in workers), "all send")
     way(arena)
     for worker in workers:
-        assert worker.child.join() == "0"  # it did not die of SIGBUS
+        assert worker.child.join() == "0"  # SIGBUS did not kill it
     (tmp_path / "stop").touch()
     watcher.join()
     if way is poison:

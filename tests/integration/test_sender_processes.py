@@ -114,7 +114,7 @@ def test_a_standby_takes_over_from_the_killed_and_not_from_the_stopped(
     arena: Arena, folder: Path, started: Callable[..., Child]
 ) -> None:
     first = started(run_sender, arena.name, folder)
-    wait_until(lambda: arena.native.sender()["entry"] is not None, "the first one has the role, and says who it is")
+    wait_until(lambda: arena.native.sender()["entry"] is not None, "the first one has the role and publishes its sink")
     owner = arena.native.sender()["entry"]
     standby = started(run_sender, arena.name, folder, True)
     wait_until(lambda: sum(process["alive"] for process in arena.native.processes()) == 3, "the standby is there")
@@ -188,7 +188,7 @@ def test_what_a_dead_sender_left_may_be_delivered_elsewhere(
     arena: Arena, folder: Path, tmp_path: Path, started: Callable[..., Child]
 ) -> None:
     first = started(run_sender, arena.name, folder)
-    wait_until(lambda: arena.native.sender()["sink_name"] == f"log:{folder}".encode(), "it says where it delivers")
+    wait_until(lambda: arena.native.sender()["sink_name"] == f"log:{folder}".encode(), "it publishes its sink")
     with pytest.raises(OtherSinkError, match=f"delivers to log:{folder}, and log:{tmp_path}/other was asked for"):
         ensure_sender(arena, f"log:{tmp_path}/other")
     os.kill(first.pid, signal.SIGSTOP)

@@ -71,7 +71,7 @@ def test_health_reports_a_server_that_does_not_work(
         monkeypatch.setattr(LogServer, "run_once", fail)
         if is_ended:
             monkeypatch.setattr(threading.Thread, "is_alive", lambda thread: thread.name != "shmaccum-server")
-        wait_until(lambda: impaired() != [], "the trouble is told")
+        wait_until(lambda: impaired() != [], "the trouble is reported")
         (sentence,) = impaired()
         assert ("has ended" if is_ended else "OSError('broken')") in sentence
         monkeypatch.undo()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs that clients send, and the responses of Apache Kafka 4.1 to them, each small."""
+"""Small inputs of clients, and the responses of Apache Kafka 4.1 to them."""
 
 from __future__ import annotations
 

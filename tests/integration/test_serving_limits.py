@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of a server: hostile frames, and slow, silent or too many clients, harm only themselves."""
+"""Limits of a server: hostile frames and slow, silent or too many clients affect no other client."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS, logins and rights of a served log, tested with other clients and strangers."""
+"""TLS, logins and rights of a served log, tested with clients of other libraries and without rights."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_server_continues_with_its_former_certificate(
             key.unlink()
             if harm == "a folder":
                 key.mkdir()
-        wait_until(lambda: "the previous contents stay in effect" in caplog.text, "the server has looked at its files")
+        wait_until(lambda: "the previous contents stay in effect" in caplog.text, "the server has checked its files")
         assert str(key) in caplog.text
         produce(address, range(3), **of_kafka_python(pem))
         if harm == "a folder":
@@ -209,7 +209,7 @@ def test_a_server_continues_with_its_former_certificate(
         key.touch(0o600)
         key.chmod(0o600)
         key.write_bytes(content)
-        wait_until(lambda: "reloaded the certificate" in caplog.text, "the server has taken its files over")
+        wait_until(lambda: "reloaded the certificate" in caplog.text, "the server uses the new files")
         produce(address, range(3), **of_kafka_python(pem))
 
 

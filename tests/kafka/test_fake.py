@@ -789,7 +789,7 @@ class Stalled:
         return self._sender.metrics()["outgoing-byte-total"]
 
     @property
-    def lent_count(self) -> float:
+    def in_flight_count(self) -> float:
         """Count the batches in flight."""
         return self._sender.metrics()["batches-in-flight"]
 
@@ -867,11 +867,11 @@ def test_a_request_that_waits_is_withdrawn_when_all_of_it_expired(
     options: dict[str, Any], open_stalled: OpenStalled
 ) -> None:
     stalled = open_stalled(**options)
-    begun_count = stalled.lent_count
+    begun_count = stalled.in_flight_count
     late = [stalled.send(b"late", 2), stalled.send(b"late", 3)]
     stalled.run_until_sent(8)
     stalled.pass_time(1)
-    stalled.run_until(lambda: stalled.lent_count == begun_count, "their memory is free, the broker stands still")
+    stalled.run_until(lambda: stalled.in_flight_count == begun_count, "their memory is free, the broker does not read")
     assert [stalled.result(token) for token in late] == [BatchResult.EXPIRED] * 2
     after = [stalled.send(b"after", 2), stalled.send(b"after", 3)]
     assert stalled.results(*after) == [BatchResult.SUCCEEDED] * 2
@@ -885,7 +885,7 @@ def test_a_request_that_waits_goes_without_those_of_it_that_expired(
 ) -> None:
     """After an expired batch, its partition begins a new epoch. The others keep their sequences and order."""
     stalled = open_stalled(**options)
-    begun_count = stalled.lent_count
+    begun_count = stalled.in_flight_count
     late = stalled.send(b"late", 2)
     stalled.pass_time(0.5)
     kept = [stalled.send(b"1", 3)]
@@ -893,7 +893,9 @@ def test_a_request_that_waits_goes_without_those_of_it_that_expired(
     kept += [stalled.send(b"2", 2), stalled.send(b"2", 3)]
     stalled.run_until_sent(10)
     stalled.pass_time(0.5)
-    stalled.run_until(lambda: stalled.lent_count == begun_count + 3, "its memory is free, the broker stands still")
+    stalled.run_until(
+        lambda: stalled.in_flight_count == begun_count + 3, "its memory is free, the broker does not read"
+    )
     assert stalled.result(late) == BatchResult.EXPIRED
     assert stalled.results(*kept) == [BatchResult.SUCCEEDED] * 3
     wait_until(lambda: stalled.taken[2] == [b"warm", b"2"], "the other one of the partition has arrived")

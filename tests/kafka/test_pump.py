@@ -76,7 +76,7 @@ class Ledger:
 
 
 @pytest.fixture
-def repaid(monkeypatch: pytest.MonkeyPatch) -> list[SocketEnd]:
+def returned(monkeypatch: pytest.MonkeyPatch) -> list[SocketEnd]:
     """The states of the sockets that the pump returned to the sinks of this test."""
     ends: list[SocketEnd] = []
     return_socket = KafkaSink.return_socket
@@ -196,7 +196,7 @@ def test_a_socket_that_is_full_gets_the_rest_later(arena_name: str, open_fake: O
 
 
 def test_a_socket_that_ends_in_a_request_costs_the_other_sockets_nothing(
-    arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[SocketEnd]
+    arena_name: str, open_fake: OpenFake, carried: Calls, returned: list[SocketEnd]
 ) -> None:
     """A broker dies while it receives a request. The pump has requests at another broker."""
     values = [(each % PARTITIONS, b"%06d" % each + b"." * 3900) for each in range(300)]
@@ -220,7 +220,7 @@ def test_a_socket_that_ends_in_a_request_costs_the_other_sockets_nothing(
         send_all(arena_name, values)
         assert not [each["text"] for each in arena.native.errors() if "problem" in each["text"]]
     assert ledger.values == by_partition(values)
-    broken = [each for each in repaid if each.is_broken]
+    broken = [each for each in returned if each.is_broken]
     assert carried
     assert any(each.unanswered for each in broken)
 
@@ -428,16 +428,16 @@ class Mangler:
         change: returns the bytes to send instead of an answer; may raise `Cut`.
     """
 
-    def __init__(self, change: Callable[[bytes], bytes], carried: Calls, repaid: list[SocketEnd]) -> None:
+    def __init__(self, change: Callable[[bytes], bytes], carried: Calls, returned: list[SocketEnd]) -> None:
         self._change = change
         self._carried = carried
-        self._repaid = repaid
+        self._returned = returned
         self._whole_count = 0
 
     @property
     def is_met(self) -> bool:
         """True when the pump returned a socket that is broken or has unread bytes."""
-        return any(each.is_broken or each.received for each in self._repaid)
+        return any(each.is_broken or each.received for each in self._returned)
 
     def __call__(self, request: bytes, answer: bytes) -> bytes:
         (key,) = struct.unpack_from(">h", request)
@@ -505,10 +505,10 @@ def test_a_hostile_answer_ends_its_connection_and_loses_nothing(
     arena_name: str,
     open_fake: OpenFake,
     carried: Calls,
-    repaid: list[SocketEnd],
+    returned: list[SocketEnd],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mangler = Mangler(change, carried, repaid)
+    mangler = Mangler(change, carried, returned)
     answer_of = FakeBroker._answer
 
     def answer(self: FakeBroker, frame: bytes) -> bytes | None:
@@ -596,7 +596,7 @@ def test_a_second_answer_to_an_earlier_request_acks_nothing(
 
 
 def test_a_late_answer_is_taken_by_the_sink(
-    arena_name: str, open_fake: OpenFake, carried: Calls, repaid: list[SocketEnd]
+    arena_name: str, open_fake: OpenFake, carried: Calls, returned: list[SocketEnd]
 ) -> None:
     """A batch that the pump cannot send ends its call while a request has no answer."""
     has_arrived, may_answer = threading.Event(), threading.Event()
@@ -622,7 +622,7 @@ def test_a_late_answer_is_taken_by_the_sink(
                 futures.append(producer.send(TOPIC, value=b"%d" % len(futures), partition=0))
                 wait_until(is_answered, "it is answered, or will be late")
             producer.send(TOPIC, value=b"other", partition=1)
-            wait_until(lambda: any(each.unanswered for each in repaid), "the sink has the request")
+            wait_until(lambda: any(each.unanswered for each in returned), "the sink has the request")
             may_answer.set()
             assert futures[-1].get(timeout=WATCHDOG_S).offset == len(futures) + 1
     values = [b"first", b"second", *(b"%d" % number for number in range(len(futures)))]

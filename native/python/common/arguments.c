@@ -132,48 +132,48 @@ bool integer_parse_optional(const struct module_state *state, PyObject *object, 
     return object == NULL || object == Py_None || integer_parse(state, object, range, value);
 }
 
-/* ---- loans ---- */
+/* ---- held objects ---- */
 
-struct loan {
-    struct loan *next;
+struct held_object {
+    struct held_object *next;
     PyObject *object;     /* a reference, or NULL */
     Py_buffer buffer;     /* exported to us when buffer.obj is not NULL */
     struct record_header headers[];
 };
 
-static struct loan *loan_add(struct loans *loans, Py_ssize_t header_count)
+static struct held_object *held_add(struct held *held, Py_ssize_t header_count)
 {
-    struct loan *loan = PyMem_Calloc(1, sizeof *loan + (size_t)header_count * sizeof loan->headers[0]);
-    if (loan == NULL) {
+    struct held_object *item = PyMem_Calloc(1, sizeof *item + (size_t)header_count * sizeof item->headers[0]);
+    if (item == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
-    loan->next = loans->first;
-    loans->first = loan;
-    return loan;
+    item->next = held->first;
+    held->first = item;
+    return item;
 }
 
-void loans_return_slow(struct loans *loans)
+void held_release_slow(struct held *held)
 {
-    while (loans->first != NULL) {
-        struct loan *loan = loans->first;
-        loans->first = loan->next;
-        Py_XDECREF(loan->object);
-        if (loan->buffer.obj != NULL) {
-            PyBuffer_Release(&loan->buffer);
+    while (held->first != NULL) {
+        struct held_object *item = held->first;
+        held->first = item->next;
+        Py_XDECREF(item->object);
+        if (item->buffer.obj != NULL) {
+            PyBuffer_Release(&item->buffer);
         }
-        PyMem_Free(loan);
+        PyMem_Free(item);
     }
 }
 
-bool loans_keep(struct loans *loans, PyObject *object)
+bool held_keep(struct held *held, PyObject *object)
 {
-    struct loan *loan = loan_add(loans, 0);
-    if (loan == NULL) {
+    struct held_object *item = held_add(held, 0);
+    if (item == NULL) {
         return false;
     }
     Py_INCREF(object);
-    loan->object = object;
+    item->object = object;
     return true;
 }
 
@@ -190,27 +190,27 @@ static bool buffer_refuse(const char *name)
 }
 
 bool bytes_parse_slow(const struct module_state *state, PyObject *object, const char *name, const void **start,
-                      int32_t *size, struct loans *loans)
+                      int32_t *size, struct held *held)
 {
     if (!PyObject_CheckBuffer(object)) {
         PyErr_Format(PyExc_TypeError, "%s must be bytes-like or None, not %.80s: encode it first", name,
                      Py_TYPE(object)->tp_name);
         return false;
     }
-    struct loan *loan = loan_add(loans, 0);
-    if (loan == NULL) {
+    struct held_object *item = held_add(held, 0);
+    if (item == NULL) {
         return false;
     }
-    if (PyObject_GetBuffer(object, &loan->buffer, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(object, &item->buffer, PyBUF_SIMPLE) < 0) {
         return buffer_refuse(name);
     }
-    if (loan->buffer.len > INT32_MAX) {
+    if (item->buffer.len > INT32_MAX) {
         raise_format(state, STATUS_RECORD_TOO_LARGE, "the %s has %zd bytes, a record takes at most %d", name,
-                     loan->buffer.len, INT32_MAX);
+                     item->buffer.len, INT32_MAX);
         return false;
     }
-    *start = loan->buffer.buf;
-    *size = (int32_t)loan->buffer.len;
+    *start = item->buffer.buf;
+    *size = (int32_t)item->buffer.len;
     return true;
 }
 
@@ -237,7 +237,7 @@ static bool header_key_parse(PyObject *key, struct record_header *header)
 
 /* `pair` may be a list that another thread changes during the append, so its two items are kept as a tuple. */
 static bool header_parse(const struct module_state *state, PyObject *pair, struct record_header *header,
-                         struct loans *loans)
+                         struct held *held)
 {
     PyObject *items = PyTuple_Check(pair) || PyList_Check(pair) ? PySequence_Tuple(pair) : NULL;
     if (items == NULL || PyTuple_GET_SIZE(items) != 2) {
@@ -247,14 +247,14 @@ static bool header_parse(const struct module_state *state, PyObject *pair, struc
         }
         return false;
     }
-    bool is_parsed = loans_keep(loans, items) && header_key_parse(PyTuple_GET_ITEM(items, 0), header) &&
+    bool is_parsed = held_keep(held, items) && header_key_parse(PyTuple_GET_ITEM(items, 0), header) &&
                      bytes_parse(state, PyTuple_GET_ITEM(items, 1), "a header's value", &header->value,
-                                 &header->value_size, loans);
+                                 &header->value_size, held);
     Py_DECREF(items);
     return is_parsed;
 }
 
-bool headers_parse(const struct module_state *state, PyObject *headers, struct record *record, struct loans *loans)
+bool headers_parse(const struct module_state *state, PyObject *headers, struct record *record, struct held *held)
 {
     if (!PyTuple_Check(headers) && !PyList_Check(headers)) {
         PyErr_Format(PyExc_TypeError, "headers must be a list or tuple of (str, bytes or None), not %.80s",
@@ -266,13 +266,13 @@ bool headers_parse(const struct module_state *state, PyObject *headers, struct r
         return false;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(pairs);
-    struct loan *loan = count <= INT32_MAX ? loan_add(loans, count) : NULL;
-    bool is_parsed = loan != NULL;
+    struct held_object *item = count <= INT32_MAX ? held_add(held, count) : NULL;
+    bool is_parsed = item != NULL;
     for (Py_ssize_t i = 0; i < count && is_parsed; i++) {
-        is_parsed = header_parse(state, PyTuple_GET_ITEM(pairs, i), &loan->headers[i], loans);
+        is_parsed = header_parse(state, PyTuple_GET_ITEM(pairs, i), &item->headers[i], held);
     }
     Py_DECREF(pairs);
-    record->headers = loan == NULL ? NULL : loan->headers;
+    record->headers = item == NULL ? NULL : item->headers;
     record->header_count = (int32_t)count;
     return is_parsed;
 }

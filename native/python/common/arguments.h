@@ -4,8 +4,8 @@
  *
  * A record points into Python objects while it is written, and an append may release the GIL while it waits for a lock.
  * Another thread could then change a list or resize a bytearray. Therefore, a record points only into an argument of
- * the running call, which the caller holds, or into a loan: an exported buffer, or a reference that the call owns. A
- * record of plain `bytes` needs no loan.
+ * the running call, which the caller holds, or into an object that the call holds: an exported buffer, or a reference.
+ * A record of plain `bytes` needs none.
  */
 #ifndef PYTHON_COMMON_ARGUMENTS_H
 #define PYTHON_COMMON_ARGUMENTS_H
@@ -101,30 +101,30 @@ bool integer_parse_optional(const struct module_state *state, PyObject *object, 
 
 /* ---- records ---- */
 
-struct loan;
+struct held_object;
 
-struct loans {
-    struct loan *first;
+struct held {
+    struct held_object *first;
 };
 
-void loans_return_slow(struct loans *loans);
+void held_release_slow(struct held *held);
 
-static inline void loans_return(struct loans *loans)
+static inline void held_release(struct held *held)
 {
-    if (UNLIKELY(loans->first != NULL)) {
-        loans_return_slow(loans);
+    if (UNLIKELY(held->first != NULL)) {
+        held_release_slow(held);
     }
 }
 
-/* A reference of ours until loans_return. Returns false with MemoryError set. */
-bool loans_keep(struct loans *loans, PyObject *object);
+/* Holds a reference until held_release. Returns false with MemoryError set. */
+bool held_keep(struct held *held, PyObject *object);
 
 /* bytes-like or None; `name` is "key" or "value". */
 bool bytes_parse_slow(const struct module_state *state, PyObject *object, const char *name, const void **start,
-                      int32_t *size, struct loans *loans);
+                      int32_t *size, struct held *held);
 
 static inline bool bytes_parse(const struct module_state *state, PyObject *object, const char *name,
-                               const void **start, int32_t *size, struct loans *loans)
+                               const void **start, int32_t *size, struct held *held)
 {
     if (LIKELY(PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) <= INT32_MAX)) {
         *start = PyBytes_AS_STRING(object);
@@ -136,11 +136,11 @@ static inline bool bytes_parse(const struct module_state *state, PyObject *objec
         *size = -1;
         return true;
     }
-    return bytes_parse_slow(state, object, name, start, size, loans);
+    return bytes_parse_slow(state, object, name, start, size, held);
 }
 
 /* A sequence of (str, bytes-like or None). */
-bool headers_parse(const struct module_state *state, PyObject *headers, struct record *record, struct loans *loans);
+bool headers_parse(const struct module_state *state, PyObject *headers, struct record *record, struct held *held);
 
 /* An int of milliseconds since 1970, not negative. */
 bool timestamp_parse(const struct module_state *state, PyObject *object, int64_t *timestamp_ms);
@@ -164,15 +164,15 @@ static inline bool record_time_parse(const struct module_state *state, struct wa
 }
 
 static inline bool record_parse(const struct module_state *state, struct wall_clock *clock,
-                                const struct record_objects *objects, struct record *record, struct loans *loans)
+                                const struct record_objects *objects, struct record *record, struct held *held)
 {
     record->headers = NULL;
     record->header_count = 0;
     return record_time_parse(state, clock, objects->timestamp_ms, &record->timestamp_ms) &&
-           bytes_parse(state, objects->key, "key", &record->key, &record->key_size, loans) &&
-           bytes_parse(state, objects->value, "value", &record->value, &record->value_size, loans) &&
+           bytes_parse(state, objects->key, "key", &record->key, &record->key_size, held) &&
+           bytes_parse(state, objects->value, "value", &record->value, &record->value_size, held) &&
            (LIKELY(objects->headers == NULL || objects->headers == Py_None) ||
-            headers_parse(state, objects->headers, record, loans));
+            headers_parse(state, objects->headers, record, held));
 }
 
 /* (topic, partition) for the registry: a str and an int. */

@@ -40,9 +40,9 @@ bool raise_measure(const struct appender_object *self, const struct measured_rec
 
 static inline bool record_prepare(const struct appender_object *self, struct wall_clock *clock,
                                   const struct record_objects *objects, struct measured_record *measured,
-                                  struct loans *loans)
+                                  struct held *held)
 {
-    if (!record_parse(self->state, clock, objects, &measured->record, loans)) {
+    if (!record_parse(self->state, clock, objects, &measured->record, held)) {
         return false;
     }
     enum status status = appender_measure(self->core, &measured->record, &measured->size);

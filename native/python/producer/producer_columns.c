@@ -41,7 +41,7 @@ struct columns_call {
 };
 
 static inline bool row_fill(const struct columns_call *call, Py_ssize_t index, struct chunk *chunk, uint32_t i,
-                            struct loans *loans)
+                            struct held *held)
 {
     const struct module_state *state = call->many.producer->state;
     struct record_objects objects = columns_row(&call->columns, index);
@@ -52,17 +52,17 @@ static inline bool row_fill(const struct columns_call *call, Py_ssize_t index, s
     record->timestamp_ms = call->many.now_ms;
     chunk->topics[i] = call->topic;
     return (LIKELY(!has_timestamp) || timestamp_parse(state, objects.timestamp_ms, &record->timestamp_ms)) &&
-           bytes_parse(state, objects.key, "key", &record->key, &record->key_size, loans) &&
-           bytes_parse(state, objects.value, "value", &record->value, &record->value_size, loans) &&
-           (LIKELY(objects.headers == Py_None) || headers_parse(state, objects.headers, record, loans)) &&
+           bytes_parse(state, objects.key, "key", &record->key, &record->key_size, held) &&
+           bytes_parse(state, objects.value, "value", &record->value, &record->value_size, held) &&
+           (LIKELY(objects.headers == Py_None) || headers_parse(state, objects.headers, record, held)) &&
            row_partition(state, &call->partition, index, &chunk->partitions[i]);
 }
 
 /* A record that is wrong sets an exception and ends the chunk before it. */
-static void chunk_fill(const struct columns_call *call, Py_ssize_t start, struct chunk *chunk, struct loans *loans)
+static void chunk_fill(const struct columns_call *call, Py_ssize_t start, struct chunk *chunk, struct held *held)
 {
     for (uint32_t i = 0; i < chunk->count; i++) {
-        if (UNLIKELY(!row_fill(call, start + (Py_ssize_t)i, chunk, i, loans))) {
+        if (UNLIKELY(!row_fill(call, start + (Py_ssize_t)i, chunk, i, held))) {
             (void)many_row_failed(&call->many, chunk, i);
         } else {
             (void)many_measure(&call->many, chunk, i);
@@ -76,12 +76,12 @@ static bool columns_append(struct columns_call *call)
     bool is_done = true;
     for (Py_ssize_t start = 0; left > 0 && is_done; start += CHUNK_COUNT_MAX, left -= CHUNK_COUNT_MAX) {
         struct chunk chunk;
-        struct loans loans = {NULL};
+        struct held held = {NULL};
         chunk.count = left < CHUNK_COUNT_MAX ? (uint32_t)left : CHUNK_COUNT_MAX;
         chunk.has_timestamps = call->columns.timestamps != NULL;
-        chunk_fill(call, start, &chunk, &loans);
+        chunk_fill(call, start, &chunk, &held);
         is_done = many_chunk(&call->many, &chunk);
-        loans_return(&loans);
+        held_release(&held);
     }
     return is_done;
 }

@@ -374,18 +374,18 @@ static inline PyObject *send_bound(struct producer_object *self, PyObject **boun
                                            .headers = bound[HEADERS],
                                            .timestamp_ms = bound[TIMESTAMP]};
     struct measured_record measured;
-    struct loans loans = {NULL};
+    struct held held = {NULL};
     uint32_t topic_index;
     PyObject *future = NULL;
     if (!topic_find(self, bound[TOPIC], &target.append, &topic_index, &target.partition_count)) {
         return NULL;
     }
     target.topic = &self->topics[topic_index];
-    if (record_prepare(self->appender, &self->clock, &objects, &measured, &loans) &&
+    if (record_prepare(self->appender, &self->clock, &objects, &measured, &held) &&
         partition_choose(&target, bound[TOPIC], bound[PARTITION], &measured.record)) {
         future = record_send(self, &target.append, &measured);
     }
-    loans_return(&loans);
+    held_release(&held);
     return future;
 }
 

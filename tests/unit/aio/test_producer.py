@@ -542,4 +542,4 @@ def test_a_task_of_trio_sends_from_a_thread(arena: Arena, sender: RunningSender)
             await trio.sleep(0)
 
     assert trio.run(main) == 0
-    assert turns > 0, "the loop stood still"
+    assert turns > 0, "the loop was blocked"

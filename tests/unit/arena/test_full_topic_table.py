@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that sends to misspelt topics fills the topic table. An early warning names the remedy."""
+"""A program that sends to misspelt topics fills the topic table. A warning names the remedy before it is full."""
 
 from __future__ import annotations
 

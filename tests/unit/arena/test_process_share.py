@@ -90,7 +90,7 @@ def test_a_thread_that_waits_is_freed_by_a_delivery(shared: Arena) -> None:
         thread.start()
         used_up = "allocations that found their share used up"
         wait_until(lambda: shared.native.counters()[used_up] > 0, "the thread waits for its share")
-        assert shared.statistics().waiting_count == 0, "it stands in nobody's way"
+        assert shared.statistics().waiting_count == 0, "it delays no other thread"
         assert len(deliver_all(accumulator)) >= SHARE
         thread.join()
         deliver_all(accumulator)

@@ -182,7 +182,7 @@ def test_a_duplicate_of_a_transaction_begins_none(tmp_path: Path) -> None:
         partition.end_transaction(A, 0, is_commit=True)
         assert partition.append([first]) == [0]
         assert partition.stable_offset == 2
-        assert partition.append([batch_of(A, 1, b"a2")]) == [2], "the sequences go on in the next transaction"
+        assert partition.append([batch_of(A, 1, b"a2")]) == [2], "the sequences continue in the next transaction"
 
 
 def test_snapshots_report_open_transactions_oldest_first() -> None:

@@ -209,7 +209,7 @@ def test_a_group_that_another_process_has_locked_since_is_given_up(log: str) -> 
 
 
 def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
-    """Send the JoinGroup of a new member, whose answer waits for others. Its error is appended to `answers`."""
+    """Send the JoinGroup of a new member, whose response waits for others. Append its error to `answers`."""
     values = {"group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "member_id": ""}
     protocols = [{"name": "range", "metadata": b""}]
     frame = encode_request(JOIN_GROUP, 3, {**values, "protocol_type": "consumer", "protocols": protocols})

@@ -58,7 +58,7 @@ class ScriptedSink(MemorySink):
         for wire in batches:
             self.attempts.append(wire.base_sequence)
             verdict = self.script(wire)
-            acks += [Ack(wire, verdict, message="the script says no")] if verdict else super().write([wire])
+            acks += [Ack(wire, verdict, message="rejected by the script")] if verdict else super().write([wire])
         return acks
 
 
@@ -413,7 +413,7 @@ def test_a_partition_that_is_refused_stops_alone_and_loses_nothing(log: Path, ve
         offsets(directory.partition("hops", 0).append([make_batch([b"a"])]))
     sink = ScriptedSink(lambda wire: verdict if wire.topic == TOPIC and wire.base_sequence >= 9 else None)
     progress = ship(log, sink)
-    assert progress.refusals == {PLACE: "the script says no"}
+    assert progress.refusals == {PLACE: "rejected by the script"}
     assert sink.values("hops") == [b"a"]
     assert (read_shipped(str(log)).positions[PLACE].offset, progress.left_record_count) == (9, 51)
     sink.script = lambda wire: None  # noqa: ARG005
