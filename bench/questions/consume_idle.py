@@ -2,7 +2,7 @@
 """How much processor time does an idle consumer use, beside clients of Apache Kafka on the same machine?
 
 The figure is user and system time of this process over some seconds, while a member of a group polls an empty topic
-with a time-out of a second. It has been idle before, because shmaccum's consumer then looks less often.
+with a time-out of a second. It has been idle before, because shmaccum's consumer then checks less often.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """How much processor time do an idle sender and an idle standby use?
 
 The figure is user and system time of this process over some seconds, after the sender has been idle for one. The peer
-sleeps as often as an idle sender looks: most of the cost is that of waking.
+wakes as often as an idle sender: most of the cost is that of waking.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ struct completion {
     uint32_t record_count;
     enum batch_result result;
     int32_t error_code;
-    int64_t base_offset;        /* of first_record; -1 unknown */
+    int64_t base_offset;        /* of first_record, or -1 */
     int64_t log_append_time_ms; /* -1 if the records' own timestamps are valid */
 };
 
@@ -89,8 +89,7 @@ enum status completion_find(const struct arena *arena, const struct record_token
  * itself then: it waits for a response, or retries. */
 bool completion_is_under_way(const struct arena *arena, const struct record_token *token);
 
-/* Returns the result with this number in history. STATUS_PENDING: not recorded yet. STATUS_RESULT_EXPIRED: overwritten.
- */
+/* Returns the result with this number in history, STATUS_PENDING before it is recorded, or STATUS_RESULT_EXPIRED. */
 enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion) MUST_USE;
 
 /* Sleeps until *cell differs from `seen`, at most timeout_ns and at most COMPLETION_SLICE_NS, within the arena's

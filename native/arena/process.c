@@ -9,7 +9,7 @@
 #include "arena/byte_lock.h"
 #include "base/point.h"
 
-enum { SINK_NAME_READS = 8 }; /* more changes of the role during a read are hostile */
+enum { SINK_NAME_READS = 8 }; /* a role that changes more often during a read is hostile */
 
 /* ---- liveness ---- */
 

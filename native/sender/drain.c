@@ -250,7 +250,7 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
     if (queue->is_muted || queue->in_flight_count >= options->in_flight_max) {
         return PICK_SKIP;
     }
-    do { /* if the first one is sealed without a record, the next one goes now: no other check follows soon */
+    do { /* if the first one is sealed without a record, the next one is sent now, because no check follows soon */
         *slot_index = sender_candidate(half, partition_index);
         if (*slot_index == NO_SLOT || !batch_may_be_taken(half, queue, *slot_index, options->now_ns)) {
             return PICK_SKIP;

@@ -330,7 +330,7 @@ static void sender_read_hints_word(struct sender_half *half, uint32_t word_index
     }
 }
 
-/* The watched ones are last: if a hint led to a batch, those opened before it are OPEN by now. */
+/* Watched slots come last: if a hint named a batch, all batches that were opened before it are OPEN. */
 static void sender_pass(struct sender_half *half)
 {
     struct arena *arena = half->arena;

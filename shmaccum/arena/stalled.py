@@ -3,9 +3,9 @@
 
 ::
 
-    look       epoch or heartbeat in the arena has changed, and the kernel does not show the process as stopped: the
+    check      epoch or heartbeat in the arena has changed, and the kernel does not show the process as stopped: the
                sender makes progress                                                        → the age is 0
-               otherwise the age grows by the time since the last check, by LOOK_MAX_S at most
+               otherwise the age grows by the time since the last check, by CHECK_MAX_S at most
     age >= replace_stalled_ms
                does the listener of the presence socket belong to this user and to this PID namespace?
                no    → it is reported, and no process is killed
@@ -38,7 +38,7 @@ from shmaccum.common.process_handle import STOPPED, NotToBeKilledError, ProcessH
 
 logger = logging.getLogger("shmaccum.supervisor")
 
-LOOK_MAX_S = 2.0
+CHECK_MAX_S = 2.0
 """If the time between two checks is longer, the watcher itself did not run."""
 END_TIMEOUT_S = 1.0
 
@@ -115,19 +115,19 @@ class StallWatch:
         self._limit_s = replace_stalled_ms / 1000
         self._clock = clock
         self._shown: tuple[int, int] | None = None
-        self._looked_s = clock()
+        self._checked_s = clock()
         self._age_s = 0.0
         self._reported: set[str] = set()
 
     @property
-    def look_s(self) -> float:
+    def check_s(self) -> float:
         """The interval between checks, in seconds."""
-        return min(self._limit_s / 4, LOOK_MAX_S / 2)
+        return min(self._limit_s / 4, CHECK_MAX_S / 2)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Checks once. Returns within about a second, even if it kills the sender."""
         now_s = self._clock()
-        step_s, self._looked_s = min(now_s - self._looked_s, LOOK_MAX_S), now_s
+        step_s, self._checked_s = min(now_s - self._checked_s, CHECK_MAX_S), now_s
         facts = self._arena.native.sender()
         shown = facts["epoch"], facts["heartbeat_ns"]
         is_new_sender = self._shown is None or shown[0] != self._shown[0]

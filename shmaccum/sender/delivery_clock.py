@@ -2,7 +2,7 @@
 """The delivery clock: the sender's side (native: delivery_clock.h has the arena's side and the diagram).
 
 A record expires because it cannot be delivered, and never because no sender or sink could deliver anything. So the
-sender adds to the arena's clock only the time in which its sink has proved to work.
+sender adds to the arena's clock only the time in which its sink was proved to work.
 
 Rules:
 

@@ -94,7 +94,7 @@ class RoundWait:
                 self._wake_fifo.clear()
 
     def _until(self, wake_at_ns: int, now_ns: int) -> Sequence[Ack | Acks]:
-        if self._ready.partitions != self._ready.look(now_ns) or self._is_requested:
+        if self._ready.partitions != self._ready.scan(now_ns) or self._is_requested:
             return self.poll(0)  # D2: a batch got ready before producers could see that the sender waits
         due_ns = min(wake_at_ns, self._ready.check_at_ns, self.next_ns())
         tick_at_ns = self._maintenance.due_ns
@@ -120,4 +120,4 @@ class RoundWait:
         return ()
 
     def _has_batches(self, now_ns: int) -> bool:
-        return bool(self._ready.look(now_ns)) or self._ready.check_at_ns != NEVER_NS
+        return bool(self._ready.scan(now_ns)) or self._ready.check_at_ns != NEVER_NS

@@ -299,7 +299,7 @@ class Sender:
             watch.wait()
             self._supervisor.show_life()
             if stalls is not None and self.arena.native.sender_is_alive:
-                stalls.look()
+                stalls.check()
 
     def _stall_watch(self, watch: SenderWatch, limit_ms: int) -> StallWatch:
         from shmaccum.arena.stalled import StallWatch  # imported only by a standby that replaces a stalled sender

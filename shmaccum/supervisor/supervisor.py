@@ -247,7 +247,7 @@ class SenderSupervisor:
             return
         self.watch.wait()
         if self._stalls is not None and not self._is_over and arena.native.sender_is_alive:
-            self._stalls.look()
+            self._stalls.check()
 
     def _meet(self, arena: Arena) -> None:
         epoch = arena.native.sender()["epoch"]
@@ -260,7 +260,7 @@ class SenderSupervisor:
         self.failure, self._is_absent, self._epoch, self._met_s = None, False, epoch, clock.monotonic()
         if self._stalls is None and (limit_ms := self.recipe.replace_stalled_ms) is not None:
             self._stalls = StallWatch(arena, self.watch, limit_ms)
-            self.watch.look_s = min(LOOK_S, self._stalls.look_s)
+            self.watch.look_s = min(LOOK_S, self._stalls.check_s)
 
     # --- there is none
 

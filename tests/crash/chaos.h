@@ -25,7 +25,7 @@ enum {
     PRODUCER_COUNT = 4,
     SENDER = PRODUCER_COUNT, /* the roles after the producers */
     METER,
-    BROKER, /* of a sender that pumps; otherwise it leaves at once */
+    BROKER, /* of a sender with a pump; otherwise the broker exits at once */
     ROLE_COUNT,
     PARTITION_COUNT = 2,
     BATCH_SIZE = 4096,
@@ -45,12 +45,12 @@ struct ledger {
     atomic_ullong again_count;   /* batches that the broker received again */
     atomic_ullong hostile_count; /* requests to which the broker sent an invalid answer */
     atomic_bool is_carrying;     /* the pump has a request in flight */
-    atomic_int is_finished; /* 1: producers leave; 2: the sender drains what is left and leaves; 3: the broker leaves */
+    atomic_int is_finished; /* 1: producers exit; 2: the sender drains what is left and exits; 3: the broker exits */
     atomic_int is_failed;
 };
 
 extern struct ledger *ledger;
-extern pid_t director; /* leaves through exit, which ends the others; the others just leave */
+extern pid_t director; /* calls exit, which ends the others */
 
 #define FAIL(...)                                      \
     do {                                               \
@@ -63,7 +63,7 @@ extern pid_t director; /* leaves through exit, which ends the others; the others
 /* Copy the bytes of a batch to `bytes`, which has CHAIN_SIZE_MAX bytes. */
 void batch_copy(const struct arena *arena, const struct drained_batch *batch, uint8_t *bytes);
 
-/* Checks a batch and each of its records, and notes that they are delivered. */
+/* Checks a batch and each of its records, and records their delivery. */
 void ledger_deliver(const uint8_t *bytes, uint32_t size);
 
 #endif

@@ -26,13 +26,13 @@ struct broker_address {
     unsigned seed; /* of its hostile answers */
 };
 
-/* Makes the address, which is there as long as one process has the listener. */
+/* Makes the address, which exists as long as a process has the listener. */
 void broker_listen(struct broker_address *broker);
 
 /* A new connection of a sender. */
 int broker_connect(const struct broker_address *broker);
 
-/* Takes requests until the ledger says that the broker may leave. */
+/* Handles requests until the ledger lets the broker exit. */
 void broker_run(const struct broker_address *broker);
 
 #endif

@@ -94,7 +94,7 @@ static void answers_await(struct carrier *carrier)
     }
     (void)pump_round(&carrier->pump, &carrier->wakes); /* completes the answered requests, and begins none */
     if (link->first != link->answered) {
-        FAIL("a pump that is over left answers untaken");
+        FAIL("a pump ended before it read all answers");
     }
 }
 
@@ -141,7 +141,7 @@ static bool request_sent(const struct carrier *carrier, const struct produce_req
     uint8_t own[PRODUCE_OWN_MAX];
     size_t cut[2];
     if (produce_own_size_max(request) > sizeof own) {
-        FAIL("a request has no room");
+        FAIL("a request does not fit");
     }
     size_t own_size = produce_encode(request, own, cut);
     store_be32(own + PRODUCE_CORRELATION, carrier->correlation);
@@ -208,7 +208,7 @@ static void batch_send_alone(struct carrier *carrier, const struct drained_batch
 
 /* ---- a sender ---- */
 
-/* Bytes that are left belong to an answer that no request has asked for. */
+/* Remaining bytes belong to an answer without a request. */
 static void call_end(struct carrier *carrier)
 {
     answers_await(carrier);

@@ -24,11 +24,11 @@ _Noreturn void require_failed(const char *file, int line, const char *condition)
 struct ledger {
     struct ledger_producer {
         uint32_t begun_count;    /* sequences 0 .. begun_count - 1 were handed to append */
-        uint32_t returned_count; /* of those, how many returned OK */
-        uint32_t aborted_count;  /* sequences below were begun before a transaction was aborted: thrown away or not */
+        uint32_t returned_count; /* the number of these that returned OK */
+        uint32_t aborted_count;  /* lower sequences were begun before a transaction was aborted, and may be discarded */
         struct record_token tokens[SEQUENCE_COUNT]; /* of the returned sequences */
         uint32_t delivered_counts[SEQUENCE_COUNT];
-        uint32_t delivered_next[PARTITION_COUNT]; /* the lowest that may be next without breaking the order */
+        uint32_t delivered_next[PARTITION_COUNT]; /* the lowest one that may be delivered next */
     } producers[PRODUCER_COUNT];
     uint64_t delivered_seqs[PARTITION_COUNT]; /* bit s: the batch with seq s was delivered */
 };
@@ -39,27 +39,27 @@ struct ledger_record {
     uint8_t value[VALUE_SIZE_MAX];
 };
 
-/* Fills in the producer's next record; it counts as begun from now on. */
+/* Fills in the producer's next record, which counts as begun from now on. */
 void ledger_begin(struct ledger *ledger, enum producer_name producer, uint32_t value_size,
                   struct ledger_record *record);
 
 /* The append of the last begun record reported that nothing was appended. */
 void ledger_withdraw(struct ledger *ledger, enum producer_name producer);
 
-/* The append of the next `count` records that were begun and not returned yet returned: they lie in a row. */
+/* Records that the append of the next `count` begun records returned. They are adjacent. */
 void ledger_return(struct ledger *ledger, enum producer_name producer, const struct record_token *first,
                    uint32_t count);
 
 /* A transaction with all records that were begun so far, or some of them, was aborted. None of them is delivered. */
 void ledger_abort(struct ledger *ledger);
 
-/* Notes a delivered batch and every record in its wire bytes. False, with a sentence, if one is wrong. */
+/* Records a delivered batch and every record in its wire bytes. Returns false with a sentence if one is wrong. */
 bool ledger_deliver(struct ledger *ledger, uint32_t partition_index, uint64_t seq, const uint8_t *bytes, uint32_t size,
                     char problem[PROBLEM_SIZE]);
 
-/* How often a record must have been delivered, once everything was sent: a returned one exactly once, an unreturned one
- * at most once, and not without those before it. A record of an aborted transaction may be absent. With
- * `may_be_completed` a record may also have been delivered by a sender that died. */
+/* Checks how often a record was delivered after everything was sent: a returned one exactly once, an unreturned one at
+ * most once, and only with those before it. A record of an aborted transaction may be absent. With `may_be_completed` a
+ * record may also have been delivered by a sender that died. */
 bool ledger_check(const struct ledger *ledger, bool may_be_completed, char problem[PROBLEM_SIZE]);
 
 #endif

@@ -36,7 +36,7 @@ class Ready:
         self.is_closing = False
         """True if batches no longer linger."""
 
-    def look(self, now_ns: int) -> list[int]:
+    def scan(self, now_ns: int) -> list[int]:
         """Scan the arena."""
         self.partitions, next_check_ns = self._shared.half.ready(
             self._shared.linger_ns, self.is_closing, now_ns, self._shared.sink.limits.in_flight_max, True
@@ -58,7 +58,7 @@ class BatchSender(Duty):
     def run(self, now_ns: int) -> int:
         is_settled = self.shared.identity.is_known or self.overflow.is_settled
         if not is_settled or not self.shared.trouble.ask(self.shared.identity.acquire, False):
-            self.ready.look(now_ns)  # mark the ready partitions as seen; otherwise the next wait would end at once
+            self.ready.scan(now_ns)  # mark the ready partitions as seen; otherwise the next wait would end at once
             return 0
         sent = self.overflow.ship_others(self._deliver, now_ns)
         if ready := self._ready(now_ns):
@@ -69,7 +69,7 @@ class BatchSender(Duty):
 
     def _ready(self, now_ns: int) -> list[int]:
         """Return the partitions with batches. Partitions that did not fit into the last deliveries come first."""
-        ready = self.ready.look(now_ns) + self.shared.batch_splitter.partitions_due()
+        ready = self.ready.scan(now_ns) + self.shared.batch_splitter.partitions_due()
         if not self.overflow.is_idle:
             ready = [index for index in ready if not self.overflow.holds(index)]
         if self._left_over:

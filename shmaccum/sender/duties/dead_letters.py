@@ -50,7 +50,7 @@ BATCH_HEADER = PREFIX + "batch"
 MESSAGE_SIZE_MAX = 250
 PAUSE_NS = 1_000_000_000
 END_NS = 5_000_000_000
-"""The time for writing failed batches when the sender leaves."""
+"""The time for writing failed batches when the sender exits."""
 BATCHES_PER_ROUND = 8
 """Writing a batch takes about a millisecond. Many of them must not delay the delivery of others."""
 

@@ -52,7 +52,7 @@ def test_every_type_lies_on_the_heap() -> None:
 
 @pytest.mark.skipif(
     HAS_NO_GIL and sys.version_info < (3, 14),
-    reason="Python 3.13t keeps modules and types for ever once it has had a second thread",
+    reason="Python 3.13t keeps modules and types forever after it has had a second thread",
 )
 def test_each_copy_of_the_module_has_types_of_its_own_and_leaves_nothing() -> None:
     module = another_copy()

@@ -494,7 +494,7 @@ def test_a_commit_sleeps_until_the_transaction_changes(transactional: Arena, mon
         producer.close(0)
     committing_word = transactional.native.transaction_word
     words = [word for word, _ in rests]
-    assert words == [open_word] + [committing_word] * (len(words) - 1), "the change to COMMITTING came behind a look"
+    assert words == [open_word] + [committing_word] * (len(words) - 1), "the change to COMMITTING came after a check"
     assert {rest_ns for _, rest_ns in rests} == {LOOK_NS}
 
 

@@ -126,7 +126,7 @@ def socket_of(arena: Arena) -> Path:
 def test_a_listener_is_believed_only_when_it_shares_the_arena(
     arena_name: str, groups: tuple[int, ...], is_believed: bool
 ) -> None:
-    """Root lets the stranger have the name here. The kernel reports the listener's user."""
+    """Here, root gives another user the name. The kernel reports the listener's user."""
     with Arena.create(arena_name, mode=0o660, group=GROUP) as arena, contextlib.closing(SenderWatch(arena)) as watch:
         arena.native.set_presence(1)
 

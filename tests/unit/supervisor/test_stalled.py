@@ -18,7 +18,7 @@ import pytest
 from shmaccum import Producer, Sender
 from shmaccum.arena import Arena, stalled
 from shmaccum.arena.presence import Presence, SenderWatch
-from shmaccum.arena.stalled import LOOK_MAX_S, StallWatch
+from shmaccum.arena.stalled import CHECK_MAX_S, StallWatch
 from shmaccum.common.process_handle import ProcessHandle
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.accumulator import Accumulator
@@ -52,7 +52,7 @@ class Watched:
     def look(self, count: int, step_s: float = 1.0) -> None:
         for _ in range(count):
             self.now_s += step_s
-            self.stalls.look()
+            self.stalls.check()
 
     def errors(self) -> list[str]:
         return [row["text"] for row in self.arena.native.errors()]
@@ -159,7 +159,7 @@ def test_a_watcher_that_did_not_run_does_not_count_that_time(arena: Arena, watch
         watched.look(1)
         watched.look(4, step_s=1000)
         assert arena.native.sender_is_alive
-        assert 4 * LOOK_MAX_S < LIMIT_MS / 1000
+        assert 4 * CHECK_MAX_S < LIMIT_MS / 1000
 
 
 def test_a_successor_has_all_of_the_time(arena: Arena, watched: Watched) -> None:
