@@ -35,7 +35,7 @@ class Poller:
             assert self._shell.stdout is not None
             self.processes = [psutil.Process(self._shell.pid), psutil.Process(int(self._shell.stdout.readline()))]
             self.stopped.add(self._shell.pid)
-        wait_until(lambda: psutil.STATUS_STOPPED not in self.states(), "it goes on in its round")
+        wait_until(lambda: psutil.STATUS_STOPPED not in self.states(), "it runs in its round")
         return {"ns": 1.0}
 
     def states(self) -> set[str]:

@@ -485,7 +485,7 @@ MUTANTS = (
         (("test", "sender/complete_test"),),
     ),
     Mutant(
-        "a-successor-begins-the-clock-anew",
+        "a-successor-starts-the-clock-again",
         "sender/sender_role.c",
         "    half->delivery_clock_ns = load_relaxed_u64(&arena->globals->delivery_clock_ns);\n",
         "",
@@ -902,7 +902,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-records-behind-the-force",
+        "sync-records-after-the-force",
         "arena/durability.c",
         "    for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {\n"
         "        sync_record_store(arena, i, wanted, done);\n    }\n    POINT(sync_recorded);\n"
@@ -971,7 +971,7 @@ MUTANTS = (
         is_slow=True,
     ),
     Mutant(
-        "sync-numbers-begin-anew",
+        "sync-numbers-start-again",
         "arena/durability.c",
         "    store_relaxed_u64(&globals->sync_wanted, last);\n",
         "",

@@ -42,7 +42,7 @@ def test_nothing_is_lost_and_no_batch_comes_twice_with_the_pump_for_a_while() ->
 
 @pytest.mark.chaos
 @pytest.mark.timeout(LONG_S + 120)
-@pytest.mark.parametrize("options", [(), ("pump",)], ids=["to nobody", "pump"])
+@pytest.mark.parametrize("options", [(), ("pump",)], ids=["no sink", "pump"])
 def test_nothing_acknowledged_is_lost_for_long(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """More than ten thousand kills."""
     with capsys.disabled():

@@ -124,7 +124,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=[*targets.NAMES, frames_campaign.NAME], metavar="TARGET")
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
-    parser.add_argument("--keep", action="store_true", help="write the corpora of the project anew")
+    parser.add_argument("--keep", action="store_true", help="rewrite the corpora of the project")
     given = parser.parse_args()
     for name in given.names:
         if not explore(name, given.seconds):

@@ -489,10 +489,10 @@ def fuzz(target: Target, seconds: float, seed: int, *, round_count_min: int = 1)
             server.run_once()
             sizes.append(_memory_size())
     growth = _memory_growth(sizes)
-    assert growth < GROWTH_MAX, f"the frames left {growth} bytes of memory behind"
+    assert growth < GROWTH_MAX, f"the frames leaked {growth} bytes of memory"
     _bring_to_rest(server)
     after = _kept(target)
-    assert not after - before, f"the frames left these descriptors and files behind: {after - before}"
+    assert not after - before, f"the frames left these descriptors and files: {after - before}"
     return Outcome(
         count, time.process_time() - begun_cpu_s, growth, dict(server._numbers._requests), clients.ordinary_count
     )

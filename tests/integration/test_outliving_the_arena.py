@@ -216,7 +216,7 @@ if when == "before":
     faulthandler.enable()
 from shmaccum.arena import Arena
 arena = Arena.attach(name)
-if when == "behind":
+if when == "after":
     faulthandler.enable()
 if where == "elsewhere":
     file = tempfile.TemporaryFile()
@@ -234,7 +234,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_faulthandler_is_reached(arena_name: str, when: str) -> None:
     """A handler that is enabled after the first arena runs first, and ends the process, as in every other one."""
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", topics={TOPIC: 1}):

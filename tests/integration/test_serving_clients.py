@@ -139,7 +139,7 @@ HOSTILE = {
     "an old produce": struct.pack(">ihhih", 10, 0, 2, 1, -1),
     "a client id beyond the frame": struct.pack(">ihhih", 10, 3, 1, 1, 200),
     "an array of a billion": struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**30),
-    "bytes behind the request": struct.pack(">ihhihi", 18, 3, 1, 1, -1, 0) + b"more",
+    "bytes after the request": struct.pack(">ihhihi", 18, 3, 1, 1, -1, 0) + b"more",
 }
 
 

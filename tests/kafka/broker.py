@@ -252,7 +252,7 @@ class Cluster:
         admin = self.admin()  # ends its requests when it is collected
         admin.create_topics([new])[topic].result(REQUEST_TIMEOUT_S)
         partitions = [TopicPartition(topic, partition) for partition in range(partition_count)]
-        wait_until(lambda: self._are_led(admin, partitions), f"somebody leads {topic}")
+        wait_until(lambda: self._are_led(admin, partitions), f"{topic} has leaders")
 
     def set_transaction_version(self, number: int) -> None:
         """Sets the feature transaction.version. With 2, brokers add partitions themselves (KIP-890).

@@ -45,7 +45,7 @@ class AwayKafka(KafkaSink):
 
     @property
     def outage(self) -> str | None:
-        return "nobody answers" if self.is_away else super().outage
+        return "no broker answers" if self.is_away else super().outage
 
     def plan(self, ready: Sequence[int]) -> Sequence[Sequence[int]]:
         return [] if self.is_away else super().plan(ready)

@@ -240,4 +240,4 @@ def test_a_cluster_that_cannot_be_reached_says_nothing_about_topics(open_loop: O
     try:
         assert loop.sink.partition_count("flights") is None
     except UnknownTopicError:
-        pytest.fail("nobody knows whether there is such a topic")
+        pytest.fail("no program can tell whether the topic exists")

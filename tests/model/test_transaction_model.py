@@ -87,8 +87,8 @@ def test_transactions_are_sound_with_wider_bounds(bounds: Bounds) -> None:
 
 # Bounds in which each mistake shows.
 BOUNDS = {
-    "no look behind OPEN": ONE,
-    "look before OPEN": ONE,
+    "no read after OPEN": ONE,
+    "read before OPEN": ONE,
     "seal before the word": ONE,
     "sender seals nothing": ONE_DIES,
     "decide without a look": ONE,
@@ -101,9 +101,9 @@ BOUNDS = {
     "end before the broker": ONE,
     "begin beside another": TWO_COORDINATORS,
     "outcome not awaited": TWO_COORDINATORS,
-    "batch not told": ONE,
-    "batch told late": ONE,
-    "batch told by a store": ONE,
+    "batch not reported": ONE,
+    "batch reported late": ONE,
+    "batch reported by a store": ONE,
     "batch of a passed appender": TWO_IN_TWO,
     "empty commit by a store": ONE,
     "empty abort by a store": ONE,

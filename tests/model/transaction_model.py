@@ -70,8 +70,8 @@ PENDING, CLOSED = -2, -1
 LENT, TAKEN, RESULT = "lent", "taken", "result"
 
 MUTATIONS = {
-    "no look behind OPEN": "an opener does not read the word again when its batch is open",
-    "look before OPEN": "an opener reads the word before it opens its batch, and not again",
+    "no read after OPEN": "an opener does not read the word again when its batch is open",
+    "read before OPEN": "an opener reads the word before it opens its batch, and not again",
     "seal before the word": "the batches are sealed before COMMITTING is stored, and not again",
     "sender seals nothing": "the sender leaves the sealing to the coordinator",
     "decide without a look": "the sender decides while batches are there",
@@ -83,9 +83,9 @@ MUTATIONS = {
     "no abort of the dead": "no process aborts the transaction of a dead coordinator",
     "end before the broker": "the word says NONE before the broker has ended the transaction",
     "begin beside another": "a process takes the coordinator's role from a living one",
-    "batch not told": "an opener does not say that the transaction has a batch",
-    "batch told late": "an opener reports after the name of its batch",
-    "batch told by a store": "an opener reports by a store of the word that it has read",
+    "batch not reported": "an opener does not report that the transaction has a batch",
+    "batch reported late": "an opener reports after the name of its batch",
+    "batch reported by a store": "an opener reports by a store of the word that it has read",
     "empty commit by a store": "a transaction that had no batch is committed by a store",
     "empty abort by a store": "a coordinator aborts a transaction that had no batch by a store",
     "abort of the dead by a store": "the sender ends the transaction without batches of a dead coordinator by a store",
@@ -490,43 +490,43 @@ class TransactionModel:
             chain = self._with_slot(shared, own.spare, Slot(READY, ((p, own.number),)))
             yield self._accept("commits its record by a store", chain, p, own._replace(spare=NO_SLOT))
             return
-        looks = self.mutation not in ("no look behind OPEN", "look before OPEN")
-        place = "look" if looks else self._behind_look(p)
+        looks = self.mutation not in ("no read after OPEN", "read before OPEN")
+        place = "look" if looks else self._after_read(p)
         opened = self._reading_slot(self._with_slot(shared, own.spare, Slot(FILLING)), p, own.spare)
         yield "says OPEN", opened, own._replace(place=place)
 
-    def _behind_look(self, p: int) -> str:
+    def _after_read(self, p: int) -> str:
         return "ready" if self._is_oversized(p) else "name"
 
     def _appender_look(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         if not self._admits(shared, p, own):
             yield "finds the transaction ended", shared, own._replace(place="take back refused")
-        elif shared.word.has_batches or self.mutation in ("batch not told", "batch told late"):
-            yield "finds the transaction open", shared, own._replace(place=self._behind_look(p))
-        elif self.mutation == "batch told by a store":
-            yield "finds the transaction open, without batches", shared, own._replace(place="tell", seen=shared.word)
+        elif shared.word.has_batches or self.mutation in ("batch not reported", "batch reported late"):
+            yield "finds the transaction open", shared, own._replace(place=self._after_read(p))
+        elif self.mutation == "batch reported by a store":
+            yield "finds the transaction open, without batches", shared, own._replace(place="report", seen=shared.word)
         else:
-            told = shared._replace(word=shared.word._replace(has_batches=True))
-            yield "tells of its batch", told, own._replace(place=self._behind_look(p))
+            reported = shared._replace(word=shared.word._replace(has_batches=True))
+            yield "reports its batch", reported, own._replace(place=self._after_read(p))
 
-    def _appender_tell(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+    def _appender_report(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         assert own.seen is not None
-        told = shared._replace(word=own.seen._replace(has_batches=True))
-        yield "reports its batch by a store", told, own._replace(place=self._behind_look(p), seen=None)
+        reported = shared._replace(word=own.seen._replace(has_batches=True))
+        yield "reports its batch by a store", reported, own._replace(place=self._after_read(p), seen=None)
 
     def _appender_name(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         if not shared.open_kept[p]:
             yield "finds another batch named", shared, own._replace(place="take back")
             return
         named = self._forgotten(self._named(shared, own.spare), p)
-        place = "late tell" if self.mutation == "batch told late" else "read open"
-        seen = shared.word if self.mutation == "batch told late" else None
+        place = "late report" if self.mutation == "batch reported late" else "read open"
+        seen = shared.word if self.mutation == "batch reported late" else None
         yield "names its batch", named, Appender(place, own.number, seen=seen)
 
-    def _appender_late_tell(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
+    def _appender_late_report(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         is_same = shared.word == own.seen and shared.word.state == OPEN
-        told = shared._replace(word=shared.word._replace(has_batches=True)) if is_same else shared
-        yield "tells of its batch", told, own._replace(place="read open", seen=None)
+        reported = shared._replace(word=shared.word._replace(has_batches=True)) if is_same else shared
+        yield "reports its batch", reported, own._replace(place="read open", seen=None)
 
     def _appender_take_back(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         after = self._swapped(shared, p, own.spare, Slot(FILLING), Slot(OWNED, owner=p))

@@ -353,7 +353,7 @@ static void attach_meanwhile(void *argument)
     EXPECT(strstr(error.message, "creating or recovering") != NULL);
 }
 
-TEST(nobody_comes_in_while_the_recoverer_is_stopped)
+TEST(no_process_attaches_while_the_recovering_one_is_stopped)
 {
     int file = finished_arena_file();
     interrupt_at("arena_recovered", 0, attach_meanwhile, &file); /* it tries for a second */

@@ -240,7 +240,7 @@ static void expect_no_sleep_over(void (*wake_up)(void *))
 
 /* The flag is cleared for a result that the waiter has already seen. If the waiter slept now, the next result would
  * find the flag clear and wake no process. */
-TEST(a_wake_up_for_an_earlier_result_is_not_taken_from_who_waits_for_the_next)
+TEST(a_wake_up_for_an_earlier_result_cancels_no_wait_for_the_next)
 {
     expect_no_sleep_over(wake_for_an_earlier_one);
 }

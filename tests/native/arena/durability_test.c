@@ -282,7 +282,7 @@ TEST(what_is_torn_after_the_forced_records_is_cut_off)
     arena_end(arena, file);
 }
 
-TEST(a_sync_record_that_contradicts_the_bytes_is_not_believed)
+TEST(a_sync_record_that_contradicts_the_bytes_is_not_used)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));

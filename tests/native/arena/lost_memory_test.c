@@ -78,7 +78,7 @@ static void lose_the_end_alone(void)
     EXPECT(!arena_is_poisoned(other)); /* the word went into a page of the first handle */
 }
 
-TEST(a_page_that_is_gone_takes_the_whole_mapping_along_and_no_other_one)
+TEST(a_lost_page_replaces_the_whole_mapping_and_no_other_one)
 {
     expect_exit(lose_the_end_alone);
 }

@@ -65,7 +65,7 @@ TEST(a_turn_comes_again_after_a_period)
     }
 }
 
-TEST(somebody_looks_every_50_ms_also_when_any_four_are_missing)
+TEST(a_waiter_checks_every_50_ms_even_if_any_four_are_missing)
 {
     uint64_t turns[WAITERS];
     for (uint32_t count = PARKED_TURNS + 1; count <= WAITERS; count++) {
@@ -74,7 +74,7 @@ TEST(somebody_looks_every_50_ms_also_when_any_four_are_missing)
     }
 }
 
-TEST(somebody_looks_every_50_ms_also_when_three_quarters_in_one_row_are_missing)
+TEST(a_waiter_checks_every_50_ms_even_if_three_quarters_in_one_row_are_missing)
 {
     uint64_t turns[WAITERS];
     for (uint32_t count = PARKED_TURNS + 1; count <= WAITERS; count++) {
@@ -86,7 +86,7 @@ TEST(somebody_looks_every_50_ms_also_when_three_quarters_in_one_row_are_missing)
     }
 }
 
-TEST(any_number_of_waiters_looks_at_most_so_often)
+TEST(any_number_of_waiters_checks_at_most_so_often)
 {
     for (uint32_t count = 1; count <= 20 * PARKED_TURNS; count++) {
         EXPECT(count * NS_PER_S / period_of(count) <= PARKED_TURNS * NS_PER_S / PARKED_SLICE_NS + 1);
@@ -234,7 +234,7 @@ TEST_WITH(host, host_begin, a_waiter_that_never_sleeps_has_turns_too)
     EXPECT_EQ_U64(posted_by(host, 0), 1 << 1);
 }
 
-TEST_WITH(host, host_begin, a_waiter_rests_while_nobody_fits)
+TEST_WITH(host, host_begin, a_waiter_sleeps_while_none_fits)
 {
     park(host, 0, 4);
     park(host, 1, 1);
@@ -248,7 +248,7 @@ TEST_WITH(host, host_begin, a_waiter_rests_while_nobody_fits)
     EXPECT(host->waits[0].turn_ns > arena_now_ns(host->arena));
 }
 
-TEST_WITH(host, host_begin, a_post_that_nobody_takes_is_not_repeated_and_the_next_waiter_gets_one)
+TEST_WITH(host, host_begin, a_post_that_is_not_taken_is_not_repeated_and_the_next_waiter_gets_one)
 {
     park(host, 0, 4);
     park(host, 1, 1);

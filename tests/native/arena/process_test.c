@@ -368,7 +368,7 @@ static void expect_whole_name_after(const char *point, int signal)
     arena_end(arena, file);
 }
 
-TEST(a_sender_that_dies_or_stops_while_it_says_its_sink_has_said_nothing)
+TEST(a_sender_that_dies_or_stops_while_it_publishes_its_sink_has_published_nothing)
 {
     expect_whole_name_after("sink_name_word_written", SIGKILL);
     expect_whole_name_after("sink_name_word_written", SIGSTOP);
@@ -404,7 +404,7 @@ static void expect_new_name_after(const char *point, bool is_same_process)
     arena_end(arena, file);
 }
 
-TEST(a_role_that_changes_hands_between_two_looks_is_looked_at_again)
+TEST(a_role_that_changes_hands_between_two_reads_is_read_again)
 {
     expect_new_name_after("sink_name_copied", false);
     expect_new_name_after("sink_name_copied", true);

@@ -59,7 +59,7 @@ static uint64_t errors_logged(const struct arena *arena)
 
 /* ---- the transition table ---- */
 
-TEST(what_nobody_lives_to_want_is_freed_and_scrubbed_in_any_boot)
+TEST(slots_of_dead_processes_are_freed_and_scrubbed_in_any_boot)
 {
     static const struct {
         const char *name;

@@ -81,7 +81,7 @@ TEST(an_owned_word_names_its_owner_and_whether_it_is_of_a_chain)
     }
 }
 
-TEST(an_owner_is_an_entry_and_a_generation_and_never_nobody)
+TEST(an_owner_is_an_entry_and_a_generation_and_never_0)
 {
     EXPECT(owner_of(0, 0) != 0);
     EXPECT_EQ_U64(owner_of(PROCESS_COUNT_MAX - 1, OWNER_GENERATION_LAST), LOW_BITS(31));

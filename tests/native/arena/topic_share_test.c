@@ -394,7 +394,7 @@ static void take_and_give_back(struct host *host, const struct buffer_wait *wait
     buffer_pool_give_back(host->arena, &slot_index, 1, NULL);
 }
 
-TEST_WITH(host, host_begin, a_parked_waiter_is_in_nobody_s_way)
+TEST_WITH(host, host_begin, a_parked_waiter_delays_no_other)
 {
     mark_stuck(host, true);
     EXPECT_EQ_U64(append_batches(host, STUCK), SLOTS / 2);
@@ -527,7 +527,7 @@ TEST(a_chain_that_gathers_keeps_its_grants_for_a_second_and_for_longer_while_its
     crowd_ended(&crowd);
 }
 
-TEST(a_grant_is_not_revoked_while_nobody_else_waits)
+TEST(a_grant_is_not_revoked_while_no_other_process_waits)
 {
     struct crowd crowd = crowd_begun(1);
     struct host *host = &crowd.host;

@@ -25,7 +25,7 @@ static void spin_or_yield(unsigned *spin_count)
     }
 }
 
-TEST(each_operation_answers_as_its_name_says)
+TEST(each_operation_returns_what_its_name_states)
 {
     atomic_u64 cell = 5;
     EXPECT_EQ_U64(exchange_u64(&cell, 7), 5);

@@ -63,7 +63,7 @@ TEST(error_set_cuts_a_sentence_that_is_too_long)
     EXPECT_EQ_U64(strlen(error.message), ERROR_MESSAGE_SIZE - 1);
 }
 
-TEST(error_set_os_keeps_errno_and_says_what_it_means)
+TEST(error_set_os_keeps_errno_and_its_meaning)
 {
     struct error error;
     errno = ENOSPC;
@@ -73,7 +73,7 @@ TEST(error_set_os_keeps_errno_and_says_what_it_means)
     EXPECT(strcmp(error.message + strlen("posix_fallocate: "), strerror(ENOSPC)) == 0);
 }
 
-TEST(nobody_has_to_ask_for_the_sentence)
+TEST(the_sentence_is_optional)
 {
     errno = EACCES;
     EXPECT_STATUS(error_set(NULL, STATUS_BUSY, "unread"), STATUS_BUSY);

@@ -48,7 +48,7 @@ TEST(the_cycles_answer_while_the_millisecond_lasts)
     EXPECT(wall_clock_ms(&clock) == PLANTED_MS);
 }
 
-TEST(a_look_says_for_how_long_it_holds_at_most)
+TEST(a_check_returns_how_long_it_is_valid)
 {
     struct wall_clock clock = {.is_steady = true};
     EXPECT(wall_clock_read(&clock, processor_cycles()) >= PLANTED_MS);

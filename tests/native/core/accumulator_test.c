@@ -207,7 +207,7 @@ TEST_WITH(company, company_begin, a_reserved_slot_that_was_not_needed_is_given_b
     expect_only(company, 0, 2);
 }
 
-TEST_WITH(company, company_begin, giving_back_a_spare_wakes_who_waits_for_it)
+TEST_WITH(company, company_begin, returning_a_spare_wakes_its_waiter)
 {
     uint32_t slots[8];
     uint32_t spare;
@@ -321,7 +321,7 @@ TEST_WITH(company, company_begin, an_impossible_open_word_poisons_the_arena)
 }
 
 /* The child of a fork may use what it inherited after arena_ensure_attached, as a separate process. */
-TEST_WITH(company, company_begin, after_fork_the_child_appends_as_somebody_else)
+TEST_WITH(company, company_begin, after_fork_the_child_appends_as_another_process)
 {
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_OK);
     uint32_t owner = company->arena->owner;

@@ -133,7 +133,7 @@ static void expect_nothing_lost_when_stopped_at(const char *point, uint32_t pass
     scene_end(scene);
 }
 
-TEST(a_process_stopped_at_any_point_of_an_append_holds_up_nobody_and_loses_nothing)
+TEST(a_process_stopped_at_any_point_of_an_append_delays_no_other_and_loses_nothing)
 {
     static const char *const points[] = {"record_claimed", "seq_taken", "slot_opened", "chain_piece_linked",
                                          "chain_seq_taken"};

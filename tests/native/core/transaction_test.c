@@ -199,7 +199,7 @@ TEST_WITH(company, company_begin, no_record_is_taken_outside_a_transaction_even_
     EXPECT_STATUS(append(company, 0), STATUS_NO_TRANSACTION);
 }
 
-TEST_WITH(company, company_begin, batches_of_a_transaction_say_so_in_their_header)
+TEST_WITH(company, company_begin, batches_of_a_transaction_are_marked_in_their_header)
 {
     struct drained_batch batch;
     begin(company);
@@ -547,7 +547,7 @@ TEST(a_transaction_of_which_a_batch_failed_can_only_be_aborted)
     }
 }
 
-TEST_WITH(company, company_begin, a_batch_in_flight_holds_the_end_of_its_aborted_transaction_up)
+TEST_WITH(company, company_begin, a_batch_in_flight_delays_the_end_of_its_aborted_transaction)
 {
     struct drained_batch batch;
     uint64_t number;
@@ -614,7 +614,7 @@ TEST_WITH(company, company_begin, a_sink_that_does_not_commit_what_was_decided_g
     EXPECT_EQ_U64(why_of(company), TRANSACTION_WHY_UNKNOWN);
 }
 
-TEST_WITH(company, company_begin, every_send_says_that_its_arena_is_fenced_until_the_id_is_taken_back)
+TEST_WITH(company, company_begin, every_send_reports_a_fenced_arena_until_the_id_is_taken_back)
 {
     begin(company);
     transaction_fail(company->survivor, TRANSACTION_WHY_FENCED);

@@ -665,7 +665,7 @@ TEST(value_is_required_and_others_are_refused_by_name)
     node_free(&value);
 }
 
-TEST(each_column_says_what_it_may_be)
+TEST(the_error_of_each_column_names_its_types)
 {
     static const struct {
         const char *name;

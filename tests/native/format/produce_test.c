@@ -121,7 +121,7 @@ TEST(an_answer_that_is_cut_or_longer_is_not_read)
 
 /* Only offsets, times and the throttle time may have several values. If any other byte differs, the reader rejects the
  * answer. A changed time is below -1 here, which means that there is none. */
-TEST(an_answer_of_which_a_byte_is_changed_says_nothing_else)
+TEST(an_answer_with_a_changed_byte_has_no_other_meaning)
 {
     for (int16_t version = PRODUCE_VERSION_MIN; version <= PRODUCE_VERSION_MAX; version++) {
         const struct produce_request request = request_of(version);

@@ -369,7 +369,7 @@ TEST(every_truncated_batch_is_refused)
 }
 
 /* Correct the length and CRC, so that the walk over the records reaches the end. */
-TEST(every_truncated_batch_that_says_so_is_refused)
+TEST(every_truncated_batch_with_its_new_length_is_refused)
 {
     for (size_t size = RECORD_BATCH_HEADER_SIZE; size < TWO_RECORDS_SIZE; size++) {
         uint8_t bytes[TWO_RECORDS_SIZE];

@@ -99,7 +99,7 @@ TEST(only_the_range_is_taken)
     EXPECT(columns.row_count == 1 && storage.offsets[0] == 101);
 }
 
-TEST(the_log_s_time_holds_for_all)
+TEST(the_log_s_time_applies_to_all)
 {
     uint8_t bytes[BYTES_SIZE];
     struct storage storage;

@@ -492,7 +492,7 @@ TEST(a_passed_opener_does_not_take_back_what_was_sealed_meanwhile)
     arena_end(work.arena, work.file);
 }
 
-TEST(a_holder_that_was_passed_before_it_looked_writes_nothing)
+TEST(a_holder_that_was_passed_before_its_check_writes_nothing)
 {
     struct work work;
     work_begin(&work);
@@ -565,7 +565,7 @@ TEST(a_chain_of_exactly_n_slots_and_one_byte_more)
     expect_chain(ROOM + 2 * BATCH_SIZE + 1, 4);
 }
 
-TEST_WITH(work, work_begin, a_chain_seals_the_open_batch_before_it_and_stands_after_it)
+TEST_WITH(work, work_begin, a_chain_seals_the_open_batch_before_it_and_follows_it)
 {
     static const uint8_t value[BATCH_SIZE + 100] = {1};
     uint32_t slots[2];

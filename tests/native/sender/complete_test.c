@@ -122,7 +122,7 @@ TEST_WITH(ending, ending_begin, what_is_not_in_flight_cannot_be_ended)
     EXPECT_EQ_U64(result_count(ending), 1);
 }
 
-TEST_WITH(ending, ending_begin, completing_hands_the_slot_to_who_waits)
+TEST_WITH(ending, ending_begin, a_completion_gives_the_slot_to_a_waiter)
 {
     uint32_t slots[7];
     struct buffer_wait wait;
@@ -261,7 +261,7 @@ static uint32_t expired_at(struct ending *ending, uint64_t now_ns)
     return sender_expire(ending->sender->sender, now_ns, TIMEOUT_NS, &next_ns, NULL);
 }
 
-TEST_WITH(ending, waiting_begin, time_in_which_nobody_could_deliver_does_not_age_a_batch)
+TEST_WITH(ending, waiting_begin, time_in_which_no_sender_could_deliver_does_not_age_a_batch)
 {
     uint64_t next_ns;
     EXPECT_EQ_U64(sender_expire(ending->sender->sender, 8 * HOUR_NS, TIMEOUT_NS, &next_ns, NULL), 0);
@@ -275,7 +275,7 @@ TEST_WITH(ending, waiting_begin, time_in_which_nobody_could_deliver_does_not_age
     EXPECT_EQ_U64(ending->sender->sender->oldest_created_ns, UINT64_MAX);
 }
 
-TEST_WITH(ending, waiting_begin, always_counts_the_time_in_which_nobody_could_deliver)
+TEST_WITH(ending, waiting_begin, always_counts_the_time_in_which_no_sender_could_deliver)
 {
     sender_publish_delivery_timeout(ending->sender->sender, TIMEOUT_NS, true);
     EXPECT_EQ_U64(load_relaxed_u32(&ending->arena->globals->delivery_counts_always), 1);
@@ -283,7 +283,7 @@ TEST_WITH(ending, waiting_begin, always_counts_the_time_in_which_nobody_could_de
     EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS), 1);
 }
 
-TEST_WITH(ending, waiting_begin, a_sender_that_looks_late_makes_no_batch_older_than_it_is)
+TEST_WITH(ending, waiting_begin, a_sender_that_checks_late_makes_no_batch_older_than_it_is)
 {
     sender_run_delivery_clock(ending->sender->sender, HOUR_NS); /* of which the batch has seen a moment */
     EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS - 1), 0);
@@ -487,7 +487,7 @@ TEST(a_sender_that_dies_while_it_quarantines_leaves_it_to_the_next)
 
 /* ---- hazards ---- */
 
-TEST_WITH(ending, ending_begin, a_slot_under_a_hazard_is_freed_when_the_hazard_is_gone)
+TEST_WITH(ending, ending_begin, a_slot_under_a_hazard_is_freed_when_the_hazard_is_cleared)
 {
     struct drained_batch batch = appended_and_drained(ending, 1);
     struct sender_statistics statistics;

@@ -371,7 +371,7 @@ static void append_beside_a_sender(struct arena *arena, void *unused)
 }
 
 /* A new process, each of whose new pages faults, and a sender that scans all the time. The clock does not advance. */
-TEST(a_sender_that_never_rests_ends_no_batch_before_its_first_record)
+TEST(a_sender_that_never_waits_ends_no_batch_before_its_first_record)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);
     int file = arena_file_new();
@@ -417,7 +417,7 @@ TEST_WITH(sending, sending_begin, at_most_one_batch_of_each_partition_in_the_ord
     }
 }
 
-TEST_WITH(sending, sending_begin, the_size_limit_ends_the_drain_and_says_how_far_it_came)
+TEST_WITH(sending, sending_begin, the_size_limit_ends_the_drain_and_returns_its_progress)
 {
     static const uint32_t order[] = {0, 1, 2};
     uint32_t partitions[8];

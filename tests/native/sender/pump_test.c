@@ -236,7 +236,7 @@ TEST_WITH(pumping, pumping_begin, a_stopped_pump_begins_nothing)
 }
 
 /* Nothing can be sent before an answer arrives, which ends the wait. So no wake call is needed. */
-TEST_WITH(pumping, pumping_begin, a_sender_without_room_for_a_request_is_not_rung)
+TEST_WITH(pumping, pumping_begin, a_sender_without_room_for_a_request_is_not_woken)
 {
     pumping->link.broker.requests_max = 1;
     atomic_u32 *sleep = &pumping->arena->globals->sender_sleep;
@@ -256,7 +256,7 @@ TEST_WITH(pumping, pumping_begin, a_sender_without_room_for_a_request_is_not_run
 }
 
 /* If the broker is slow, the sender waits long for a free request, and no ready hint helps. */
-TEST_WITH(pumping, pumping_begin, a_sender_whose_broker_is_slow_is_not_rung)
+TEST_WITH(pumping, pumping_begin, a_sender_whose_broker_is_slow_is_not_woken)
 {
     pumping->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(pumping->arena)};
     pumping->link.broker.requests_max = 1;
@@ -268,7 +268,7 @@ TEST_WITH(pumping, pumping_begin, a_sender_whose_broker_is_slow_is_not_rung)
     EXPECT_EQ_U64(pumping->pump.wait_ns, 10 * NS_PER_MS);
 }
 
-TEST_WITH(pumping, pumping_begin, a_sender_with_room_for_a_request_is_rung)
+TEST_WITH(pumping, pumping_begin, a_sender_with_room_for_a_request_is_woken)
 {
     atomic_u32 *sleep = &pumping->arena->globals->sender_sleep;
     EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);

@@ -112,7 +112,7 @@ TEST_WITH(keeping, keeping_begin, nothing_acked_is_nothing_to_write)
     EXPECT(result_of(keeping, 1) == -1);
 }
 
-TEST_WITH(keeping, keeping_begin, rows_of_nonsense_give_no_result_and_hold_nothing_up)
+TEST_WITH(keeping, keeping_begin, rows_of_nonsense_give_no_result_and_delay_nothing)
 {
     const struct row strange[] = {{0, 40, UINT32_MAX, RECORDS, ARENA}, {RECORDS, 41, 1, RECORDS, ARENA + 1}};
     row_write(keeping->spill.file, 0, &strange[0]);
@@ -122,7 +122,7 @@ TEST_WITH(keeping, keeping_begin, rows_of_nonsense_give_no_result_and_hold_nothi
     EXPECT_EQ_U64((uint64_t)keeping->stream.recorded.offset, 2 * RECORDS);
 }
 
-TEST_WITH(keeping, keeping_begin, a_file_of_endless_rows_holds_nothing_up)
+TEST_WITH(keeping, keeping_begin, a_file_of_endless_rows_delays_nothing)
 {
     for (int i = 0; i < 3; i++) {
         keeping->stream.window[i].end.offset += 1000;

@@ -136,7 +136,7 @@ class KafkaTransactions:
         return self._is_begun or self._host.recovery_state == 0
 
     def forget(self) -> None:
-        """Start anew in another cluster than the one that gave the producer id. No transaction is open."""
+        """Start again in another cluster than the one that gave the producer id. No transaction is open."""
         self._number = 0
         self._renew(RecoveryState())
 
