@@ -129,7 +129,7 @@ def test_every_c_file_is_compiled() -> None:
 
 
 @pytest.mark.parametrize("folder", rules.CHECKED_FOLDERS)
-def test_the_core_says_what_must_hold(folder: str) -> None:
+def test_each_layer_has_enough_checks(folder: str) -> None:
     texts = [read(path) for path in NATIVE if path.parts[1] == folder]
     assert rules.checks_per_function(texts) >= rules.CHECKS_PER_FUNCTION_MIN
 
@@ -158,7 +158,7 @@ def test_every_ordering_edge_is_labelled_at_both_ends() -> None:
     assert set(coded) - set(documented) == {"N2", "N3"}, "every other label is an edge; those two are reasons"
 
 
-def test_each_decision_has_a_number_of_its_own_and_its_title_says_it() -> None:
+def test_each_decision_has_its_own_number_in_its_title() -> None:
     decisions = [path for path in files_under("docs/decisions") if path.name != "README.rst"]
     assert len({path.name[:4] for path in decisions}) == len(decisions)
     titles = {path: read(path).splitlines()[0] for path in decisions}

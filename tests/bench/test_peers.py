@@ -33,7 +33,7 @@ GUARANTEES = Guarantees(record="copy", order="queue", checksum="none", kill="los
 
 
 @pytest.mark.parametrize("work", sorted(WORKS))
-def test_every_contender_says_its_version_and_what_it_guarantees(work: str) -> None:
+def test_every_contender_reports_its_version_and_what_it_guarantees(work: str) -> None:
     products = [contender for contender in peers.of(work) if not contender.name.startswith("floor: ")]
     assert products
     for contender in products:
@@ -155,7 +155,7 @@ def test_lines_come_whole_until_the_end() -> None:
     os.close(read)
 
 
-def test_a_program_that_says_nothing_is_given_up_at_the_deadline() -> None:
+def test_a_program_that_reports_nothing_is_given_up_at_the_deadline() -> None:
     read, write = os.pipe()
     assert jvm.Lines(read).next(time.monotonic() - 1) is None
     os.close(read)

@@ -257,7 +257,7 @@ def test_names_are_replaced_as_whole_words_and_read_back(name: str, tmp_path: Pa
     ],
     ids=["no language", "unknown language", "no reason", "output of nothing", "unknown word", "no such file"],
 )
-def test_a_page_that_says_nonsense_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+def test_an_invalid_mark_of_a_page_is_rejected(tmp_path: Path, text: str, fault: str) -> None:
     with pytest.raises(PageError, match=fault):
         planted(tmp_path, text)
 
@@ -269,7 +269,7 @@ def test_a_block_with_a_reason_is_not_run(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_says_how_its_blocks_run(path: Path) -> None:
+def test_a_page_reports_how_its_blocks_run(path: Path) -> None:
     read_page(path)
 
 

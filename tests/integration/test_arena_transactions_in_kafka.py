@@ -169,7 +169,7 @@ def test_ordinary_batches_of_a_transaction_go_by_the_pump(
     assert sum(carried) > 6 * PARTITION_COUNT
 
 
-def test_a_sender_looks_at_its_transaction_after_the_last_batches_of_a_commit(
+def test_a_sender_checks_its_transaction_after_the_last_batches_of_a_commit(
     cluster: Cluster, transactional: Arena, carried: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not wait earlier: no process wakes it for results that the pump has recorded."""

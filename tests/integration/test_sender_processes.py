@@ -231,7 +231,7 @@ def ensure_at(arena_name: str, folder: Path) -> str:
             return str(error)
 
 
-def test_of_many_who_ask_for_two_places_at_once_those_of_one_are_reported(arena: Arena, tmp_path: Path) -> None:
+def test_one_of_many_concurrent_requests_gets_both_places(arena: Arena, tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     children = [(folder, Child(ensure_at, arena.name, folder)) for folder in folders * 4]
     answers = [(folder, child.join()) for folder, child in children]

@@ -28,7 +28,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
-def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_java_it_reports_what_to_install(tmp_path: Path) -> None:
     ended = run("--spark", "--directory", str(tmp_path / "out"), PATH=str(tmp_path), JAVA_HOME="")
     assert ended.returncode == 2
     assert "Spark needs Java, and there is none on the path: install Java 17 or newer (on Debian: " in ended.stderr

@@ -35,7 +35,7 @@ def is_gone(process: psutil.Process) -> bool:
         return True
 
 
-def test_a_process_that_ends_during_the_look_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ends_during_the_observation_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     process = psutil.Process()
     monkeypatch.setattr(process, "status", lambda: psutil.Process(2**22 + 1))
     assert is_gone(process)

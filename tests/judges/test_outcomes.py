@@ -25,11 +25,11 @@ from tests.kafka import distribution
 TABLE = [Exemption("s", "exempt", "It does not apply."), Exemption("other", "wrong", "It does not apply either.")]
 
 
-def test_outcomes_that_are_as_the_table_says_make_no_difference() -> None:
+def test_outcomes_of_the_table_make_no_difference() -> None:
     assert list(differences("s", {"right": Outcome.PASSED, "exempt": Outcome.FAILED}, TABLE)) == []
 
 
-def test_each_outcome_that_is_not_as_the_table_says_is_reported() -> None:
+def test_each_outcome_that_differs_from_the_table_is_reported() -> None:
     told = list(
         differences("s", {"wrong": Outcome.FAILED, "left out": Outcome.SKIPPED, "exempt": Outcome.PASSED}, TABLE)
     )

@@ -37,7 +37,7 @@ def test_a_test_without_apache_kafka_is_skipped(maven_calls: Path) -> None:
     assert maven_calls.read_text() == ""
 
 
-def test_make_kafka_fetches_and_says_why_it_cannot(maven_calls: Path) -> None:
+def test_make_kafka_fetches_and_reports_why_it_cannot(maven_calls: Path) -> None:
     command = [sys.executable, "-m", "tests.kafka.distribution"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1

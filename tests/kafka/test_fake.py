@@ -115,7 +115,7 @@ def test_a_retriable_error_sends_the_same_bytes_again(
 
 
 @pytest.mark.parametrize("code", RETRIED)
-def test_metadata_are_asked_for_where_an_error_says_that_another_may_lead(
+def test_metadata_are_asked_for_where_an_error_reports_that_another_may_lead(
     code: int, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
 ) -> None:
     cluster = open_fake()

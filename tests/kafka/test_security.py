@@ -234,7 +234,7 @@ def test_an_unknown_host_is_reported(open_loop: OpenLoop) -> None:
     assert "no-such-host.invalid" in first_report(open_loop("no-such-host.invalid:9092"))
 
 
-def test_a_cluster_that_cannot_be_reached_says_nothing_about_topics(open_loop: OpenLoop) -> None:
+def test_a_cluster_that_cannot_be_reached_reports_nothing_about_topics(open_loop: OpenLoop) -> None:
     loop = open_loop(f"{LOOPBACK}:1", max_block_ms=0)
     first_report(loop)
     try:

@@ -62,7 +62,7 @@ def plant(name: str, text: str) -> Path:
     return program
 
 
-def test_a_failed_expectation_fails_the_program_and_says_where() -> None:
+def test_a_failed_expectation_fails_the_program_and_reports_where() -> None:
     program = plant(
         "failing",
         '#include "testing.h"\n'

@@ -101,7 +101,7 @@ def test_a_task_that_finds_the_arena_full_fails_and_the_next_attempt_delivers(
     check_everything_came_out(node_arena, values)
 
 
-def test_a_job_that_finds_the_arena_full_says_what_to_do_and_the_next_one_delivers(
+def test_a_job_that_finds_the_arena_full_reports_what_to_do_and_the_next_one_delivers(
     spark: Any, node_arena: str, log: Path
 ) -> None:
     with pytest.raises(Exception, match=SENTENCE + " If it cannot keep up, give the arena a larger buffer_memory"):

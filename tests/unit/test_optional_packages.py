@@ -148,7 +148,7 @@ def test_local_commands_need_no_package(hidden: str, log: Path) -> None:
 
 
 @pytest.mark.parametrize("hidden", [name for name in HIDDEN if name in NEEDY])
-def test_a_command_that_needs_the_package_says_so_in_one_sentence(hidden: str, log: Path) -> None:
+def test_a_command_that_needs_the_package_reports_it_in_one_sentence(hidden: str, log: Path) -> None:
     code, error, output = probe(hidden, log)["work"][" ".join(NEEDY[hidden])]
     assert (code, error) == (2, "SystemExit(2)")
     assert output.startswith("shmaccum: ")
@@ -157,7 +157,7 @@ def test_a_command_that_needs_the_package_says_so_in_one_sentence(hidden: str, l
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
-def test_a_module_of_users_is_imported_or_says_what_is_missing(hidden: str, log: Path) -> None:
+def test_a_module_of_users_is_imported_or_its_error_names_what_is_missing(hidden: str, log: Path) -> None:
     found = probe(hidden, log)["modules"]
     failed = {name: error for name, error in found.items() if error is not None}
     assert {name: error for name, error in failed.items() if error[0] != "PackageMissingError"} == {}

@@ -67,7 +67,7 @@ def test_headers_of_the_same_name_are_replaced_and_others_stay() -> None:
     assert interceptor.on_send(ProducerRecord("t")).headers == [traceparent(2)]
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_reports_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(InvalidArgumentError, match="pip install opentelemetry-api"):
         TracingInterceptor()

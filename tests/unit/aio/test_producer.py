@@ -189,7 +189,7 @@ def test_a_wrong_record_raises_and_nothing_is_sent(arena: Arena, sender: Running
     assert sender.sink.deliveries == []
 
 
-def test_a_producer_that_was_not_started_says_so(arena: Arena) -> None:
+def test_a_producer_that_was_not_started_reports_it(arena: Arena) -> None:
     with pytest.raises(ProducerClosedError, match="await start"):
         run(Producer(arena).send(TOPIC, b"v"))
 

@@ -367,7 +367,7 @@ def test_a_commit_in_its_block_that_learns_no_outcome_can_be_asked_again(transac
     run(main())
 
 
-def test_a_commit_that_fails_says_why_and_aborts(transactional: Arena) -> None:
+def test_a_commit_that_fails_reports_why_and_aborts(transactional: Arena) -> None:
     async def main() -> None:
         async with sending(transactional), Producer(transactional) as producer:
             with pytest.raises(TransactionEndedError, match="its coordinator aborted it"):

@@ -546,7 +546,7 @@ def test_a_memory_that_was_let_go_of_is_not_looked_at_again(arena_name: str) -> 
         memoryview(behind)
 
 
-def test_a_mapping_lives_as_long_as_what_looks_at_it(arena_name: str) -> None:
+def test_a_mapping_lives_as_long_as_its_views(arena_name: str) -> None:
     table = Arena.create(arena_name, **SMALL).slot_table()
     gc.collect()
     assert (table["word"] == 0).all()

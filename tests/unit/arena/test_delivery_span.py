@@ -133,7 +133,7 @@ def test_a_future_and_a_flush_say_what_is_left_and_why_nothing_moves(sending: Se
         assert repr(future) == f"<DeliveryFuture of {TOPIC}-0, failed>"
 
 
-def test_without_a_sender_a_future_says_so(arena: Arena) -> None:
+def test_without_a_sender_a_future_reports_it(arena: Arena) -> None:
     arena.native.set_topic_partition_count(TOPIC, 1)
     with Producer(arena, max_block_ms=100) as producer:
         future = producer.send(TOPIC, b"value")

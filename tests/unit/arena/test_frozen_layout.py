@@ -34,7 +34,7 @@ def fields_of(struct: str) -> list[tuple[str, int, int]]:
     return [(field, offset, size) for name, field, offset, size in _native.layout_fields() if name == struct]
 
 
-def test_every_field_lies_where_it_is_frozen() -> None:
+def test_every_field_is_where_it_is_frozen() -> None:
     with FROZEN.open(newline="") as file:
         frozen = [(row["struct"], row["field"], int(row["offset"]), int(row["size"])) for row in csv.DictReader(file)]
     assert _native.layout_fields() == frozen

@@ -44,7 +44,7 @@ def future_type_count() -> int:
     return sys.getrefcount(DeliveryFuture)
 
 
-def test_every_type_lies_on_the_heap() -> None:
+def test_every_type_is_on_the_heap() -> None:
     found = types_of(_native)
     assert {"Arena", "Appender", "SenderHalf", "Batch"} <= set(found)
     assert [name for name, each in found.items() if not each.__flags__ & HEAP_TYPE] == []
@@ -66,7 +66,7 @@ def test_each_copy_of_the_module_has_types_of_its_own_and_leaves_nothing() -> No
     assert [each() for each in gone] == [None, None]
 
 
-def test_of_an_append_its_token_is_all_that_stays(sender: Accumulator) -> None:
+def test_an_append_leaves_only_its_token(sender: Accumulator) -> None:
     numbers = list(range(RECORD_COUNT))
     kept: list[object] = [None] * RECORD_COUNT
     # They find the topic, open the batch, and reuse the memory of a freed future.

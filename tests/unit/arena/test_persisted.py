@@ -135,7 +135,7 @@ def sleeps_with(child: Child, path: Path) -> bool:
 # --- the host crashed
 
 
-def test_only_what_agrees_with_its_checksum_is_believed(left: Path, shell: Shell) -> None:
+def test_only_bytes_that_match_their_checksum_are_trusted(left: Path, shell: Shell) -> None:
     scribble(left)
     boot_again(left)
     said = shell("recover", str(left), "--dry-run", code=1).stdout
@@ -179,7 +179,7 @@ def test_what_is_sound_is_exported_as_a_log(left: Path, shell: Shell, tmp_path: 
 
 
 @pytest.mark.parametrize("opener", [Arena.attach, Arena.open_read_only])
-def test_another_layout_is_refused_with_the_way_out(left: Path, opener: Any, shell: Shell) -> None:
+def test_another_layout_is_refused_with_a_remedy(left: Path, opener: Any, shell: Shell) -> None:
     with open(left, "r+b") as stream:
         stream.seek(LAYOUT_VERSION_AT)
         stream.write((99).to_bytes(4, "little"))

@@ -60,7 +60,7 @@ def test_one_that_runs_away_starves_only_itself(shared: Arena) -> None:
         assert len(deliver_all(modest)) == 3 * SHARE + 1
 
 
-def test_the_message_says_whose_limit_it_is(shared: Arena) -> None:
+def test_the_message_reports_whose_limit_it_is(shared: Arena) -> None:
     with Accumulator(shared) as accumulator:
         for _ in range(SHARE):
             accumulator.append("t", 0, 1, None, VALUE)

@@ -148,7 +148,7 @@ def test_a_dead_letter_that_was_changed_is_logged_too(
     sending.close()
 
 
-def test_check_finds_a_scribbled_batch_at_its_default_depth(sending: Sending) -> None:
+def test_check_finds_an_overwritten_batch_at_its_default_depth(sending: Sending) -> None:
     shell = Shell()
     (token,) = sending.append(0)
     assert "is sound (deep)" in shell("check", sending.arena.name).stdout

@@ -474,7 +474,7 @@ def test_an_export_of_another_user_counts_for_nothing(arena: Arena, monkeypatch:
 # --- the arena that has the name now
 
 
-def test_a_log_says_whose_sender_writes_it(tmp_path: Path) -> None:
+def test_a_log_reports_whose_sender_writes_it(tmp_path: Path) -> None:
     directory = LogDirectory(tmp_path / "log", arena_name="/eve=nts\n")
     with pytest.raises(LogBusyError) as caught:
         LogDirectory(tmp_path / "log")

@@ -171,7 +171,7 @@ def test_a_member_without_the_mode_gets_advice(other_users: OtherUsers, shared_n
 
 
 @needs_root
-def test_an_arena_that_its_group_may_only_read_says_so(other_users: OtherUsers, shared_name: str) -> None:
+def test_an_arena_that_its_group_may_only_read_reports_it(other_users: OtherUsers, shared_name: str) -> None:
     create_as_sender_user(other_users, shared_name)
     (SHARED_MEMORY / shared_name).chmod(0o640)
     said = other_users.output(WORKER_USER, (GROUP,), ATTACH, shared_name, "660")
@@ -186,7 +186,7 @@ def test_a_user_gives_an_arena_only_to_a_group_of_its_own(other_users: OtherUser
 
 
 @needs_root
-def test_a_sender_that_may_not_write_beside_the_arena_says_so(other_users: OtherUsers, folder: Path) -> None:
+def test_a_sender_that_may_not_write_beside_the_arena_reports_it(other_users: OtherUsers, folder: Path) -> None:
     path = folder / "x.arena"
     Arena.create(path, mode=0o660, group=GROUP, **SMALL).close()
     arguments = ("-m", "shmaccum", "sender", str(path), "--sink", "null:", "--mode", "0660")

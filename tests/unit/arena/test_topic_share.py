@@ -79,7 +79,7 @@ def test_the_error_names_the_topic_and_what_it_holds(small: Arena) -> None:
         deliver_all(accumulator)
 
 
-def test_the_error_of_a_stuck_partition_says_why_and_since_when(small: Arena) -> None:
+def test_the_error_of_a_stuck_partition_reports_why_and_since_when(small: Arena) -> None:
     with Accumulator(small) as accumulator:
         accumulator.become_sender()
         accumulator.set_available(begin(accumulator, "dead", 3), False)
@@ -218,6 +218,6 @@ def test_the_error_names_the_time_that_a_send_to_a_stuck_partition_may_take(smal
         deliver_all(sender)
 
 
-def test_a_stuck_partition_blocks_as_long_as_any_other_unless_the_user_says_so() -> None:
+def test_a_stuck_partition_blocks_as_long_as_any_other_by_default() -> None:
     assert ProducerOptions.parse({}).stuck_block_ms is None
     assert ProducerOptions.parse({"stuck.block.ms": "0"}).stuck_block_ms == 0

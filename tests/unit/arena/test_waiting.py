@@ -79,7 +79,7 @@ def test_without_time_to_wait_it_is_an_error_at_once(full: Accumulator) -> None:
     assert full.arena.statistics().waiting_count == 0
 
 
-def test_without_a_sender_the_message_says_so(small: Arena) -> None:
+def test_without_a_sender_the_message_reports_it(small: Arena) -> None:
     with Accumulator(small, max_block_ms=1) as accumulator:
         for partition in range(4):
             accumulator.append("fill", partition, 1, None, b"v")

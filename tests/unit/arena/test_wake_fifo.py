@@ -186,7 +186,7 @@ def test_it_belongs_to_its_user_alone(arena: Arena, wake_fifo: WakeFifo) -> None
     assert stat.S_IMODE(found.st_mode) == 0o600
 
 
-def test_it_lies_beside_the_file_of_an_arena_and_goes_with_it(tmp_path: Path) -> None:
+def test_it_is_beside_the_file_of_an_arena_and_is_removed_with_it(tmp_path: Path) -> None:
     path = tmp_path / "x.arena"
     with Arena.create(path, buffer_memory="64KiB", batch_size="4KiB") as arena:
         wake_fifo = WakeFifo(arena)

@@ -128,7 +128,7 @@ def test_what_never_was_an_arena_is_not_removed_even_by_force(shell: Shell, tmp_
     assert path.exists()
 
 
-def test_of_many_arenas_those_are_removed_that_can_be(shell: Shell, arena_name: str) -> None:
+def test_of_many_arenas_the_removable_ones_are_removed(shell: Shell, arena_name: str) -> None:
     shell("create", arena_name)
     refused = shell("remove", "shmaccum-test-nobody", arena_name, code=2).stderr
     assert refused == "shmaccum: there is no arena shmaccum-test-nobody: list arenas with shmaccum ls\n"

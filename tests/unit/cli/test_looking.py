@@ -141,7 +141,7 @@ def test_stat_reports_what_waits(shell: Shell, filled: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_stat_says_it_in_words_within_the_width(shell: Shell, filled: str, columns: int) -> None:
+def test_stat_reports_it_in_words_within_the_width(shell: Shell, filled: str, columns: int) -> None:
     output = shell("stat", filled, columns=columns).stdout
     for words in (
         "fill",
@@ -269,7 +269,7 @@ def test_a_sound_arena_is_reported_as_sound(shell: Shell, filled: str, depth: st
     assert shell.json("check", filled, "--depth", depth)["is_sound"] is True
 
 
-def test_a_scribbled_batch_is_found_by_the_deep_check(shell: Shell, make_file: Callable[[], Path]) -> None:
+def test_an_overwritten_batch_is_found_by_the_deep_check(shell: Shell, make_file: Callable[[], Path]) -> None:
     path = make_file()
     (slot, *_) = shell.json("inspect", str(path), "--topic", "flights")
     scribble(path, slot["slot_index"])

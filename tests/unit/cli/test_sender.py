@@ -160,7 +160,7 @@ def test_a_second_signal_makes_it_leave_at_once(senders: Senders) -> None:
         assert deliver_all(next_one) == [b"one"]
 
 
-def test_a_sender_that_is_asked_to_stop_says_what_it_does_first(senders: Senders) -> None:
+def test_a_sender_that_is_asked_to_stop_reports_what_it_does_first(senders: Senders) -> None:
     process = senders.working(*NO_BROKER)
     append(senders.arena, b"one", b"two")
     process.terminate()
@@ -256,7 +256,7 @@ def test_stop_leaves_a_standby_that_takes_over(senders: Senders, shell: Shell) -
     assert standby.wait(WATCHDOG_S) == 0
 
 
-def test_stop_says_that_a_sender_is_stopped(senders: Senders, shell: Shell) -> None:
+def test_stop_reports_that_a_sender_is_stopped(senders: Senders, shell: Shell) -> None:
     process = senders.working()
     process.send_signal(signal.SIGSTOP)
     said = shell("stop", senders.arena.name, "--timeout", "300ms", code=1).stdout

@@ -37,7 +37,7 @@ def test_a_loop_answers_and_reports_its_errors() -> None:
         thread.join()
 
 
-def test_a_loop_that_stands_still_is_named() -> None:
+def test_a_blocked_loop_is_named() -> None:
     questions: PendingCalls[int] = PendingCalls("the loop", lambda: None)
     with pytest.raises(TimeoutError, match="the loop did not answer within 0 s"):
         questions.ask(0)

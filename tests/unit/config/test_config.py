@@ -65,7 +65,7 @@ def test_both_spellings_of_the_default_give_the_default(table: type[Options], na
 
 
 @each_row
-def test_a_default_lies_within_its_bounds(table: type[Options], name: str, option: Option) -> None:
+def test_a_default_is_within_its_bounds(table: type[Options], name: str, option: Option) -> None:
     option.check(name, option.default)
     assert getattr(table(), name) == option.default
     assert option.sentence.endswith((".", ")"))

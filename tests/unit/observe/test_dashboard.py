@@ -45,7 +45,7 @@ def cells(place: dict[str, int]) -> set[tuple[int, int]]:
     return set(itertools.product(columns, range(place["y"], place["y"] + place["h"])))
 
 
-def test_no_panel_lies_on_another_or_beside_the_grid() -> None:
+def test_no_panel_covers_another_or_is_outside_of_the_grid() -> None:
     taken = [cells(panel["gridPos"]) for panel in PANELS]
     assert len(set().union(*taken)) == sum(map(len, taken))
     assert max(column for column, _ in set().union(*taken)) == 23

@@ -188,7 +188,7 @@ def test_a_stuck_partition_is_reported_once(seen: Observation) -> None:
     assert [trouble.kind for trouble in troubles(again)] == ["retried"], "a new sender has just found it stuck"
 
 
-def test_of_several_topics_the_one_that_holds_most_is_named(seen: Observation) -> None:
+def test_the_topic_that_holds_most_is_named(seen: Observation) -> None:
     ill = with_limited(seen, stuck_partition_count=1, stuck_age_ns=PATIENCE_NS_MAX + 1, overflow_batch_count=7)
     (topic,) = ill.limited_topics
     (found,) = troubles(changed(ill, limited_topics=(topic, topic._replace(topic="cargo", held_slot_count=1))))

@@ -173,7 +173,7 @@ def test_what_is_no_address(text: str) -> None:
         split_address(text)
 
 
-def test_without_the_package_a_sentence_says_what_to_install(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_a_sentence_reports_what_to_install(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InvalidArgumentError, match=r"pip install '.\[metrics\]'"):
         ArenaCollector(arena)

@@ -99,7 +99,7 @@ def test_the_log_s_own_time_counts(producer: Producer, sender: Accumulator) -> N
         (BatchResult.CORRUPT, DeliveryFailedError, "damaged"),
     ],
 )
-def test_a_record_that_was_not_delivered_says_why(
+def test_a_record_that_was_not_delivered_reports_why(
     producer: Producer, sender: Accumulator, result: BatchResult, error: type[DeliveryError], sentence: str
 ) -> None:
     future = producer.send(TOPIC, b"v")
@@ -136,7 +136,7 @@ def test_the_sinks_reason_for_a_rejection_is_found_again(producer: Producer, sen
         ([Report(Kind.RETRIED, "too slow", f"{TOPIC}-0"), Report(Kind.EXPIRED, "no broker", "30 ms")], ": too slow"),
     ],
 )
-def test_what_expired_says_what_kept_it(
+def test_an_expired_record_reports_what_delayed_it(
     producer: Producer, sender: Accumulator, reports: list[Report], reason: str
 ) -> None:
     for report in reports:
@@ -147,7 +147,7 @@ def test_what_expired_says_what_kept_it(
         future.get(60)
 
 
-def test_a_record_of_a_stuck_partition_says_why_while_it_waits_and_when_it_expires(
+def test_a_record_of_a_stuck_partition_reports_why_while_it_waits_and_when_it_expires(
     producer: Producer, sender: Accumulator
 ) -> None:
     future = producer.send(TOPIC, b"v", partition=0)
@@ -541,7 +541,7 @@ def test_a_result_known_before_pickling_needs_no_arena(producer: Producer, sende
     assert pickle.loads(pickle.dumps(future)).completion == future.completion
 
 
-def test_a_future_of_an_arena_that_is_gone_says_so(arena_name: str) -> None:
+def test_a_future_of_an_arena_that_is_gone_reports_it(arena_name: str) -> None:
     with Arena.create(arena_name) as arena, Drainer(arena):
         arena.native.set_topic_partition_count(TOPIC, 1)
         with Producer(arena) as producer:

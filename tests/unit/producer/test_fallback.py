@@ -282,7 +282,7 @@ def test_the_function_may_use_the_producer_which_raises_there(lost: Arena) -> No
     producer.close(0)
 
 
-def test_of_many_threads_one_calls_it_and_the_others_wait(lost: Arena) -> None:
+def test_one_of_many_threads_calls_it_and_the_others_wait(lost: Arena) -> None:
     other, calls = Other(), []
     is_called, goes_on = threading.Event(), threading.Event()
 

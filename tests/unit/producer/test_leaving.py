@@ -126,7 +126,7 @@ def test_a_callback_after_close_is_called(ready: Arena) -> None:
         wait_until(lambda: bool(seen), "the callback was called")
 
 
-def test_a_future_of_an_arena_that_is_gone_says_so(arena_name: str) -> None:
+def test_a_future_of_an_arena_that_is_gone_reports_it(arena_name: str) -> None:
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB") as arena:
         arena.native.set_topic_partition_count(TOPIC, 1)
         producer = Producer(arena_name)

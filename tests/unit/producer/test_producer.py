@@ -391,7 +391,7 @@ def test_flush_waits_for_nothing_of_others(arena: Arena, topic: str, sender: Acc
         deliver_all(sender)
 
 
-def test_a_flush_that_takes_too_long_says_what_is_left(arena: Arena, topic: str, sender: Accumulator) -> None:
+def test_a_flush_that_takes_too_long_reports_what_is_left(arena: Arena, topic: str, sender: Accumulator) -> None:
     with Producer(arena) as producer:
         producer.send(topic, b"v", partition=0)
         producer.send(topic, b"v", partition=1)
@@ -439,7 +439,7 @@ NO_SENDER = "no sender of the arena {} runs: records stay in the arena until one
 
 
 @pytest.mark.usefixtures("_looks_at_once")
-def test_a_producer_without_a_sender_warns_once_and_says_when_there_is_one(
+def test_a_producer_without_a_sender_warns_once_and_reports_when_there_is_one(
     arena: Arena, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "shmaccum.producer")
@@ -540,7 +540,7 @@ def run_script(arena: Arena, close_timeout_ms: int) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
 
 
-def test_at_exit_it_says_what_is_left_and_that_nothing_is_lost(arena: Arena, topic: str) -> None:
+def test_at_exit_it_reports_what_is_left_and_that_nothing_is_lost(arena: Arena, topic: str) -> None:
     assert "not delivered yet: at most 1 record, not lost" in run_script(arena, 60_000)  # no sender
     with Accumulator(arena) as sender:
         sender.become_sender()  # which does nothing
@@ -732,7 +732,7 @@ def test_oversized_records_among_small_ones_keep_their_place(tiny: Arena) -> Non
     assert [len(value or b"") for value in drainer.values()] == sizes
 
 
-def test_the_declaration_of_send_says_what_the_native_method_says() -> None:
+def test_the_declaration_of_send_has_the_docstring_of_the_native_method() -> None:
     """`Producer.send` is written in C. The declaration is for editors and readers."""
     tree = ast.parse(inspect.getsource(sys.modules[PlainProducer.__module__]))
     (declared,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "send")

@@ -307,7 +307,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(arena_name: str) -> 
     assert values(sink) == [b"1"]
 
 
-def test_without_a_sender_a_commit_says_that_its_outcome_is_unknown(transactional: Arena) -> None:
+def test_without_a_sender_a_commit_reports_that_its_outcome_is_unknown(transactional: Arena) -> None:
     sink = MemorySink(partitions=4)
     producer = Producer(transactional, max_block_ms=20)
     producer.begin_transaction()

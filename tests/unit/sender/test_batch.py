@@ -262,7 +262,7 @@ def test_many_that_have_succeeded_are_completed_in_one_call(sender: Accumulator)
         assert (found.result, found.base_offset) == (BatchResult.SUCCEEDED, offsets[token.partition_index])
 
 
-def test_of_many_those_that_are_no_ordinary_ones_are_left(arena: Arena, sender: Accumulator) -> None:
+def test_batches_that_are_not_ordinary_are_left(arena: Arena, sender: Accumulator) -> None:
     """The batches are in use, partly complete, a part, complete, expired and unknown."""
     for partition in range(6):
         sender.append_many("t", partition, [b"v"] * 4)

@@ -144,7 +144,7 @@ def test_what_expires_in_flight_is_a_dead_letter_unless_it_arrived(open_sending:
     assert (values(tmp_path, lost), values(tmp_path, 1 - lost)) == ([lost], [])
 
 
-def test_of_a_split_batch_only_the_parts_that_failed_are_dead_letters(open_sending: Open, tmp_path: Path) -> None:
+def test_only_the_failed_parts_of_a_split_batch_are_dead_letters(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending()
     sending.scripted.script = [too_large, None, refuse]
     sending.append(count=6)

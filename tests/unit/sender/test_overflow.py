@@ -621,7 +621,7 @@ def test_a_lost_overflow_is_given_up_by_a_user_alone(
     assert sending.result(late) is BatchResult.SUCCEEDED
 
 
-def test_the_future_of_a_record_that_was_given_up_says_that_it_is_lost(arena_name: str) -> None:
+def test_the_future_of_a_record_that_was_given_up_reports_that_it_is_lost(arena_name: str) -> None:
     with Arena.create(arena_name, topics={TOPIC: 2}) as arena, Producer(arena_name) as producer:
         future, late = (producer.send(TOPIC, b"x", partition=number) for number in range(2))
         with pytest.raises(FlushTimeoutError):

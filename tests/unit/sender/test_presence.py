@@ -123,7 +123,7 @@ def socket_of(arena: Arena) -> Path:
 
 @needs_root
 @pytest.mark.parametrize(("groups", "is_believed"), [((GROUP,), True), ((1, GROUP), True), ((1,), False)])
-def test_a_listener_is_believed_only_when_it_shares_the_arena(
+def test_a_listener_is_trusted_only_when_it_shares_the_arena(
     arena_name: str, groups: tuple[int, ...], is_believed: bool
 ) -> None:
     """Here, root gives another user the name. The kernel reports the listener's user."""
@@ -201,7 +201,7 @@ def test_a_sender_takes_another_name_when_its_name_is_taken(
         Path(ArenaFile.parse(arena.name).presence(arena.uuid, number)).unlink()
 
 
-def test_a_sender_that_cannot_listen_says_so_and_is_looked_for_less_and_less_often(
+def test_a_sender_that_cannot_listen_reports_it_and_is_checked_less_and_less_often(
     arena: Arena, watch: SenderWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secrets, "randbits", lambda _: 11)

@@ -75,7 +75,7 @@ def test_a_second_sender_is_refused(sending: Sending) -> None:
 
 
 @pytest.mark.parametrize("leave", [Sender.close, Sender.stop, Sender.abort])
-def test_a_sender_that_leaves_in_order_says_so_in_the_arena(arena: Arena, leave: Callable[[Sender], None]) -> None:
+def test_a_sender_that_exits_cleanly_records_it_in_the_arena(arena: Arena, leave: Callable[[Sender], None]) -> None:
     assert not arena.native.sender_died  # there was no sender
     with Sender(arena.name, MemorySink()) as sender:
         sender.open()
@@ -109,7 +109,7 @@ def test_a_sender_that_fails_died(arena: Arena) -> None:
     assert not arena.native.sender_died
 
 
-def test_a_drain_shows_life_and_so_does_a_sink_that_says_so(sending: Sending) -> None:
+def test_a_drain_shows_life_and_so_does_a_sink_on_request(sending: Sending) -> None:
     def shows_life(act: Callable[[], object]) -> bool:
         sending.sleep(1)
         act()
@@ -556,7 +556,7 @@ def test_batches_that_were_all_delivered_are_acked_in_one(arena: Arena) -> None:
     sending.close()
 
 
-def test_of_acks_in_one_each_is_what_it_is_alone(arena: Arena) -> None:
+def test_each_of_many_acks_in_one_equals_a_single_one(arena: Arena) -> None:
     """One batch has expired, the sink has a view of another, and one ack is a duplicate."""
     sink = AcksTogether()
     sending = Sending(arena, sink, delivery_timeout_ms=1000, request_timeout_ms=500)

@@ -80,7 +80,7 @@ def test_a_sink_knows_its_name_and_no_secret() -> None:
     assert ScriptedSink().name == ""
 
 
-def test_an_arena_says_where_its_sender_delivers_as_long_as_it_has_one(arena: Arena, shell: Shell) -> None:
+def test_an_arena_reports_where_its_sender_delivers_as_long_as_it_has_one(arena: Arena, shell: Shell) -> None:
     assert arena.native.sender()["sink_name"] is None
     with Sender(arena.name, ScriptedSink()) as sender:
         sender.open()
@@ -140,7 +140,7 @@ def test_the_same_place_in_other_words_is_the_same(arena: Arena, delivering: Pat
         assert not ensure_sender(arena.name, words)
 
 
-def test_another_place_is_an_error_that_says_what_to_do(arena: Arena, delivering: Path, shell: Shell) -> None:
+def test_another_place_is_an_error_that_reports_what_to_do(arena: Arena, delivering: Path, shell: Shell) -> None:
     sentence = f"the sender of {arena.name} delivers to log:{delivering}, and log:{delivering}2 was asked for"
     with pytest.raises(OtherSinkError, match="stop that sender and start one with the other sink") as caught:
         ensure_sender(arena, f"log:{delivering}2")

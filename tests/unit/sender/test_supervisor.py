@@ -51,7 +51,7 @@ def systemd(request: pytest.FixtureRequest, socket_folder: Path) -> Iterator[Fak
     fake.close()
 
 
-def test_a_sender_says_that_it_is_ready_lives_and_stops(arena: Arena, systemd: FakeSystemd) -> None:
+def test_a_sender_reports_that_it_is_ready_lives_and_stops(arena: Arena, systemd: FakeSystemd) -> None:
     environment = {**os.environ, "NOTIFY_SOCKET": systemd.variable, "WATCHDOG_USEC": "200000"}
     command = [sys.executable, "-m", "shmaccum", "sender", arena.name, "--sink", "null:", "-q"]
     with subprocess.Popen(command, env=environment) as process:

@@ -164,7 +164,7 @@ def test_staged_batches_are_as_large_as_the_arena_allows(
     assert least <= max(sizes) <= most
 
 
-def test_a_task_that_ends_well_says_nothing(log: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_ends_well_reports_nothing(log: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = batch_writer(log)
     writer.commit([writer.write(batches(10))])
     assert caplog.messages == []
@@ -311,7 +311,7 @@ def test_a_micro_batch_without_a_query_does_nothing(log: Path) -> None:
     assert not log.exists()
 
 
-def test_a_task_without_a_query_says_what_to_do(log: Path, query: dict[str, str]) -> None:
+def test_a_task_without_a_query_reports_what_to_do(log: Path, query: dict[str, str]) -> None:
     del query[QUERY_ID]
     with pytest.raises(InvalidArgumentError, match="use foreachBatch with transactionSeries"):
         ExactlyOnceStreamWriter(plan(log)).write(batches(1))

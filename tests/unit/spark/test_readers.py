@@ -164,7 +164,7 @@ def test_starting_and_ending_times(log: Path) -> None:
 
 
 @pytest.mark.parametrize(("edge", "other_edge"), [("starting", "ending"), ("ending", "starting")])
-def test_of_several_options_for_an_edge_times_win(log: Path, edge: str, other_edge: str) -> None:
+def test_times_take_precedence_over_other_options_for_an_edge(log: Path, edge: str, other_edge: str) -> None:
     """The order is that of Spark's Kafka source: one time for all, then one for each partition, then offsets."""
     given = {
         f"{edge}Timestamp": str(START_MS + 1000),
@@ -432,7 +432,7 @@ def test_a_group_gets_the_offsets_of_the_named_topics(log: Path) -> None:
         ({"assign": '{"flights": [0, 7]}'}, "has no flights-7 yet: the stream waits for it"),
     ],
 )
-def test_a_stream_that_waits_for_a_topic_says_so_once(
+def test_a_stream_that_waits_for_a_topic_reports_it_once(
     log: Path, caplog: pytest.LogCaptureFixture, given: dict[str, str], sentence: str
 ) -> None:
     reader = stream(log, **given)

@@ -182,7 +182,7 @@ def test_a_row_without_a_topic_fails_the_task(arena: Arena, log: Path, running: 
         assert task.finish().record_count == 0
 
 
-def test_without_an_external_sender_a_task_fails_and_says_what_to_run(arena: Arena) -> None:
+def test_without_an_external_sender_a_task_fails_and_reports_what_to_run(arena: Arena) -> None:
     arena.native.set_topic_partition_count("flights", 1)
     with pytest.raises(SenderNotStartedError, match=f"run shmaccum sender {arena.name} --sink"):
         BatchWriter(plan(arena.name, max_block_ms=300)).write(batches(3))
@@ -298,13 +298,13 @@ def test_a_task_waits_for_a_finite_time(
         assert numbers(log) == [0, 1, 2]
 
 
-def test_an_arena_that_does_not_fit_into_a_worker_says_what_to_raise(arena_name: str) -> None:
+def test_an_arena_that_does_not_fit_into_a_worker_reports_what_to_raise(arena_name: str) -> None:
     sentence = run_in_child(attach_with_little_room, arena_name)
     assert "raise spark.executor.pyspark.memory" in sentence
     assert not Arena.exists(arena_name)
 
 
-def test_an_arena_that_has_another_size_is_left_as_it_is_and_says_so(
+def test_an_arena_that_has_another_size_is_left_as_it_is_and_reports_it(
     arena_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Arena.create(arena_name, buffer_memory="128KiB", batch_size="4KiB") as arena:

@@ -385,7 +385,7 @@ def test_wrong_calls_say_what_to_do(log: LogDirectory, tmp_path: Path) -> None:
             consumer.seek(PLACE, -1)
 
 
-def test_a_closed_consumer_says_so(log: LogDirectory) -> None:
+def test_a_closed_consumer_reports_it(log: LogDirectory) -> None:
     before = open_descriptors()
     consumer = consumer_of(log, TOPIC)
     consumer.poll()

@@ -183,7 +183,7 @@ def test_a_reader_follows_a_link_to_a_regular_file(written: Path, tmp_path: Path
         (b"directory.id=nonsense\n", "meta.properties has no directory.id .* restore the file from"),
     ],
 )
-def test_a_reading_server_says_why_a_folder_is_no_log(tmp_path: Path, content: bytes | None, sentence: str) -> None:
+def test_a_reading_server_reports_why_a_folder_is_no_log(tmp_path: Path, content: bytes | None, sentence: str) -> None:
     if content is not None:
         (tmp_path / META_FILE).write_bytes(content)
     before = open_descriptors()
@@ -193,7 +193,7 @@ def test_a_reading_server_says_why_a_folder_is_no_log(tmp_path: Path, content: b
     assert raised.value is not None
 
 
-def test_a_writer_says_what_to_do_without_the_id_of_its_log(tmp_path: Path) -> None:
+def test_a_writer_reports_what_to_do_without_the_id_of_its_log(tmp_path: Path) -> None:
     with open_log(tmp_path):
         pass
     meta = tmp_path / META_FILE

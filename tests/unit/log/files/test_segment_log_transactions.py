@@ -46,7 +46,7 @@ def partition_of(path: Path, isolation_level: Any = "read_committed") -> Partiti
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_marker_says_what_was_decided(is_commit: bool) -> None:
+def test_a_marker_reports_what_was_decided(is_commit: bool) -> None:
     marker = marker_batch(A, 3, is_commit=is_commit, timestamp_ms=START_MS)
     assert marker.is_control
     assert marker.crc_problem() is None

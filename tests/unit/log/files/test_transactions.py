@@ -394,7 +394,7 @@ def test_two_series_into_one_directory(tmp_path: Path) -> None:
     check_clean(tmp_path, {"left", "right", "third"})
 
 
-def test_of_many_who_decide_at_once_one_is_followed(tmp_path: Path) -> None:
+def test_one_of_many_concurrent_decisions_counts(tmp_path: Path) -> None:
     winners = [stage(tmp_path, SEVENTH, f"w{number}") for number in range(6)]
     children = [Child(transactions.conclude, tmp_path, SEVENTH, [winner]) for winner in winners]
     for child in children:

@@ -407,7 +407,7 @@ def test_a_member_that_is_not_in_the_plan_is_concerned_by_the_next_one(join: Joi
     assert not second.is_concerned(first.plan)
 
 
-def test_a_look_at_a_plan_that_is_known_parses_nothing(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_plan_is_not_parsed_again(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     members = [join() for _ in range(3)]
     settle(*members)
     with monkeypatch.context() as patch:
@@ -417,7 +417,7 @@ def test_a_look_at_a_plan_that_is_known_parses_nothing(join: Join, monkeypatch: 
     assert sorted(settle(*members)) == [1, 2]
 
 
-def test_a_look_at_a_group_without_a_plan_opens_no_lock_file(
+def test_an_observer_of_a_group_without_a_plan_opens_no_lock_file(
     join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = join()

@@ -91,7 +91,7 @@ def test_a_torn_tail_is_not_served_and_what_takes_its_place_is(tmp_path: Path) -
         path.write_bytes(whole)
 
 
-def test_a_scribbled_batch_ends_what_is_served(tmp_path: Path) -> None:
+def test_an_overwritten_batch_ends_what_is_served(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as directory:
         batches = make_batches(3)
         directory.partition(*PLACE).append(batches)

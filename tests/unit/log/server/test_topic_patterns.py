@@ -86,7 +86,7 @@ def test_many_patterns_leave_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(patterns._found) <= 4
 
 
-def test_a_server_without_the_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_the_engine_reports_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 

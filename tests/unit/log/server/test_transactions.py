@@ -297,7 +297,7 @@ def test_a_time_out_continues_while_no_server_runs(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_tick_looks_at_ids_with_an_open_transaction_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_checks_ids_with_an_open_transaction_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log may have a hundred thousand ids, and a tick follows each step of a transaction."""
     host = Host(tmp_path)
     for number in range(20):

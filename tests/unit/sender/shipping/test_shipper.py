@@ -454,7 +454,7 @@ def test_the_readable_part_of_a_damaged_log_is_shipped_and_the_damage_reported(
     assert read_shipped(str(log)).positions[PLACE].producer_epoch == 2
 
 
-def test_shipping_stops_in_front_of_a_transaction_and_says_why(log: Path) -> None:
+def test_shipping_stops_in_front_of_a_transaction_and_reports_why(log: Path) -> None:
     with open_log(log) as directory:
         offsets(directory.partition(TOPIC, 0).append([batch_of(9, 0, b"of a transaction")]))
     sink = MemorySink()
