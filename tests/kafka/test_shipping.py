@@ -431,7 +431,7 @@ def test_outages_of_any_length_before_apache_kafka_cost_and_repeat_nothing(tmp_p
                 is_killed = chance.random() < 0.5
                 between.is_away = between.is_silent = False
                 before = shipped()
-                wait_until(lambda: is_killed or before < shipped() or shipped() == count, "it ships on")  # noqa: B023
+                wait_until(lambda: is_killed or before < shipped() or shipped() == count, "it continues")  # noqa: B023
             between.cut()
         progress = ship(log, bootstrap)
         assert (progress.left_record_count, progress.refusals) == (0, {})
