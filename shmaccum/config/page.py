@@ -26,7 +26,7 @@ or in contradiction to another option is rejected. No option is ignored.
 TABLE_HEAD = """\
 .. list-table::
    :header-rows: 1
-   :widths: 24 10 10 16 60
+   :widths: 27 12 13 17 55
 
    * - option
      - kind

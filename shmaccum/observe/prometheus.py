@@ -9,7 +9,7 @@ Three families of names:
 ``kafka_producer_*``, ``kafka_producer_node_*`` and ``kafka_producer_topic_*``
     Kafka's producer metrics of the whole host, named as Micrometer names the Java producer's: ``record-send-total`` is
     ``kafka_producer_record_send_total``. Only the sender's process has them. Times are in milliseconds, unless the name
-    has nanoseconds. docs/reference/metrics.rst lists them.
+    has nanoseconds. docs/reference/metrics.rst and metrics-arena.rst list them.
 
 ``kafka_server_*``, ``kafka_network_*``, ``kafka_coordinator_*`` and ``kafka_consumergroup_lag``
     Kafka's broker metrics of a served log, named as by Prometheus' JMX exporter.

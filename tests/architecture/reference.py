@@ -175,7 +175,7 @@ def work_lines() -> Iterator[str]:
             producer.send("words", b"waiting")
             yield from metric_lines(arena, sender, producer)
             yield from json_lines(place, f"{folder}/log")
-            producer.close()
+            producer.close(timeout=0)
             sender.close()
             shmaccum.Arena.remove(place)
 

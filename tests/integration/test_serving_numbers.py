@@ -24,7 +24,7 @@ from tests.support.log_server import confluent_consumer, consume_with_confluent,
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.rst"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics-arena.rst"
 RECORD_COUNT = 300
 
 

@@ -83,7 +83,7 @@ def test_a_process_whose_records_go_elsewhere_is_counted_as_such(arena: Arena) -
 
 
 def test_the_page_of_metrics_names_those_of_an_arena(arena: Arena) -> None:
-    page = (ROOT / "docs" / "reference" / "metrics.rst").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "metrics-arena.rst").read_text(encoding="utf-8")
     told = set(re.findall(r"^# HELP (shmaccum_\w+)", exposition(ArenaCollector(arena)), re.MULTILINE))
     assert set(re.findall(r"``(shmaccum_\w+)", page)) == told
 
