@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from setup import ROOT
 
-SUBJECT = re.compile(r"json .*(?=: )|\w+ [^:(]*")
+SUBJECT = re.compile(r"json .*(?=: )|\w+ [^:('\"]*")
 NAME_IN_PAGE = re.compile(r"``([^`\s]+)``")
 
 

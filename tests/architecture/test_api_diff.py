@@ -11,8 +11,8 @@ SAME = "metric of the sender: record-send-total"
 
 
 def test_a_line_that_differs_is_missing_new_or_changed() -> None:
-    before = [SAME, "function shmaccum.f(a: int)", "json stat --once .topics[].name: str"]
-    after = [SAME, "function shmaccum.f(a: str)", "class shmaccum.New(...): object"]
+    before = [SAME, "function shmaccum.f'(a: int)'", "json stat --once .topics[].name: str"]
+    after = [SAME, 'function shmaccum.f"(a: str)"', "class shmaccum.New(...): object"]
     assert differences(before, after) == [
         Difference("class shmaccum.New", [], [after[2]]),
         Difference("function shmaccum.f", [before[1]], [after[1]]),
