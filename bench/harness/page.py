@@ -77,9 +77,10 @@ Questions
 Each row has the first comparison of a question: shmaccum, the peer in the same rounds, and the ratio with its verdict.
 The last but one column has the ratio of the same comparison, with its interval, on other machines.
 
-Compare only ratios of one machine. Between machines, a ratio varies by up to a factor of two, because its two sides
-wait for different things. ``Producer.send`` depends on instructions and near cache lines. A client with threads also
-pays for locks, wake-ups and memory. ``instructions`` counts instructions, and depends only on compiler and interpreter.
+Compare only ratios of one machine. Between machines, a ratio varies by up to a factor of two in most rows, and by far
+more in some, because its two sides wait for different things. ``Producer.send`` depends on instructions and near
+cache lines. A client with threads also pays for locks, wake-ups and memory. ``instructions`` counts instructions, and
+depends only on compiler and interpreter.
 In questions with a broker, the broker and its clients share the cores.
 
 .. csv-table::
