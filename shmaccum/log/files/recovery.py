@@ -205,16 +205,19 @@ class Recovery:
         segment.indexer = self._indexer(segment.base_offset, scan)
 
     def _indexer(self, base_offset: int, scan: Scan) -> Indexer:
-        indexer = Indexer(base_offset, self.index_interval)
         offset_entries = load_entries(self._path(base_offset, OFFSET_INDEX), OFFSET_ENTRY)
         time_entries = load_entries(self._path(base_offset, TIME_INDEX), TIME_ENTRY)
-        indexer.entry_position = last_position(offset_entries)
-        if len(time_entries):
-            indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = time_entries.last("timestamp_ms")
-            indexer.max_timestamp_offset = base_offset + time_entries.last("relative_offset")
+        indexer = self._indexer_after(base_offset, offset_entries, time_entries)
         for batch in scan.batches:
             if batch.max_timestamp_ms > indexer.max_timestamp_ms:
                 indexer.max_timestamp_ms, indexer.max_timestamp_offset = batch.max_timestamp_ms, batch.last_offset
+        return indexer
+
+    def _indexer_after(self, base_offset: int, offset_entries: Entries, time_entries: Entries) -> Indexer:
+        """The indexer as it was when it had written these entries."""
+        indexer = Indexer(base_offset, self.index_interval)
+        indexer.entry_position = last_position(offset_entries)
+        indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = last_timestamp(time_entries)
         return indexer
 
     def _start_next_segment(self, segment: Segment, next_offset: int) -> Segment:
@@ -323,11 +326,7 @@ class Recovery:
         kept_time = time_entries.head(
             bisect_right(time_entries.column("relative_offset"), kept.last("relative_offset"))
         )
-        indexer = Indexer(base_offset, self.index_interval)
-        indexer.entry_position = last_position(kept)
-        if len(kept_time):
-            indexer.max_timestamp_ms = indexer.indexed_timestamp_ms = last_timestamp(kept_time)
-            indexer.max_timestamp_offset = base_offset + kept_time.last("relative_offset")
+        indexer = self._indexer_after(base_offset, kept, kept_time)
         self._write_entries(base_offset, indexer, scan.batches[1:], (kept.content, kept_time.content), "incomplete")
 
     def _write_entries(

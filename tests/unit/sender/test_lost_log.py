@@ -17,6 +17,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import LogBusyError, LogLostError
 from shmaccum.log.files import LogDirectory, LogReader, check_log
+from shmaccum.log.files.lock_file import server_of_holder
 from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import read_topic_id
 from shmaccum.sender import Sender
@@ -315,8 +316,9 @@ def test_nothing_is_written_by_names_into_a_folder_that_was_replaced(log: Path, 
         assert not is_there_again or os.listdir(partition_folder(log)) == []
 
 
-def test_a_new_log_in_an_empty_folder_has_other_topics(log: Path) -> None:
+def test_a_new_log_in_an_empty_folder_has_other_topics_and_the_same_server(log: Path) -> None:
     with open_log(log) as directory:
+        directory.publish_server("localhost:9092")
         directory.partition(LOG_TOPIC, 0)
         former_id = read_topic_id(str(partition_folder(log)))
         shutil.rmtree(log)
@@ -328,6 +330,7 @@ def test_a_new_log_in_an_empty_folder_has_other_topics(log: Path) -> None:
             return directory.lost is None
 
         wait_until(is_there, "the new log")
+        assert server_of_holder(str(log / ".lock")) == "localhost:9092"
         assert directory.topics() == []
         directory.create_topic(LOG_TOPIC)
         directory.partition(LOG_TOPIC, 0)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum.common import clock
 from shmaccum.common.format.batch_header import read_header
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import (
@@ -24,9 +26,17 @@ from shmaccum.exceptions import (
     NotALogError,
 )
 from shmaccum.log.files.broker_error import BrokerError
-from shmaccum.log.files.directory import OPEN_PARTITIONS_MAX, LogDirectory
+from shmaccum.log.files.directory import (
+    CHECK_INTERVAL_S,
+    CHECKPOINT_INTERVAL_S,
+    OPEN_PARTITIONS_MAX,
+    TRANSACTIONS_INTERVAL_S,
+    LogDirectory,
+)
 from shmaccum.log.files.partition_folders import make_partition_folder
+from shmaccum.log.files.partition_log import PartitionLog
 from shmaccum.log.files.producer_state import KEPT_COUNT, Rejection
+from shmaccum.log.files.transaction_files import TransactionFiles
 from tests.support.processes import run_in_child
 from tests.support.segment_log import (
     PRODUCER_ID,
@@ -362,32 +372,32 @@ def test_what_is_older_than_retention_ms_is_deleted_even_when_active(tmp_path: P
 # --- failures
 
 
-@pytest.fixture
-def limited() -> Iterator[None]:
-    """Limit files to 4000 bytes, which causes a short write and then EFBIG."""
+@contextlib.contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """Limits the files of this process, which causes a short write and then EFBIG."""
     former = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, former[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, former)
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_what_a_full_disk_cut_short_is_taken_back_to_the_last_whole_batch(tmp_path: Path, limited: None) -> None:
+def test_what_a_full_disk_cut_short_is_taken_back_to_the_last_whole_batch(tmp_path: Path) -> None:
     batches = make_batches(40, record_count=1)
     fitting = 4000 // batches[0].size
     with open_log(tmp_path) as log:
         partition = log.partition(TOPIC, 0)
-        outcomes = partition.append(batches)
+        with files_limited_to(4000):
+            outcomes = partition.append(batches)
         assert outcomes[:fitting] == list(range(fitting))
         for refused in outcomes[fitting:]:
             assert isinstance(refused, Rejection)
             assert refused.is_retriable
             assert "File too large. Nothing is lost, it will be tried again" in refused.message
         assert log_files(tmp_path)[0].stat().st_size == fitting * batches[0].size
-        resource.setrlimit(
-            resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
-        )
         assert offsets(partition.append(batches[fitting - 2 :])) == list(range(fitting - 2, 40))
 
 
@@ -570,6 +580,31 @@ def test_recovery_points_are_those_of_the_last_sync(tmp_path: Path) -> None:
 
 
 # --- the directory
+
+
+@pytest.mark.parametrize(
+    ("job", "owner", "interval_s"),
+    [
+        ("check_names", PartitionLog, CHECK_INTERVAL_S),
+        ("unfinished", TransactionFiles, TRANSACTIONS_INTERVAL_S),
+        ("sync", LogDirectory, 4.0),
+        ("retain", LogDirectory, 8.0),
+        ("checkpoint", LogDirectory, CHECKPOINT_INTERVAL_S),
+    ],
+)
+def test_each_part_of_the_maintenance_is_due_once_in_its_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, owner: type, interval_s: float
+) -> None:
+    times, now = [], 0
+    monkeypatch.setattr(clock, "monotonic", lambda: now * interval_s / 4)
+    with open_log(tmp_path, sync="interval", sync_interval_ms=4000, retention_check_interval_ms=8000) as log:
+        log.partition(TOPIC, 0)
+        with monkeypatch.context() as counting:
+            counting.setattr(owner, job, lambda *_: times.append(now))
+            while now <= 12:
+                log.maintain()
+                now += 1
+    assert times in ([0, 4, 8, 12], [4, 8, 12])
 
 
 def test_a_second_writer_is_refused_by_name_until_the_first_closes(tmp_path: Path) -> None:
