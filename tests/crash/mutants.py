@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from setup import ROOT
 from tests.crash import single_step
 from tests.native import c_build
-from tests.native.c_build import PLAIN, TSAN
+from tests.native.c_build import PLAIN, TSAN, Variant
 
 TEST_VARIANTS = {"test": PLAIN, "tsan": TSAN}
 
@@ -1484,16 +1485,22 @@ def check_compiles(mutant: Mutant) -> None:
 
 def build(mutant: Mutant, mode: str, scenario: str) -> Path:
     """Return the program of this killer, with the mutated core: the single-step harness or a C test."""
+    is_harness = mode in single_step.MODES
+    test = c_build.TESTS / f"{scenario}.c"
+    sources = [*c_build.core_sources(), *(single_step.SOURCES if is_harness else [test])]
+    variant = TEST_VARIANTS.get(mode, PLAIN)
+    stand_ins = _changed_objects(mutant, sources, variant)
+    if is_harness:
+        return single_step.build(variant, stand_ins)
+    return c_build.build_tool(f"{test.stem}-{mutant.name}", [test], variant, stand_ins)
+
+
+def _changed_objects(mutant: Mutant, sources: Sequence[Path], variant: Variant) -> dict[Path, Path]:
+    """Compile what the mutant changes: its file in C, or all sources that include its header."""
     root = plant(mutant)
     original = ROOT / "native" / mutant.path
-    variant = TEST_VARIANTS.get(mode, PLAIN)
-    stand_ins = {}
     if original.suffix == ".c":
-        stand_ins = {original: root / mutant.path}
-    else:
-        # A header of this name is found here first, by every file; -iquote goes before -I.
-        variant = replace(variant, flags=(*variant.flags, f"-iquote{root}"))
-    if mode in single_step.MODES:
-        return single_step.build(variant, stand_ins)
-    test = c_build.TESTS / f"{scenario}.c"
-    return c_build.build_tool(f"{test.stem}-{mutant.name}", [c_build.build_test(test, variant)], variant, stand_ins)
+        return {original: c_build.build_object(root / mutant.path, variant)}
+    # The header is found here first, by every file; -iquote goes before -I.
+    changed = replace(variant, flags=(*variant.flags, f"-iquote{root}"))
+    return {source: c_build.build_object(source, changed) for source in c_build.including(original, sources)}

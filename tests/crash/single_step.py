@@ -22,9 +22,8 @@ EXIT_UNTRACEABLE = 77
 
 
 def build(variant: Variant = PLAIN, stand_ins: Mapping[Path, Path] | None = None) -> Path:
-    """The harness with the core, or with a core some files of which are replaced."""
-    objects = [c_build.build_object(source, variant) for source in SOURCES]
-    return c_build.build_tool("single_step", objects, variant, stand_ins or {})
+    """The harness with the core, or with objects in the place of some files."""
+    return c_build.build_tool("single_step", SOURCES, variant, stand_ins or {})
 
 
 def scenario_names(mode: str) -> list[str]:

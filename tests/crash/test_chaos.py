@@ -19,7 +19,7 @@ LONG_S = 600
 
 
 def run(seconds: int, *options: str) -> None:
-    program = c_build.build_tool("chaos", [c_build.build_object(source, PLAIN) for source in SOURCES], PLAIN, {})
+    program = c_build.build_tool("chaos", SOURCES, PLAIN, {})
     seed = random.SystemRandom().randrange(1 << 31)
     print(f"seed {seed}")
     command = [str(program), str(seconds), str(seed), *options]

@@ -14,7 +14,8 @@ shortest path to each.
 
 from __future__ import annotations
 
-from collections import deque
+import contextlib
+import gc
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -61,56 +62,61 @@ class StateLimitError(Exception):
     """The bounds of the model are too wide for the number of states allowed."""
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Disable the garbage collector, which would traverse all states again and again. None of them is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_no_collection()
 def explore(model: Model[State], state_count_max: int = 20_000_000) -> Report[State]:
     """Breadth first, so that a trace is a shortest one."""
     first = model.initial()
-    parents: dict[State, tuple[State, str] | None] = {first: None}
-    predecessors: dict[State, list[State]] = {}
-    queue = deque([first])
-    while queue:
-        state = queue.popleft()
+    numbers = {first: 0}
+    states = [first]
+    links: list[tuple[int, str]] = [(0, "")]  # of each state: the number of the state before it, and the label
+    predecessors: list[list[int]] = [[]]
+    for number, state in enumerate(states):  # it grows meanwhile
         problem = model.violation(state)
         if problem is not None:
-            return Report(len(parents), problem, _trace(parents, state))
+            return Report(len(states), problem, _trace(links, number))
         for label, successor in model.steps(state):
-            predecessors.setdefault(successor, []).append(state)
-            if successor not in parents:
-                parents[successor] = (state, label)
-                queue.append(successor)
-        if len(parents) > state_count_max:
+            found = numbers.setdefault(successor, len(states))
+            if found == len(states):
+                states.append(successor)
+                links.append((number, label))
+                predecessors.append([])
+            predecessors[found].append(number)
+        if len(states) > state_count_max:
             raise StateLimitError(f"more than {state_count_max} states")
-    return _report_stuck(model, parents, predecessors)
-
-
-def _report_stuck(
-    model: Model[State],
-    parents: dict[State, tuple[State, str] | None],
-    predecessors: dict[State, list[State]],
-) -> Report[State]:
-    reaches_good = set(_backwards((state for state in parents if model.is_good(state)), predecessors))
-    stuck = next((state for state in parents if state not in reaches_good), None)
+    stuck = _first_stuck(map(model.is_good, states), predecessors)
     if stuck is None:
-        return Report(len(parents), None, ())
-    return Report(len(parents), "stuck: nothing that can happen leads to an end", _trace(parents, stuck))
+        return Report(len(states), None, ())
+    return Report(len(states), "stuck: nothing that can happen leads to an end", _trace(links, stuck))
 
 
-def _backwards(good: Iterable[State], predecessors: dict[State, list[State]]) -> Iterator[State]:
-    seen = set(good)
-    waiting = list(seen)
-    yield from seen
+def _first_stuck(is_good: Iterable[bool], predecessors: list[list[int]]) -> int | None:
+    """Return the first state from which no good state can be reached."""
+    reaches_good = bytearray(is_good)
+    waiting = [number for number, reaches in enumerate(reaches_good) if reaches]
     while waiting:
-        for state in predecessors.get(waiting.pop(), ()):
-            if state not in seen:
-                seen.add(state)
-                waiting.append(state)
-                yield state
+        for number in predecessors[waiting.pop()]:
+            if not reaches_good[number]:
+                reaches_good[number] = True
+                waiting.append(number)
+    stuck = reaches_good.find(False)
+    return None if stuck < 0 else stuck
 
 
-def _trace(parents: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+def _trace(links: list[tuple[int, str]], number: int) -> tuple[str, ...]:
     labels = []
-    link = parents[state]
-    while link is not None:
-        state, label = link
+    while number:
+        number, label = links[number]
         labels.append(label)
-        link = parents[state]
     return tuple(reversed(labels))

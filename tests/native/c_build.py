@@ -25,7 +25,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from setup import LANGUAGE_FLAGS, ROOT, WARNING_FLAGS, sanitize_flags
@@ -173,8 +173,8 @@ def write_whole(source: Path, text: str) -> None:
 
 
 def build_object(source: Path, variant: Variant) -> Path:
-    """Compiles one file, or finds it compiled."""
-    flags = [*COMMON_FLAGS, *variant.flags]
+    """Compiles one file, or finds it compiled. A test file is not optimized: it compiles in a third of the time."""
+    flags = [*COMMON_FLAGS, *variant.flags, *(["-O0"] if source.name.endswith("_test.c") else [])]
     key = _key([_surroundings(), " ".join(flags).encode(), str(source).encode(), source.read_bytes()])
     target = CACHE / variant.name / f"{source.parent.name}-{source.stem}-{key}.o"
     return _make(target, [*compiler(), *flags, "-c", "-o"], [source])
@@ -210,24 +210,33 @@ def build_preloaded(source: Path) -> Path:
     return _make(CACHE / "plain" / f"{source.stem}-{key}.so", [*compiler(), *flags, "-o"], [source])
 
 
-def build_test(test: Path, variant: Variant) -> Path:
-    """Compiles a test file without optimization, in a third of the time. The core is compiled as the variant says."""
-    return build_object(test, replace(variant, flags=(*variant.flags, "-O0")))
-
-
 def build_program(test: Path, variant: Variant) -> Path:
     """Compiles a test file and links it with the folders it uses, or finds it built."""
-    parts = [build_test(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
+    parts = [build_object(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
     return link(f"{test.parent.name}-{test.stem}", parts, variant)
 
 
-def build_tool(name: str, objects: Iterable[Path], variant: Variant, stand_ins: Mapping[Path, Path]) -> Path:
-    """Links objects with the whole core, or finds them linked.
+def including(header: Path, sources: Iterable[Path]) -> list[Path]:
+    """Returns the sources that include the header, also through other headers."""
+    command = [*compiler(), *COMMON_FLAGS, "-MM", *map(str, sources)]
+    rules = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = rules.replace("\\\n", " ").splitlines()  # a rule is TARGET: SOURCE HEADER...
+    read = [line.partition(":")[2].split() for line in lines]
+    return [Path(source) for source, *headers in read if str(header) in headers]
 
-    `stand_ins` maps files of the core to others that are compiled in their place.
+
+def core_sources() -> list[Path]:
+    """Every C file of the core."""
+    return [source for layer in LAYERS for source in layer_sources(layer)]
+
+
+def build_tool(name: str, sources: Sequence[Path], variant: Variant, stand_ins: Mapping[Path, Path]) -> Path:
+    """Compiles files and links them with the whole core, or finds them linked.
+
+    `stand_ins` maps files of the tool or the core to objects that are linked in their place.
     """
-    core = [stand_ins.get(source, source) for layer in LAYERS for source in layer_sources(layer)]
-    return link(name, [*objects, *build_objects(core, variant)], variant)
+    ours = [source for source in [*sources, *core_sources()] if source not in stand_ins]
+    return link(name, [*stand_ins.values(), *build_objects(ours, variant)], variant)
 
 
 def _build_probe(variant: Variant) -> Path:
