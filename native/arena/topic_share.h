@@ -101,10 +101,12 @@ static inline void topic_share_taken_back(struct arena *arena, uint32_t partitio
     }
 }
 
-/* Returns true if a sender, which may be dead, has marked the partition. */
+/* Returns true if a sender, which may be dead, has marked the partition. The index may be any number, because those of
+ * slots and waiters are shared words. */
 static inline bool partition_is_marked(const struct arena *arena, uint32_t partition_index)
 {
-    return stuck_word_reason(load_relaxed_u64(&arena->partitions[partition_index].stuck)) != STUCK_NOT;
+    return LIKELY(partition_index < arena->geometry.partition_count) &&
+           stuck_word_reason(load_relaxed_u64(&arena->partitions[partition_index].stuck)) != STUCK_NOT;
 }
 
 /* Sender only: before the slots become FREE or BAD. */

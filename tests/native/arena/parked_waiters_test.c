@@ -279,6 +279,21 @@ TEST_WITH(host, host_begin, when_the_sender_is_dead_a_turn_posts_all_that_fit_to
     EXPECT_STATUS(accumulator_become_sender(host->sender, &error), STATUS_OK);
 }
 
+/* The partition of a waiter is a shared word, and a waiter of no partition is parked when its grant is revoked. */
+TEST_WITH(host, host_begin, a_waiter_of_no_partition_of_the_arena_is_posted_when_it_fits)
+{
+    static const uint32_t words[] = {0, 1U << 30, UINT32_MAX};
+    park(host, 0, 4);
+    park(host, 1, 1);
+    uint32_t own = load_relaxed_u32(&host->arena->waiters[1].partition);
+    for (uint32_t i = 0; i < sizeof words / sizeof *words; i++) {
+        store_relaxed_u32(&host->arena->waiters[1].partition, words[i]);
+        begin_turn(host, 0);
+        EXPECT_EQ_U64(posted_by(host, 0), 1 << 1);
+    }
+    store_relaxed_u32(&host->arena->waiters[1].partition, own);
+}
+
 TEST_WITH(host, host_begin, a_waiter_that_finds_the_arena_unusable_posts_all)
 {
     park(host, 0, 1);
