@@ -263,6 +263,10 @@ def _disturbed(answers: Iterable[Answer]) -> Iterator[str]:
         )
 
 
+def _spell_bound(bound: float) -> str:
+    return f"{bound:,.0f}" if bound >= 1000 else f"{bound:.3g}"
+
+
 def _goals(answer: Answer) -> Iterator[Sequence[str]]:
     """Yield the measured goals of a question."""
     for found in filter(None, map(answer.found, answer.goals)):
@@ -270,7 +274,7 @@ def _goals(answer: Answer) -> Iterator[Sequence[str]]:
         unit = "of the peer" if found.goal.is_ratio else found.figure.unit
         value = f"{spell(found.value)}{'' if found.is_reached else ', **not reached**'}"
         beside = f"{spell(found.compared.ratio)} of {found.compared.peer}" if found.compared else "no peer"
-        yield found.goal.what, f"{sign} {found.goal.bound:,g} {unit}", value, beside, f"``{answer.question}``"
+        yield found.goal.what, f"{sign} {_spell_bound(found.goal.bound)} {unit}", value, beside, f"``{answer.question}``"
 
 
 def _question(answer: Answer, elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
