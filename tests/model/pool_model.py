@@ -190,7 +190,8 @@ class PoolModel:
         if isinstance(state.waiters[p], Parked):
             return not self._is_admitted(state, p)
         can_be_had = any(slot is FREE or self._is_abandoned(state, slot) for slot in state.slots)
-        return isinstance(state.waiters[p], Wait) and state.places[0] == STOPPED and not can_be_had
+        has_all = self._granted(state, p) >= self.needs[p]
+        return isinstance(state.waiters[p], Wait) and state.places[0] == STOPPED and not (can_be_had or has_all)
 
     def violation(self, state: State) -> str | None:
         """See the module."""
@@ -204,7 +205,7 @@ class PoolModel:
             return "a waiter sleeps beside a slot it could have, and no process is about to give it"
         if self._fast_path_is_closed(state):
             return "the fast path is closed although no waiter waits"
-        if self.is_good(state) and not self._is_clean(self._repaired(state)):
+        if self.is_good(state) and not self._is_clean(self._repaired(state), state):
             return "something is left that repair does not free"
         return None
 
@@ -244,8 +245,11 @@ class PoolModel:
             state = step
         return state
 
-    def _is_clean(self, state: State) -> bool:
-        """A stopped waiter keeps its place, and its grants unless it is parked. A stopped sender keeps its slots."""
+    def _is_clean(self, state: State, former: State) -> bool:
+        """A stopped waiter keeps its place, and its grants unless it is parked. A stopped sender keeps its slots.
+
+        A parked waiter does not repair: one that does not fit beside slots of the dead waits for the sender.
+        """
 
         def is_kept(slot: Slot) -> bool:
             if isinstance(slot, Grant):
@@ -253,7 +257,7 @@ class PoolModel:
             return isinstance(slot, Owned) and slot.process == 0 and state.places[0] == STOPPED
 
         def may_wait(p: int) -> bool:
-            return state.places[p] == STOPPED or self._must_stay(state, p)
+            return state.places[p] == STOPPED or self._must_stay(former, p)
 
         return (
             all(slot is FREE or is_kept(slot) for slot in state.slots)

@@ -172,6 +172,11 @@ class TopicShareModel:
     def _truth(self, state: State, topic: int) -> int:
         return sum(isinstance(slot, Open | Done) and slot.topic == topic for slot in state.slots)
 
+    @staticmethod
+    def _released_count(state: State, topic: int) -> int:
+        """The slots that the sender has added to `released`, and stores FREE next."""
+        return sum(isinstance(slot, Done) and slot.is_released and slot.topic == topic for slot in state.slots)
+
     def _pending(self, state: State, topic: int) -> int:
         return sum(
             self.bounds.needs[p]
@@ -186,10 +191,9 @@ class TopicShareModel:
             return None
         if held > truth and not state.is_raced[topic]:
             return "a topic is said to hold more than it holds"
-        has_released = sum(isinstance(slot, Done) and slot.is_released and slot.topic == topic for slot in state.slots)
         if state.places[0] == ABSENT or state.places[0].startswith("recount"):
             return None  # a sender recounts before it frees anything
-        if held < truth - self._pending(state, topic) - state.lost[topic] - has_released:
+        if held < truth - self._pending(state, topic) - state.lost[topic] - self._released_count(state, topic):
             return "a topic is said to hold less than it holds"
         return None
 
@@ -208,7 +212,8 @@ class TopicShareModel:
             needs = [need for need, other in zip(bounds.needs, bounds.topics, strict=False) if other == topic]
             share = bounds.factor / (1 + bounds.factor) * (count + max(needs))
             others = sum(needs) - max(needs)
-            if self._truth(state, topic) > max(Fraction(max(needs)), share) + others:
+            held = self._truth(state, topic) - self._released_count(state, topic)
+            if held > max(Fraction(max(needs)), share) + others:
                 return "a topic holds more than its share"
         return None
 
