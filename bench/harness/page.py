@@ -274,7 +274,8 @@ def _goals(answer: Answer) -> Iterator[Sequence[str]]:
         unit = "of the peer" if found.goal.is_ratio else found.figure.unit
         value = f"{spell(found.value)}{'' if found.is_reached else ', **not reached**'}"
         beside = f"{spell(found.compared.ratio)} of {found.compared.peer}" if found.compared else "no peer"
-        yield found.goal.what, f"{sign} {_spell_bound(found.goal.bound)} {unit}", value, beside, f"``{answer.question}``"
+        goal = f"{sign} {_spell_bound(found.goal.bound)} {unit}"
+        yield found.goal.what, goal, value, beside, f"``{answer.question}``"
 
 
 def _question(answer: Answer, elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
