@@ -102,7 +102,6 @@ class Rounds:
             self._wait_for_stop(pause_ns)
             return 0
         shipped = self._overflow.ship(now_ns)
-        now_ns = self._native.now_ns() if shipped else now_ns
         self._topics.run(now_ns)
         sent = self._batch_sender.run(now_ns)
         if spilled or shipped or sent:

@@ -32,13 +32,12 @@ class Checks(Duty):
         self._presence = presence
         self._server = server
 
-    def run(self, now_ns: int) -> int:
+    def run(self, now_ns: int) -> None:
         if now_ns >= self.due_ns:
             self.due_ns = now_ns + NS_PER_S
             self._look_at_presence()
             self._look_at_server()
             self._check_wake_fifo()
-        return 0
 
     def _check_wake_fifo(self) -> None:
         """Without its FIFO, a sender wakes up only at its ticks, which is many times slower."""

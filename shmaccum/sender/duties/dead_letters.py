@@ -108,10 +108,9 @@ class DeadLetters(Duty):
     def is_idle(self) -> bool:
         return not self._waiting
 
-    def run(self, now_ns: int) -> int:
+    def run(self, now_ns: int) -> None:
         self._collect()
         self._work(now_ns)
-        return 0
 
     # --- expired batches
 

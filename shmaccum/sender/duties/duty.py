@@ -39,10 +39,8 @@ class Duty:
         """True if it has no work left, now or later."""
         return True
 
-    def run(self, now_ns: int) -> int:
-        """Do what is due. Return the number of batches given to the sink or to the overflow."""
-        del now_ns
-        return 0
+    def run(self, now_ns: int) -> None:
+        """Do what is due."""
 
     def expect(self) -> None:
         """Note that another duty gave batches their results: the next run checks them."""

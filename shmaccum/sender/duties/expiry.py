@@ -40,13 +40,12 @@ class Expiry(Duty):
         self._stood_still = True
         """True in the first round, and after an outage, when batches may have any age."""
 
-    def run(self, now_ns: int) -> int:
+    def run(self, now_ns: int) -> None:
         self._clock.look(now_ns)
         if self._expire(now_ns):
             self._results_waker.wake_if_awaited()
             self._count(now_ns)
             self._dead_letters.expect()
-        return 0
 
     def _expire(self, now_ns: int) -> int:
         timeout_ns = self._timeout_ms * NS_PER_MS

@@ -23,13 +23,12 @@ class Maintenance(Duty):
         self._half = half
         self._ack_settler = ack_settler
 
-    def run(self, now_ns: int) -> int:
+    def run(self, now_ns: int) -> None:
         if now_ns >= self.due_ns:
             self.due_ns = now_ns + TICK_NS
             self._half.maintain()
             self._half.publish_queues()
             self._ack_settler.settle_kept(now_ns)
-        return 0
 
     @property
     def ends_pump_ns(self) -> int:

@@ -37,9 +37,8 @@ class TopicPublisher(Duty):
         self._wanted_at_ns = 0
         self._is_wanted_until_ns = 0
 
-    def run(self, now_ns: int) -> int:
+    def run(self, now_ns: int) -> None:
         self._trouble.ask(functools.partial(self._publish, now_ns), None)
-        return 0
 
     def _publish(self, now_ns: int) -> None:
         if now_ns >= self._wanted_at_ns:

@@ -80,9 +80,8 @@ class TransactionEnder(Duty):
     def metrics(self) -> dict[str, float]:
         return transaction_times(self._native.counters())
 
-    def run(self, now_ns: int) -> int:
+    def run(self, now_ns: int) -> None:
         self._shared.trouble.ask(functools.partial(self._look, now_ns), None)
-        return 0
 
     def _look(self, now_ns: int) -> None:
         """Continue the end of a transaction, as far as the sink allows.

@@ -298,6 +298,18 @@ def test_an_idle_sender_leaves_too(arena: Arena, run_sender: Callable[..., Runni
     assert isinstance(running.join(), ArenaRemovedError)
 
 
+@pytest.mark.parametrize(("record_count", "closing"), [(0, "not"), (1, "done")])
+def test_a_sender_that_leaves_before_it_notices_the_removal_closes_the_arena_if_records_are_left(
+    arena: Arena, producer: Producer, record_count: int, closing: str
+) -> None:
+    with Sender(arena, MemorySink()) as sender:
+        sender.open()
+        for _ in range(record_count):
+            producer.send(TOPIC, b"v")
+        lose_name(arena)
+    assert arena.native.closing == closing
+
+
 def test_a_sender_whose_arena_was_replaced_leaves_the_other_alone(
     arena: Arena, path: Path, run_sender: Callable[..., Running]
 ) -> None:

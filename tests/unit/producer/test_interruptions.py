@@ -175,14 +175,18 @@ def test_a_thread_of_callbacks_that_could_not_start_starts_with_the_next_callbac
         wait_until(lambda: told == [1, 2], "both were told")
 
 
-@pytest.mark.usefixtures("no_thread")
-def test_close_calls_the_callbacks_of_a_thread_that_could_not_start(arena: Arena) -> None:
-    told: list[object] = []
+@pytest.mark.parametrize(("failure_count", "caller"), [(2, "shmaccum-delivery"), (3, "MainThread")])
+def test_close_calls_the_callbacks_of_a_thread_that_could_not_start(
+    arena: Arena, no_thread: list[str], failure_count: int, caller: str
+) -> None:
+    """The callback, the flush of the close, and the end of the close try to start it."""
+    no_thread += ["shmaccum-delivery"] * (failure_count - 1)
+    callers: list[str] = []
     with Drainer(arena):
         producer = Producer(arena, linger_ms=1000)
-        producer.send(TOPIC, b"1").add_callback(told.append)
+        producer.send(TOPIC, b"1").add_callback(lambda _: callers.append(threading.current_thread().name))
         producer.close()
-    assert len(told) == 1
+    assert callers == [caller]
 
 
 @pytest.mark.usefixtures("no_thread")

@@ -187,7 +187,7 @@ def test_the_reason_of_an_expiry_is_there_before_its_result(arena: Arena, monkey
     monkeypatch.setattr(sending.sender._rounds._expiry, "_half", Watched(half, watched))
     sending.append(0)
     sending.run()
-    sending.sleep(200_000)
+    sending.sleep(120_000)
     sending.run()
     assert known == [True]
     sending.close()

@@ -13,6 +13,7 @@ import pytest
 
 from shmaccum._native import Token
 from shmaccum.arena import Arena
+from shmaccum.arena.reports import Kind, read_reports
 from shmaccum.arena.results import BatchResult
 from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
@@ -81,6 +82,19 @@ def test_a_partition_that_cannot_be_delivered_to_expires_while_the_sender_lives(
     sending.sleep(1)
     sending.run()
     assert sending.result(token) is BatchResult.EXPIRED
+
+
+@pytest.mark.parametrize(("age_ms", "reason"), [(TIMEOUT_MS - 1, "the disk is full"), (TIMEOUT_MS, "")])
+def test_an_expiry_has_the_last_trouble_of_its_delivery_timeout(open_sending: Open, age_ms: int, reason: str) -> None:
+    sending = open_sending()
+    assert sending.scripted.host is not None
+    blocked(sending)
+    sending.sleep(TIMEOUT_MS - age_ms)
+    sending.scripted.host.report("the disk is full")
+    sending.sleep(age_ms)
+    sending.run()
+    (expiry,) = [report for report in read_reports(sending.arena.native) if report.kind is Kind.EXPIRED]
+    assert expiry.detail == reason
 
 
 def test_what_waited_for_a_sender_is_delivered(open_sending: Open) -> None:

@@ -783,9 +783,9 @@ def test_a_sender_that_slept_through_sleeps_until_something_changes(
     expire = rounds._expiry.run
     whole_rounds = []
 
-    def counting_expire(now_ns: int) -> int:
+    def counting_expire(now_ns: int) -> None:
         whole_rounds.append(now_ns)
-        return expire(now_ns)
+        expire(now_ns)
 
     monkeypatch.setattr(rounds._expiry, "run", counting_expire)
     assert [sending.sender.run_once() for _ in range(2)] == [0, 0]
@@ -793,6 +793,25 @@ def test_a_sender_that_slept_through_sleeps_until_something_changes(
     sending.append(0)
     assert sending.sender.run_once() == 1
     assert len(whole_rounds) == 1
+
+
+@pytest.mark.parametrize("has_slept", [True, False])
+def test_a_wake_up_is_consumed_unless_it_ends_a_long_sleep(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch, has_slept: bool
+) -> None:
+    """The batch of a wake-up after a long sleep is found by the next wait, because no whole round precedes it."""
+    rounds, wake_fifo = sending.sender._rounds, sending.sender._wake_fifo
+    assert rounds is not None
+    assert wake_fifo is not None
+    if has_slept:
+        asleep(sending)
+    else:
+        sending.scripted.is_held = True
+        sending.append(0)
+        sending.run()
+    monkeypatch.setattr(rounds._wait._short_waits, "end", wake_fifo.wake)
+    sending.sender.run_once()
+    assert wake_fifo.clear() is has_slept
 
 
 def test_one_that_slept_through_does_what_is_due(sending: Sending) -> None:

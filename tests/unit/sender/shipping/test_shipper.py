@@ -29,7 +29,7 @@ from shmaccum.log.files import LogDirectory, LogReader, log_watch
 from shmaccum.log.files.shipping_positions import DEAD_SIZE_MIN, PositionsFile, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.shipping.host import RateLimit
-from shmaccum.sender.shipping.log_stream import resumed
+from shmaccum.sender.shipping.log_stream import LogStream, resumed
 from shmaccum.sender.shipping.shipper import forget
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
@@ -358,6 +358,21 @@ def test_a_shipper_rests_while_it_cannot_start_over(log: Path, monkeypatch: pyte
             assert sink.wire_batches(TOPIC) == []
         shipper.run(follow=False)
     assert sink.values(TOPIC) == values(20, first=1)
+
+
+def test_a_read_of_a_partition_lets_the_native_loop_send_its_next_batches(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, found = LogStream.read, set()
+
+    def noted(stream: LogStream, has_room: Callable[[int], bool]) -> None:
+        stream.window.must_look = True
+        read(stream, has_room)
+        found.add(stream.window.must_look)
+
+    monkeypatch.setattr(LogStream, "read", noted)
+    ship(log, MemorySink())
+    assert found == {False}
 
 
 # --- responses

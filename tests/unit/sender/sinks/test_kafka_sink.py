@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from shmaccum.sender.sinks import Verdict, open_sink
 from shmaccum.sender.sinks.kafka.delivery import Delivery
 from shmaccum.sender.sinks.kafka.sink import parse_servers
 from shmaccum.sender.sinks.kafka.topics import RequestedTopics
+from shmaccum.sender.sinks.kafka.traffic import NodeTraffic
 
 PASSWORD = "correct horse battery staple"
 
@@ -154,3 +157,28 @@ def test_time_runs_only_while_the_cluster_answers() -> None:
     assert topics.partition_count("flights") is None
     metadata.partition_count = 3
     assert topics.partition_count("flights") == 3
+
+
+# --- connections
+
+
+def test_a_connection_that_closes_while_it_writes_is_not_watched_for_reads() -> None:
+    """Otherwise each byte of the broker would wake the loop, and no task would read it."""
+    transport_module = pytest.importorskip("shmaccum.sender.sinks.kafka.library.transport")
+    net = pytest.importorskip("shmaccum.sender.sinks.kafka.library.loop").Selector()
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    received: list[bytes] = []
+    transport = transport_module.FrameTransport(net, here)
+    transport.set_protocol(SimpleNamespace(in_flight_requests=[], data_received=received.append))
+    transport.traffic = NodeTraffic()
+    with here, there, contextlib.closing(net):
+        transport.resume_reading()
+        net.poll(timeout_ms=0)
+        assert here in net._selector.get_map()
+        transport._write_buffer.append(b"unwritten")
+        transport.close()
+        there.send(b"a")
+        net.poll(timeout_ms=0)
+        assert received == [b"a"]
+        assert here not in net._selector.get_map()

@@ -164,5 +164,6 @@ def test_a_fenced_arena_asks_for_no_names_until_its_id_is_taken_back(
     assert (cluster.asked, transactions.has_names) == ([], False)
     assert "another producer" in sentences[0]
     host.state, host.recovery_state = "none", 0
+    step_until(transactions, lambda: cluster.asked)
     step_until(transactions, transactions.names)
     assert cluster.count(InitProducerId) == 1
