@@ -233,7 +233,7 @@ def test_a_flusher_continues_after_an_exception(tmp_path: Path, monkeypatch: pyt
         def force_if_due(self, _interval_ns: int) -> None:
             raise SystemExit
 
-    monkeypatch.setattr(flusher.Flusher, "_is_told_to_stop", fail)
+    monkeypatch.setattr(flusher.Flusher, "_must_stop", fail)
     forced = flusher.Flusher(Native(), 10)  # type: ignore[arg-type]
     assert forced._thread is not None
     forced._thread.join(WATCHDOG_S)
