@@ -102,8 +102,9 @@ class Rounds:
             self._wait_for_stop(pause_ns)
             return 0
         shipped = self._overflow.ship(now_ns)
+        now_ns = self._native.now_ns() if shipped else now_ns
         self._topics.run(now_ns)
-        sent = self._batch_sender.run(now_ns)
+        sent = self._batch_sender.send(now_ns)
         if spilled or shipped or sent:
             self._wait.has_slept_long = False
         self._settle(self._wait.poll(0) if spilled or shipped else self._wait.until_due())

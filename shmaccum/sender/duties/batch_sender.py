@@ -55,7 +55,8 @@ class BatchSender(Duty):
     overflow: NoOverflow
     _left_over: dict[int, int] = dataclasses.field(default_factory=dict, init=False)
 
-    def run(self, now_ns: int) -> int:
+    def send(self, now_ns: int) -> int:
+        """Send what is ready. Return the number of batches given to the sink."""
         is_settled = self.shared.identity.is_known or self.overflow.is_settled
         if not is_settled or not self.shared.trouble.ask(self.shared.identity.acquire, False):
             self.ready.scan(now_ns)  # mark the ready partitions as seen; otherwise the next wait would end at once
