@@ -54,9 +54,14 @@ def check_clean(log: Path, stopped: Mapping[str, int] | None = None) -> None:
         stopped: how many transactions of a series are in the log. The next one may be staged: its query was stopped
             while it wrote, and on Spark 4.0 the files may remain until the query continues.
     """
-    left = [name.split(".")[:2] for name in staged(log)]
     counts = stopped or {}
-    assert [each for each in left if each[0] not in counts or int(each[1]) < counts[each[0]]] == []
+
+    def left() -> list[list[str]]:
+        """The files of other transactions. The process that applies a transaction deletes them after its records."""
+        names = [name.split(".")[:2] for name in staged(log)]
+        return [each for each in names if each[0] not in counts or int(each[1]) < counts[each[0]]]
+
+    wait_until(lambda: left() == [], f"no files are left in {log / '.staging'}")
     assert {name.rpartition(".")[2] for name in os.listdir(log / ".transactions")} <= {"over"}
     assert check_log(log) == []
 
