@@ -4,6 +4,7 @@
  */
 #include "arena/census.h"
 
+#include "arena/buffer_pool.h"
 #include "arena/registry.h"
 #include "arena/topic_share.h"
 #include "python/arena/arena_methods.h"
@@ -106,7 +107,7 @@ static PyObject *parked(const struct arena *core)
         const struct waiter_entry *waiter = &core->waiters[i];
         uint64_t word = load_relaxed_u64(&waiter->word);
         if (waiter_word_state(word) == WAITER_PARKED) {
-            uint32_t partition_index = load_relaxed_u32(&waiter->partition) - 1; /* Returns -1 for NO_PARTITION. */
+            uint32_t partition_index = waiter_partition_index(waiter);
             uint32_t need = waiter_word_need(word) == 0 ? 1 : waiter_word_need(word);
             bool has_part = need == 1 || topic_share_admits_oversized(core, partition_index, need, 0);
             list = list_add(list, Py_BuildValue("(IiKIN)", owner_index(load_relaxed_u32(&waiter->owner)),

@@ -4,8 +4,7 @@
  *
  *   link    (socket, version, client, acks, requests_max, request_size_max, stream count)
  *   stream  (topic, topic id or None, partition, file, position, offset, limit offset, producer id, epoch, origin,
- *            leader epoch, name, topic id as text)      those of a link are adjacent; origin is -1 if the producer is
- * kept
+ *            leader epoch, name, topic id as text)      those of a link are adjacent; origin -1 keeps the producer
  *   found   a list that gets (stream ...), (link ...) and (the report of the recorder, has failed) before the call
  *           returns. A signal handler that raises would lose the result of the call, and the progress with it.
  *

@@ -2,8 +2,9 @@
  *
  * SenderHalf.run_batch_loop: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
  *
- *   python/sender/batch_loop_parts.h has links, streams and found. The recorder reports (row index, number) of each
- * spill file.
+ * python/sender/batch_loop_parts.h has links, streams and found. The recorder reports (row index, number) of each spill
+ * file.
+ *
  *   spill  (partition index, file, row index, number, position)      one for each stream, in their order
  *
  * The recorder works with the GIL, because producers of the process may use the same handle of the arena.
