@@ -160,16 +160,16 @@ class Group:
                 return
             self.hear()
 
-    def kill(self, victim: int) -> Takeover:
+    def kill(self, consumer: int) -> Takeover:
         """Kills a consumer, and waits until the others have its partitions. Its records so far count."""
         begin_s = time.monotonic()
-        self._members[victim].kill()
-        while self._hear_of(victim):
+        self._members[consumer].kill()
+        while self._hear_of(consumer):
             pass
-        self._pipes.pop(victim).close()
-        del self.shares[victim]
+        self._pipes.pop(consumer).close()
+        del self.shares[consumer]
         self.settle()
-        return Takeover(victim, self._members[victim].pid or 0, time.monotonic() - begin_s)
+        return Takeover(consumer, self._members[consumer].pid or 0, time.monotonic() - begin_s)
 
     def consumed(self) -> Consumed:
         """All records that are known."""

@@ -35,7 +35,7 @@ from shmaccum.exceptions import NotALogError, ShmaccumError
 from shmaccum.log.files import LogDirectory, LogReader
 
 PARTITION_COUNT = 3
-VICTIM = 2
+KILLED = 2
 LOOK_EVERY_S = 0.05
 STALK_EVERY_S = 0.0005
 DRAIN_TIMEOUT_S = 60.0
@@ -198,12 +198,12 @@ class Pipeline:
 
     def kill_and_replace(self) -> None:
         """Kills a worker half-way, and the sender with it. Starts their successors."""
-        self._look_until(lambda: self.crew.has_sent_half(VICTIM), STALK_EVERY_S)
-        self.killed = [self.crew.kill(VICTIM), self._sender.kill()]
+        self._look_until(lambda: self.crew.has_sent_half(KILLED), STALK_EVERY_S)
+        self.killed = [self.crew.kill(KILLED), self._sender.kill()]
         moment_ns = self.arena.native.now_ns()
         self._sender = Sender(self.arena.name, self._directory, self._listen)
         self._look_until(lambda: not self.arena.holds_from_before(moment_ns))
-        self.crew.replace(VICTIM, next_row_of(self._directory, _is_victims))
+        self.crew.replace(KILLED, next_row_of(self._directory, _is_of_killed))
 
     def finish(self) -> float:
         """Waits until every worker has seen its events delivered. Returns the seconds since `begin`."""
@@ -224,8 +224,8 @@ class Pipeline:
         self._sender.end()
 
 
-def _is_victims(tail_number: str | None) -> bool:
-    return worker_of(tail_number, WORKER_COUNT) == VICTIM
+def _is_of_killed(tail_number: str | None) -> bool:
+    return worker_of(tail_number, WORKER_COUNT) == KILLED
 
 
 def _replace(directory: Path) -> None:

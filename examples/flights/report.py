@@ -124,8 +124,8 @@ def _consume(console: Console, plan: Plan) -> group.Consumed:
 
     def watch(shares: local_group.Shares, takeover: local_group.Takeover | None) -> None:
         if takeover is not None:
-            victim = f"consumer {takeover.number} (process {takeover.pid})"
-            console.print(f"kill -9 of {victim}: the others had its partitions after {takeover.seconds * 1000:.0f} ms")
+            killed = f"consumer {takeover.number} (process {takeover.pid})"
+            console.print(f"kill -9 of {killed}: the others had its partitions after {takeover.seconds * 1000:.0f} ms")
         console.print(_shares(shares))
 
     size, partitions = local_group.GROUP_SIZE, pipeline.PARTITION_COUNT

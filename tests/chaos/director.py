@@ -162,12 +162,12 @@ class Director:
 
     # --- take-overs
 
-    def _watch_for_take_over(self, victim: Seat) -> None:
-        if victim.role != "sender":
+    def _watch_for_take_over(self, killed: Seat) -> None:
+        if killed.role != "sender":
             return
         if self._take_over is not None:
             self._take_over.is_clean = False
-        if self._has_role(victim):
+        if self._has_role(killed):
             settled_s = time.monotonic() - SETTLED_S
             self.tally.sender_kill_count += 1
             self.tally.pumping_kill_count += self._ledger.words[PUMPING]
@@ -176,7 +176,7 @@ class Director:
                 epoch=self._arena.native.sender()["epoch"],
                 completion_tail=self._arena.native.completion_tail,
                 is_clean=any(
-                    seat is not victim
+                    seat is not killed
                     and seat.role == "sender"
                     and seat.stopped_ns is None
                     and seat.started_s < settled_s
@@ -204,14 +204,14 @@ class Director:
 
     # --- injuries
 
-    def _victim(self) -> Seat:
+    def _next_injured(self) -> Seat:
         if self._random.random() < YOUNG_SHARE:
             return max(self._seats, key=lambda seat: seat.started_s)
         weights = [WEIGHTS[seat.role] for seat in self._seats]
         return self._random.choices(self._seats, weights)[0]
 
     def _injure(self) -> None:
-        seat = self._victim()
+        seat = self._next_injured()
         if seat.stopped_ns is None and self._random.random() < STOP_SHARE:
             self._stop(seat)
         else:

@@ -242,10 +242,10 @@ def run_trial(contender: Contender, chance: random.Random) -> Trial:
     try:
         wait_until(lambda: min(words[TAKEN:]) > 0, "everybody is heard of")
         time.sleep(chance.uniform(*KILL_AFTER_S))
-        victim = chance.randrange(PRODUCERS)
-        _kill(producers[victim])
-        producers[victim] = 0
-        survivors = [number for number in range(PRODUCERS) if number != victim]
+        killed = chance.randrange(PRODUCERS)
+        _kill(producers[killed])
+        producers[killed] = 0
+        survivors = [number for number in range(PRODUCERS) if number != killed]
         has_hung = not _come_out(words, {number: words[ACKNOWLEDGED + number] + PROGRESS for number in survivors})
         words[IS_OVER] = 1
         _wait_for_ends([producers[number] for number in survivors])

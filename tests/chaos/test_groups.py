@@ -113,9 +113,9 @@ class Host:
 
     def kill_member(self, dice: random.Random) -> None:
         """Kill a member, and start another one with the same client."""
-        client, victim = self._members.pop(dice.randrange(len(self._members)))
-        victim.kill()
-        victim.wait()
+        client, killed = self._members.pop(dice.randrange(len(self._members)))
+        killed.kill()
+        killed.wait()
         self._members.append(self._start_member(client))
 
     def committed(self) -> dict[int, int]:

@@ -158,13 +158,13 @@ class Host:
 
     def kill_one(self) -> None:
         """Kill a process, which may be briefly stopped before, and start its successor."""
-        victim = self._chance.choice(list(self._processes))
-        assert os.waitpid(victim, os.WNOHANG) == (0, 0), f"a {self._processes[victim]} ended by itself"
+        chosen = self._chance.choice(list(self._processes))
+        assert os.waitpid(chosen, os.WNOHANG) == (0, 0), f"a {self._processes[chosen]} ended by itself"
         if self._chance.random() < 0.2:
-            os.kill(victim, signal.SIGSTOP)
+            os.kill(chosen, signal.SIGSTOP)
             self.produce()
         time.sleep(self._chance.random() * 0.02)
-        self._end(victim)
+        self._end(chosen)
 
     def _end(self, pid: int) -> None:
         role = self._processes.pop(pid)

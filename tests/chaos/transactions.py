@@ -230,11 +230,11 @@ class Trial:
 
     def kill(self, indices: Iterable[int]) -> None:
         """Kill processes, and start their successors after the last kill."""
-        victims = list(indices)
-        for index in victims:
+        killed = list(indices)
+        for index in killed:
             self._children[index].kill()
             self.kills[self._roles[index]] += 1
-        for index in victims:
+        for index in killed:
             self._children[index] = self._births[self._roles[index]]()
 
     @contextlib.contextmanager

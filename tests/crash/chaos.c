@@ -346,7 +346,7 @@ static void carrying_await(unsigned *random)
     usleep((useconds_t)(rand_r(random) % CARRYING_US_MAX));
 }
 
-static uint32_t victim_choose(unsigned *random)
+static uint32_t target_choose(unsigned *random)
 {
     return is_pumping && rand_r(random) % 2 == 0 ? SENDER : (uint32_t)rand_r(random) % METER;
 }
@@ -368,22 +368,22 @@ static void sender_kill(pid_t sender, struct tally *tally, unsigned *random)
 
 static void injure(pid_t *processes, struct tally *tally, unsigned *random)
 {
-    uint32_t victim = victim_choose(random);
-    if (victim < PRODUCER_COUNT && rand_r(random) % 4 == 0) {
-        kill(processes[victim], SIGSTOP);
+    uint32_t target = target_choose(random);
+    if (target < PRODUCER_COUNT && rand_r(random) % 4 == 0) {
+        kill(processes[target], SIGSTOP);
         usleep((useconds_t)(rand_r(random) % 80000));
-        kill(processes[victim], SIGCONT);
+        kill(processes[target], SIGCONT);
         tally->stop_count++;
         return;
     }
-    if (victim == SENDER) {
-        sender_kill(processes[victim], tally, random);
+    if (target == SENDER) {
+        sender_kill(processes[target], tally, random);
     } else {
-        kill(processes[victim], SIGKILL);
-        waitpid(processes[victim], NULL, 0);
+        kill(processes[target], SIGKILL);
+        waitpid(processes[target], NULL, 0);
         tally->kill_count++;
     }
-    processes[victim] = process_start(victim);
+    processes[target] = process_start(target);
 }
 
 static void join(pid_t child, const char *what)

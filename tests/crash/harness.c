@@ -89,7 +89,7 @@ static void delay_note(struct world *world, const char *operation, struct beginn
  * another number of instructions each time. */
 #define TIMED(world, operation, call)                            \
     do {                                                         \
-        if ((world)->is_victim) {                                \
+        if ((world)->is_tracee) {                                \
             call;                                                \
         } else {                                                 \
             struct beginning timed_since = begin();              \
@@ -145,7 +145,7 @@ enum status world_append_run(struct world *world, enum producer_name producer)
     }
     while (done < RUN_COUNT && status == STATUS_OK) {
         uint32_t appended;
-        status = world_try_append_some(world, producer, VICTIM_PARTITION, records + done, RUN_COUNT - done, NULL,
+        status = world_try_append_some(world, producer, TRACEE_PARTITION, records + done, RUN_COUNT - done, NULL,
                                        &appended);
         done += status == STATUS_OK ? appended : 0;
     }
@@ -187,14 +187,14 @@ static enum status world_enqueue(struct world *world, uint32_t need)
 enum status world_append(struct world *world, enum producer_name producer)
 {
     uint32_t slots[SLOT_COUNT];
-    enum status status = world_try_append(world, producer, VICTIM_PARTITION, NULL);
+    enum status status = world_try_append(world, producer, TRACEE_PARTITION, NULL);
     if (status == STATUS_EXHAUSTED) {
         uint32_t need = world->need;
         status = world_enqueue(world, need);
         status = status == STATUS_OK ? world_wait_in_queue(world, slots) : status;
         if (status == STATUS_OK) {
             struct reservation reservation = {.slots = slots, .count = need};
-            status = world_try_append(world, producer, VICTIM_PARTITION, &reservation);
+            status = world_try_append(world, producer, TRACEE_PARTITION, &reservation);
         }
     }
     bool is_outside = status == STATUS_NO_TRANSACTION || status == STATUS_TRANSACTION_ENDED;
@@ -274,7 +274,7 @@ static void world_take_arrived(struct world *world)
     }
     for (uint32_t i = 0; i < world->arrived.count; i++) {
         const struct arrived_batch *batch = &world->arrived.batches[i];
-        WORLD_EXPECT(world, ledger_deliver(&world->shared->ledger, VICTIM_PARTITION, ARRIVED_SEQ_FIRST + i,
+        WORLD_EXPECT(world, ledger_deliver(&world->shared->ledger, TRACEE_PARTITION, ARRIVED_SEQ_FIRST + i,
                                            batch->bytes, batch->size, problem),
                      "%s", problem);
     }
@@ -298,7 +298,7 @@ static void world_ship(struct world *world)
     for (uint32_t i = 0; i < count && is_right; i++) {
         const struct completion result = {.seq = rows[i].seq,
                                           .slot_index = rows[i].slot_index,
-                                          .partition_index = VICTIM_PARTITION,
+                                          .partition_index = TRACEE_PARTITION,
                                           .record_count = rows[i].record_count,
                                           .result = RESULT_SUCCEEDED,
                                           .base_offset = rows[i].base_offset,
@@ -307,14 +307,14 @@ static void world_ship(struct world *world)
             REQUIRE(sender_complete_spilled(world->accumulator->sender, &result) == STATUS_OK);
         }
     }
-    spilled_set(world->arena, VICTIM_PARTITION, 0, 0);
+    spilled_set(world->arena, TRACEE_PARTITION, 0, 0);
 }
 
 /* The sink drops a repeated batch, since it knows its sequence. */
 static bool world_knows(struct world *world, const struct drained_batch *batch, const uint8_t *bytes)
 {
     const struct arrived_batch *known = arrived_find(&world->arrived, batch->base_sequence);
-    if (known == NULL || batch->partition_index != VICTIM_PARTITION) {
+    if (known == NULL || batch->partition_index != TRACEE_PARTITION) {
         return false;
     }
     WORLD_EXPECT(world, known->size == batch->size && memcmp(known->bytes, bytes, known->size) == 0,
@@ -368,7 +368,7 @@ static void world_send_everything(struct world *world)
 
 /* ---- rules ---- */
 
-bool victim_holds_pool_lock(const struct world *world)
+bool tracee_holds_pool_lock(const struct world *world)
 {
     uint32_t owner = lock_word_owner(load_acquire_u64(&world->arena->globals->pool_lock));
     return owner != 0 && owner != world->arena->owner && process_is_alive(world->arena, owner);
@@ -401,7 +401,7 @@ static uint32_t wait_word_count(const struct arena *arena)
 static void check_sync_records(struct world *world)
 {
     const struct arena *arena = world->arena;
-    uint32_t slot_index = open_word_slot(load_acquire_u64(&arena->partitions[VICTIM_PARTITION].open));
+    uint32_t slot_index = open_word_slot(load_acquire_u64(&arena->partitions[TRACEE_PARTITION].open));
     if (load_acquire_u64(&arena->globals->sync_done) != 1 || slot_index >= SLOT_COUNT) {
         return;
     }
@@ -674,7 +674,7 @@ static void check_pool_lock_is_kept(struct world *world)
 
 static uint32_t partition_acquisition(const struct world *world)
 {
-    return lock_word_acquisition(load_acquire_u64(&world->arena->partitions[VICTIM_PARTITION].lock.word));
+    return lock_word_acquisition(load_acquire_u64(&world->arena->partitions[TRACEE_PARTITION].lock.word));
 }
 
 void check_after_going_on(struct world *world)
@@ -715,8 +715,8 @@ static void survivor_allocate(struct world *world)
 
 static void survivor_append_beside(struct world *world)
 {
-    bool has_room = !victim_holds_pool_lock(world) && pool_has_room(world);
-    enum status status = survivor_try_append(world, VICTIM_PARTITION);
+    bool has_room = !tracee_holds_pool_lock(world) && pool_has_room(world);
+    enum status status = survivor_try_append(world, TRACEE_PARTITION);
     if (status == STATUS_EXHAUSTED && has_room) {
         survivor_allocate(world);
     }
@@ -725,7 +725,7 @@ static void survivor_append_beside(struct world *world)
 /* Freeing needs the pool lock only if a process waits. */
 static void survivor_send_beside(struct world *world)
 {
-    if (!victim_holds_pool_lock(world)) {
+    if (!tracee_holds_pool_lock(world)) {
         world_send_everything(world);
         return;
     }
@@ -753,7 +753,7 @@ bool survivor_commit_beside(struct world *world, bool is_followed)
     uint64_t number = transaction_word_number(transaction_read(world->arena));
     check_always(world);
     REQUIRE(transaction_commit(world->arena, number) == STATUS_OK);
-    bool may_free = !victim_holds_pool_lock(world);
+    bool may_free = !tracee_holds_pool_lock(world);
     if (may_free) {
         world_renew_transaction(world);
     }
@@ -769,12 +769,12 @@ bool survivor_commit_beside(struct world *world, bool is_followed)
 
 void check_nothing_came_too_late(struct world *world)
 {
-    const struct ledger_producer *victim = &world->shared->ledger.producers[VICTIM];
-    for (uint32_t i = 0; i < victim->returned_count; i++) {
-        WORLD_EXPECT(world, victim->delivered_counts[i] == 1,
+    const struct ledger_producer *tracee = &world->shared->ledger.producers[TRACEE];
+    for (uint32_t i = 0; i < tracee->returned_count; i++) {
+        WORLD_EXPECT(world, tracee->delivered_counts[i] == 1,
                      "record %u was accepted when its sender or its transaction was over", i);
     }
-    WORLD_EXPECT(world, victim->delivered_counts[victim->begun_count] == 0, "a record that was refused was delivered");
+    WORLD_EXPECT(world, tracee->delivered_counts[tracee->begun_count] == 0, "a record that was refused was delivered");
 }
 
 /* Until only `slots_left` are free. A waiter must wait for a slot that a stopped process freed without a hint. */
@@ -800,7 +800,7 @@ static void survivor_fill_pool(struct world *world, uint32_t slots_left)
  * on what it read there. First fill all slots. Then free as many as the tracee may still need. */
 static void survivor_use_slots_again(struct world *world, uint32_t slots_wanted)
 {
-    if (victim_holds_pool_lock(world) || !pool_has_room(world)) {
+    if (tracee_holds_pool_lock(world) || !pool_has_room(world)) {
         return;
     }
     world_send_everything(world);
@@ -814,7 +814,7 @@ static void survivor_use_slots_again(struct world *world, uint32_t slots_wanted)
 void survivor_work_beside(struct world *world, const struct scenario *scenario, unsigned beside)
 {
     check_always(world);
-    if (victim_holds_pool_lock(world)) {
+    if (tracee_holds_pool_lock(world)) {
         check_pool_lock_is_kept(world);
     }
     if ((beside & BESIDE_APPEND) != 0) {
@@ -826,7 +826,7 @@ void survivor_work_beside(struct world *world, const struct scenario *scenario, 
     if ((beside & BESIDE_APPEND) != 0) {
         survivor_append_beside(world);
     }
-    if (!victim_holds_pool_lock(world) && pool_has_room(world)) {
+    if (!tracee_holds_pool_lock(world) && pool_has_room(world)) {
         survivor_allocate(world);
     }
     if ((beside & BESIDE_SEND) != 0 && world->accumulator->sender != NULL) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The harness: an arena, a tracee (`victim`) that dies or stops after any instruction, and an unaffected survivor.
+ * The harness: an arena, a tracee that dies or stops after any instruction, and an unaffected survivor.
  *
  *   world      the arena in a memfd, the harness's own handle on it, the ledger (shared with the tracee)
  *   tracee     a forked process; attaches, gets ready, stops. Its operation is then stepped instruction by instruction.
@@ -33,7 +33,7 @@
  * RULES while the tracee is stopped, and when it continues
  *   Appends, drains, completions and allocations of free slots end within DELAY_MAX_NS. When the tracee continues, its
  *   operation succeeds, and all of the above holds. These may wait for a stopped tracee (exceptions, asked by name):
- *     victim_holds_pool_lock    allocation under exhaustion, and freeing of a chain or while a process waits. The
+ *     tracee_holds_pool_lock    allocation under exhaustion, and freeing of a chain or while a process waits. The
  *                               tracee must keep that lock: nothing is taken from it while it lives.
  *     scenario.is_sender        a stopped sender keeps its role
  *     scenario.is_alone         cold recovery: no process attaches meanwhile
@@ -55,7 +55,7 @@
 enum { SLOT_COUNT = 6, BATCH_SIZE = 512, VALUE_SIZE = 100, CHAIN_VALUE_SIZE = 1200, RECORDS_PER_BATCH = 4 };
 enum { RUN_COUNT = 5 }; /* records that one call appends: they fill an open batch and begin the next */
 enum { RECORDS_BEFORE_SYNC = 3, SYNC_STEPS_MAX = 4 };
-enum { VICTIM_PARTITION = 0, OTHER_PARTITION = 1 };
+enum { TRACEE_PARTITION = 0, OTHER_PARTITION = 1 };
 #define DELAY_MAX_NS (UINT64_C(50) * NS_PER_MS)
 
 struct delay {
@@ -69,7 +69,7 @@ struct shared {
     struct operation {
         enum status status; /* the answer of the operation */
         bool is_over;
-    } victim, rival;
+    } tracee, rival;
     uint64_t sent_size; /* bytes that a tracee has pumped */
     struct log_numbers log_numbers; /* of a tracee that appends to its log */
 };
@@ -95,7 +95,7 @@ struct world {
     uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use when the tracee began; 0 if free */
     uint32_t last_acquisition;              /* of the partition's lock, when the tracee was continued */
     bool is_queued;                         /* the survivor waits in the pool's queue: world->wait */
-    bool is_victim;                         /* this is the tracee's copy of the world */
+    bool is_tracee;                         /* this is the tracee's copy of the world */
     bool is_durable;                        /* the arena has sync records */
     bool is_transactional;                  /* records are appended inside transactions alone */
     bool has_broker;                        /* the tracee pumps */
@@ -187,7 +187,7 @@ void world_complete(struct world *world);
 
 /* ---- rules ---- */
 
-bool victim_holds_pool_lock(const struct world *world);
+bool tracee_holds_pool_lock(const struct world *world);
 /* Checks the rules of every instant, also in the middle of an operation. */
 void check_always(struct world *world);
 uint32_t world_count_slots(const struct world *world, enum slot_state state);

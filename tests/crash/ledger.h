@@ -13,7 +13,7 @@
 #include "arena/completion.h"
 #include "producer/producer_batch.h"
 
-enum producer_name { SURVIVOR, VICTIM, PREDECESSOR, RIVAL, PRODUCER_COUNT };
+enum producer_name { SURVIVOR, TRACEE, PREDECESSOR, RIVAL, PRODUCER_COUNT };
 
 enum { SEQUENCE_COUNT = 128, PARTITION_COUNT = 2, VALUE_SIZE_MAX = 2048, PROBLEM_SIZE = 200 };
 

@@ -243,12 +243,12 @@ enum { SPILL_ARENA = 99 };
 
 static void begin_record(struct world *world)
 {
-    ledger_begin(&world->shared->ledger, VICTIM, VALUE_SIZE, &world->record);
+    ledger_begin(&world->shared->ledger, TRACEE, VALUE_SIZE, &world->record);
 }
 
 static void begin_second_record(struct world *world)
 {
-    append_many(world, VICTIM, 1);
+    append_many(world, TRACEE, 1);
     begin_record(world);
 }
 
@@ -266,7 +266,7 @@ static void begin_joined_record(struct world *world)
 
 static void begin_chain_record(struct world *world)
 {
-    ledger_begin(&world->shared->ledger, VICTIM, CHAIN_VALUE_SIZE, &world->record);
+    ledger_begin(&world->shared->ledger, TRACEE, CHAIN_VALUE_SIZE, &world->record);
 }
 
 static void begin_joined_chain(struct world *world)
@@ -284,7 +284,7 @@ static void send_one_batch(struct world *world)
 static void begin_run(struct world *world)
 {
     for (uint32_t i = 0; i < RUN_COUNT; i++) {
-        ledger_begin(&world->shared->ledger, VICTIM, VALUE_SIZE, &world->run[i]);
+        ledger_begin(&world->shared->ledger, TRACEE, VALUE_SIZE, &world->run[i]);
     }
 }
 
@@ -306,8 +306,8 @@ static void begin_waiting(struct world *world)
 static void begin_parked(struct world *world)
 {
     world_become_sender(world);
-    sender_set_available(world->accumulator->sender, VICTIM_PARTITION, false);
-    REQUIRE(buffer_pool_enqueue(world->arena, VICTIM_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
+    sender_set_available(world->accumulator->sender, TRACEE_PARTITION, false);
+    REQUIRE(buffer_pool_enqueue(world->arena, TRACEE_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
@@ -315,7 +315,7 @@ static void begin_parked(struct world *world)
 static void begin_parked_beside_room(struct world *world)
 {
     begin_parked(world);
-    sender_set_available(world->accumulator->sender, VICTIM_PARTITION, true);
+    sender_set_available(world->accumulator->sender, TRACEE_PARTITION, true);
 }
 
 /* The tracee was granted a slot, which a helper whose clock is a minute ahead takes back. */
@@ -360,9 +360,9 @@ static void begin_parked_for_all(struct world *world)
     begin_with_semaphore(world);
     begin_parked(world);
     world->other_wait = world->wait;
-    REQUIRE(buffer_pool_enqueue(world->arena, VICTIM_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
+    REQUIRE(buffer_pool_enqueue(world->arena, TRACEE_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
-    sender_set_available(world->accumulator->sender, VICTIM_PARTITION, true);
+    sender_set_available(world->accumulator->sender, TRACEE_PARTITION, true);
     world->wait.turn_ns = 1;
 }
 
@@ -379,20 +379,20 @@ static void begin_owning(struct world *world)
 
 static void begin_touching(struct world *world)
 {
-    append_many(world, VICTIM, 2);
+    append_many(world, TRACEE, 2);
 }
 
 /* A second open batch: the one of the survivor is another partition's. */
 static void begin_touching_other(struct world *world)
 {
     begin_record(world);
-    REQUIRE(world_try_append(world, VICTIM, OTHER_PARTITION, NULL) == STATUS_OK);
+    REQUIRE(world_try_append(world, TRACEE, OTHER_PARTITION, NULL) == STATUS_OK);
 }
 
 /* Every slot, the last one an open batch. */
 static void begin_holding_share(struct world *world)
 {
-    append_many(world, VICTIM, SLOT_COUNT * RECORDS_PER_BATCH - 1);
+    append_many(world, TRACEE, SLOT_COUNT * RECORDS_PER_BATCH - 1);
 }
 
 static void begin_sending(struct world *world)
@@ -421,7 +421,7 @@ static void begin_completing_chain(struct world *world)
     REQUIRE(world->drained_count == 1);
 }
 
-/* The pump of the tracee, whose broker leads VICTIM_PARTITION. */
+/* The pump of the tracee, whose broker leads TRACEE_PARTITION. */
 static struct pump_place pump_places[PARTITION_COUNT + 1];
 static const struct produce_topic pump_topic = {.name = BROKER_TOPIC, .name_size = sizeof BROKER_TOPIC - 1};
 static struct pump_link pump_link;
@@ -432,7 +432,7 @@ static void begin_pumping(struct world *world)
     int wake_fds[2];
     world_become_sender(world);
     REQUIRE(pipe2(wake_fds, O_NONBLOCK) == 0);
-    pump_places[VICTIM_PARTITION].link = 1;
+    pump_places[TRACEE_PARTITION].link = 1;
     pump_link = (struct pump_link){.place_count = 1,
                                    .broker = {.socket = world->broker.client,
                                               .requests_max = 5,
@@ -459,7 +459,7 @@ static void begin_pumping(struct world *world)
     REQUIRE(pump_make(&pump, sizeof BROKER_TOPIC));
 }
 
-/* The log of the tracee, which has VICTIM_PARTITION. */
+/* The log of the tracee, which has TRACEE_PARTITION. */
 static struct log_end log_end;
 static struct log_batch log_batches[SLOT_COUNT];
 static struct batch_completion log_completions[SLOT_COUNT];
@@ -468,7 +468,7 @@ static struct log_run_spill_file spill_file;
 /* At most two sealed batches of a partition. */
 static void drain_two(struct world *world)
 {
-    static const uint32_t partitions[] = {VICTIM_PARTITION, VICTIM_PARTITION};
+    static const uint32_t partitions[] = {TRACEE_PARTITION, TRACEE_PARTITION};
     uint32_t ready[PARTITION_COUNT], seen;
     uint64_t next_check_ns;
     struct sender_half *half = world->accumulator->sender;
@@ -584,12 +584,12 @@ static void begin_ending(struct world *world)
 
 static enum status operate_append(struct world *world)
 {
-    return world_append(world, VICTIM);
+    return world_append(world, TRACEE);
 }
 
 static enum status operate_append_many(struct world *world)
 {
-    return world_append_run(world, VICTIM);
+    return world_append_run(world, TRACEE);
 }
 
 static enum status operate_append_granted(struct world *world)
@@ -597,9 +597,9 @@ static enum status operate_append_granted(struct world *world)
     uint32_t slot_index;
     RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
     struct reservation reservation = {.slots = &slot_index, .count = 1};
-    enum status status = world_try_append(world, VICTIM, VICTIM_PARTITION, &reservation);
+    enum status status = world_try_append(world, TRACEE, TRACEE_PARTITION, &reservation);
     if (status == STATUS_EXHAUSTED) { /* stopped with its batch open, which was then sealed empty */
-        ledger_withdraw(&world->shared->ledger, VICTIM);
+        ledger_withdraw(&world->shared->ledger, TRACEE);
     }
     return status;
 }
@@ -681,7 +681,7 @@ static enum status operate_parked_turn(struct world *world)
 static enum status operate_enqueue_stuck(struct world *world)
 {
     uint32_t slot_index;
-    RETURN_IF_FAILED(buffer_pool_enqueue(world->arena, VICTIM_PARTITION, 1, &world->wait, NULL));
+    RETURN_IF_FAILED(buffer_pool_enqueue(world->arena, TRACEE_PARTITION, 1, &world->wait, NULL));
     return buffer_pool_leave(world->arena, &world->wait, &slot_index, NULL);
 }
 

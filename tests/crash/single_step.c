@@ -66,7 +66,7 @@ _Noreturn static void operation_end(struct operation *operation, enum status sta
     _exit(0);
 }
 
-_Noreturn static void victim_run(struct world *world, const struct scenario *scenario)
+_Noreturn static void tracee_run(struct world *world, const struct scenario *scenario)
 {
     if (!scenario->is_attaching) {
         REQUIRE(arena_ensure_attached(world->arena, NULL) == STATUS_OK);
@@ -74,7 +74,7 @@ _Noreturn static void victim_run(struct world *world, const struct scenario *sce
     if (scenario->begin != NULL) {
         scenario->begin(world);
     }
-    world->is_victim = true;
+    world->is_tracee = true;
     if (world->arena != NULL) {
         world->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(world->arena)};
     }
@@ -82,7 +82,7 @@ _Noreturn static void victim_run(struct world *world, const struct scenario *sce
         _exit(EXIT_UNTRACEABLE);
     }
     kill(getpid(), SIGSTOP); /* stepped from here on */
-    operation_end(&world->shared->victim, scenario->operate(world));
+    operation_end(&world->shared->tracee, scenario->operate(world));
 }
 
 static void stop_when_taken_over(const char *point)
@@ -101,7 +101,7 @@ _Noreturn static void rival_run(struct world *world)
     operation_end(&world->shared->rival, world_append(world, RIVAL));
 }
 
-static enum step victim_wait(struct world *world, pid_t pid)
+static enum step tracee_wait(struct world *world, pid_t pid)
 {
     int status;
     REQUIRE(waitpid(pid, &status, 0) == pid);
@@ -118,14 +118,14 @@ static enum step victim_wait(struct world *world, pid_t pid)
     return STEP_DIED;
 }
 
-static pid_t victim_start(struct world *world, const struct scenario *scenario)
+static pid_t tracee_start(struct world *world, const struct scenario *scenario)
 {
     pid_t pid = fork();
     REQUIRE(pid >= 0);
     if (pid == 0) {
-        victim_run(world, scenario);
+        tracee_run(world, scenario);
     }
-    REQUIRE(victim_wait(world, pid) == STEP_OVER);
+    REQUIRE(tracee_wait(world, pid) == STEP_OVER);
     REQUIRE(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_EXITKILL) == 0);
     world_note_start(world);
     return pid;
@@ -139,33 +139,33 @@ static pid_t rival_start(struct world *world)
     if (pid == 0) {
         rival_run(world);
     }
-    (void)victim_wait(world, pid);
+    (void)tracee_wait(world, pid);
     return pid;
 }
 
-static enum step victim_step(struct world *world, pid_t pid)
+static enum step tracee_step(struct world *world, pid_t pid)
 {
     REQUIRE(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0);
     world->instruction++;
-    return victim_wait(world, pid);
+    return tracee_wait(world, pid);
 }
 
-static enum step victim_step_many(struct world *world, pid_t pid, uint64_t count)
+static enum step tracee_step_many(struct world *world, pid_t pid, uint64_t count)
 {
     enum step step = STEP_MADE;
     while (count-- > 0 && step == STEP_MADE) {
-        step = victim_step(world, pid);
+        step = tracee_step(world, pid);
     }
     return step;
 }
 
-static enum step victim_run_to_anchor(struct world *world, pid_t pid, const struct path_point *anchor)
+static enum step tracee_run_to_anchor(struct world *world, pid_t pid, const struct path_point *anchor)
 {
     enum step step = STEP_MADE;
     REQUIRE(breakpoint_set(pid, anchor->address));
     for (uint32_t i = 0; i < anchor->visits && step == STEP_MADE; i++) {
         REQUIRE(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
-        step = victim_wait(world, pid);
+        step = tracee_wait(world, pid);
     }
     REQUIRE(step != STEP_MADE || breakpoint_set(pid, 0));
     return step;
@@ -174,21 +174,21 @@ static enum step victim_run_to_anchor(struct world *world, pid_t pid, const stru
 /* Two tracees may differ in the repetitions of a loop (a copy between other addresses, a timed wait), or inside a free
  * of inherited memory, in another heap. Then the tracee is stepped until it reaches the point, or to its end. The
  * core's instructions outside of such a loop are found exactly. */
-static void victim_run_to(struct world *world, pid_t pid, const struct path *path, uint32_t index)
+static void tracee_run_to(struct world *world, pid_t pid, const struct path *path, uint32_t index)
 {
     uint32_t anchor = path->points[index].anchor;
     uint64_t wanted = path->points[index].address;
-    enum step step = anchor == 0 ? STEP_MADE : victim_run_to_anchor(world, pid, &path->points[anchor]);
+    enum step step = anchor == 0 ? STEP_MADE : tracee_run_to_anchor(world, pid, &path->points[anchor]);
     world->instruction = anchor;
     if (step == STEP_MADE) {
-        step = victim_step_many(world, pid, index - anchor);
+        step = tracee_step_many(world, pid, index - anchor);
     }
     for (int i = 0; i < STRAYED_MAX && step == STEP_MADE && instruction_address(pid) != wanted; i++) {
-        step = victim_step(world, pid);
+        step = tracee_step(world, pid);
     }
 }
 
-static void victim_kill(pid_t pid)
+static void tracee_kill(pid_t pid)
 {
     int status;
     kill(pid, SIGKILL);
@@ -207,10 +207,10 @@ struct summary {
 
 static void summary_add(struct summary *summary, const struct world *world)
 {
-    const struct ledger_producer *victim = &world->shared->ledger.producers[VICTIM];
+    const struct ledger_producer *tracee = &world->shared->ledger.producers[TRACEE];
     summary->point_count++;
     summary->problem_count += world->problem_count;
-    if (victim->begun_count > 0 && victim->delivered_counts[victim->begun_count - 1] > 0) {
+    if (tracee->begun_count > 0 && tracee->delivered_counts[tracee->begun_count - 1] > 0) {
         summary->present_count++;
     }
     if (world->delay.ns > summary->delay.ns) {
@@ -302,7 +302,7 @@ static void walk_changes(struct world *world, pid_t pid, struct path *path, visi
     while (step == STEP_MADE && world->problem_count == 0) {
         alarm(WATCHDOG_S);
         path_add(path, pid);
-        step = victim_step(world, pid);
+        step = tracee_step(world, pid);
         bool arena_changed = remembers_change(arena, world->bytes, world->size);
         bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
         if (arena_changed || shared_changed) {
@@ -337,11 +337,11 @@ static uint64_t changes_find(const struct scenario *scenario, struct path *path,
 {
     struct world world;
     world_begin(&world, scenario, MODE_COPY);
-    pid_t pid = victim_start(&world, scenario);
+    pid_t pid = tracee_start(&world, scenario);
     walk_changes(&world, pid, path, change_remember, changes);
     REQUIRE(world.problem_count == 0);
     path_plan(path, pid);
-    victim_kill(pid);
+    tracee_kill(pid);
     world_free(&world);
     return world.instruction;
 }
@@ -370,7 +370,7 @@ static void run_copy(const struct scenario *scenario, const struct chosen *chose
 {
     struct world world;
     world_begin(&world, scenario, MODE_COPY);
-    pid_t pid = victim_start(&world, scenario);
+    pid_t pid = tracee_start(&world, scenario);
     struct path path = {0};
     struct copy_run run = {.scenario = scenario,
                            .chosen = chosen,
@@ -380,7 +380,7 @@ static void run_copy(const struct scenario *scenario, const struct chosen *chose
                            .change_count = change_count};
     walk_changes(&world, pid, &path, change_check, &run);
     summary->problem_count += world.problem_count;
-    victim_kill(pid);
+    tracee_kill(pid);
     twin_free(run.twin);
     path_free(&path);
     memory_free(run.before, world.size);
@@ -391,7 +391,7 @@ static void run_copy(const struct scenario *scenario, const struct chosen *chose
 
 static void point_kill(struct world *world, const struct scenario *scenario, pid_t pid)
 {
-    victim_kill(pid);
+    tracee_kill(pid);
     if (scenario->is_alone) {
         world_attach(world);
     }
@@ -403,7 +403,7 @@ static void operation_go_on(struct world *world, const struct scenario *scenario
 {
     if (!operation->is_over) {
         REQUIRE(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
-        (void)victim_wait(world, pid);
+        (void)tracee_wait(world, pid);
     }
     bool is_outside = operation->status == STATUS_NO_TRANSACTION || operation->status == STATUS_TRANSACTION_ENDED;
     bool is_well = operation->status == STATUS_OK ||
@@ -418,7 +418,7 @@ static void point_stop(struct world *world, const struct scenario *scenario, uns
     if (!scenario->is_alone) {
         survivor_work_beside(world, scenario, beside);
     }
-    operation_go_on(world, scenario, pid, &world->shared->victim);
+    operation_go_on(world, scenario, pid, &world->shared->tracee);
     if (!scenario->is_alone) {
         check_after_going_on(world);
     }
@@ -428,7 +428,7 @@ static void point_stop(struct world *world, const struct scenario *scenario, uns
 static void point_close(struct world *world, const struct scenario *scenario, pid_t pid)
 {
     survivor_close_beside(world);
-    operation_go_on(world, scenario, pid, &world->shared->victim);
+    operation_go_on(world, scenario, pid, &world->shared->tracee);
     check_nothing_came_too_late(world);
     check_after_going_on(world);
     world_open_again(world);
@@ -439,7 +439,7 @@ static void point_close(struct world *world, const struct scenario *scenario, pi
 static void point_commit(struct world *world, const struct scenario *scenario, bool is_followed, pid_t pid)
 {
     bool is_over = survivor_commit_beside(world, is_followed);
-    operation_go_on(world, scenario, pid, &world->shared->victim);
+    operation_go_on(world, scenario, pid, &world->shared->tracee);
     if (is_over && (!is_followed || scenario->is_joining)) {
         check_nothing_came_too_late(world);
     }
@@ -449,15 +449,15 @@ static void point_commit(struct world *world, const struct scenario *scenario, b
 
 static void point_duel(struct world *world, const struct scenario *scenario, uint64_t rival_instruction, pid_t pid)
 {
-    uint64_t victim_instruction = world->instruction;
+    uint64_t tracee_instruction = world->instruction;
     pid_t rival = rival_start(world);
     if (!world->shared->rival.is_over) {
-        (void)victim_step_many(world, rival, rival_instruction);
+        (void)tracee_step_many(world, rival, rival_instruction);
     }
-    world->instruction = victim_instruction;
-    operation_go_on(world, scenario, pid, &world->shared->victim);
+    world->instruction = tracee_instruction;
+    operation_go_on(world, scenario, pid, &world->shared->tracee);
     operation_go_on(world, scenario, rival, &world->shared->rival);
-    victim_kill(rival);
+    tracee_kill(rival);
     point_kill(world, scenario, pid);
     WORLD_EXPECT(world, world->problem_count == 0, "the rival was stopped after %llu instructions",
                  (unsigned long long)rival_instruction);
@@ -485,13 +485,13 @@ static struct place place_at(const struct changes *changes, uint64_t instruction
         .change_index = i, .offset = instruction - changes->instructions[i], .instruction = instruction};
 }
 
-static void victim_step_to(struct world *world, pid_t pid, const struct place *place)
+static void tracee_step_to(struct world *world, pid_t pid, const struct place *place)
 {
     uint8_t *arena = bytes_copy(world->bytes, world->size);
     uint8_t *shared = bytes_copy(world->shared, sizeof *world->shared);
     enum step step = STEP_MADE;
     for (uint32_t seen = 0; seen < place->change_index && step == STEP_MADE;) {
-        step = victim_step(world, pid);
+        step = tracee_step(world, pid);
         bool arena_changed = remembers_change(arena, world->bytes, world->size);
         bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
         bool is_change = arena_changed || shared_changed;
@@ -501,7 +501,7 @@ static void victim_step_to(struct world *world, pid_t pid, const struct place *p
         }
     }
     if (step == STEP_MADE) {
-        (void)victim_step_many(world, pid, place->offset);
+        (void)tracee_step_many(world, pid, place->offset);
     }
     memory_free(arena, world->size);
     memory_free(shared, sizeof *world->shared);
@@ -543,11 +543,11 @@ static void point_check_own(const struct scenario *scenario, enum mode mode, con
     for (int tries = 1;; tries++) {
         alarm(WATCHDOG_S);
         world_begin(&world, scenario, mode);
-        pid_t pid = victim_start(&world, scenario);
+        pid_t pid = tracee_start(&world, scenario);
         if (place->path != NULL) {
-            victim_run_to(&world, pid, place->path, place->index);
+            tracee_run_to(&world, pid, place->path, place->index);
         } else {
-            victim_step_to(&world, pid, place);
+            tracee_step_to(&world, pid, place);
         }
         point_check(&world, scenario, mode, place, pid);
         if (!is_too_slow(&world) || tries == TRIES_MAX) {
@@ -632,7 +632,7 @@ static void warm_up(const struct scenario *scenario)
 {
     struct world world;
     world_begin(&world, scenario, MODE_KILL);
-    point_kill(&world, scenario, victim_start(&world, scenario));
+    point_kill(&world, scenario, tracee_start(&world, scenario));
     world_free(&world);
 }
 

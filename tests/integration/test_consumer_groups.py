@@ -136,16 +136,16 @@ def test_one_to_four_consumers_on_three_partitions_and_a_kill(
     members = [start("fork") for _ in range(count)]
     sizes = sorted(map(len, settled(members)))
     assert sizes == {1: [3], 2: [1, 2], 3: [1, 1, 1], 4: [0, 1, 1, 1]}[count]
-    victim = max(members, key=lambda member: len(member.owns or []))
-    victim.process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, victim.process.pid, os.WSTOPPED | os.WNOWAIT)
+    stopped = max(members, key=lambda member: len(member.owns or []))
+    stopped.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, stopped.process.pid, os.WSTOPPED | os.WNOWAIT)
     before = [member.owns for member in members]
     with Consumer(log.path, group_id=GROUP) as looking:
-        assert [member.pid for member in looking.group_members() if member.is_stopped] == [victim.process.pid]
+        assert [member.pid for member in looking.group_members() if member.is_stopped] == [stopped.process.pid]
     assert [member.owns for member in members] == before
-    members.remove(victim)
+    members.remove(stopped)
     begin_s = time.monotonic()
-    victim.kill()
+    stopped.kill()
     if not members:
         return
     settled(members)

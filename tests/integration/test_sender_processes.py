@@ -90,10 +90,10 @@ def test_senders_killed_one_after_the_other_deliver_each_record_once(
     chance = seeded()
     producers = [started(append_numbers, arena.name, producer, RECORDS) for producer in range(PRODUCERS)]
     for _ in range(KILLS):
-        victim = started(run_sender, arena.name, folder)
+        killed = started(run_sender, arena.name, folder)
         wait_until(lambda: arena.native.sender_is_alive, "a sender has the role")
         wait_for_results(arena, arena.native.completion_tail + chance.randrange(30), producers)
-        victim.kill()
+        killed.kill()
     last = started(run_sender, arena.name, folder)
     for producer in producers:
         producer.join()

@@ -67,10 +67,10 @@ class Team:
 
     def kill_one(self) -> None:
         """Kill a member that has a partition with SIGKILL."""
-        victim = next(member for member in self.members if member.partitions)
-        victim.process.kill()
-        self.members.remove(victim)
-        self.dead.append(victim)
+        killed = next(member for member in self.members if member.partitions)
+        killed.process.kill()
+        self.members.remove(killed)
+        self.dead.append(killed)
 
     @property
     def shares(self) -> list[int]:

@@ -105,12 +105,12 @@ class SkewDirector(Director):
 
     def _injure(self) -> None:
         if self._random.random() >= HOLDER_SHARE:
-            self._replace(self._victim())
+            self._replace(self._next_injured())
         elif self.kind == "supervisors":
             self._kill_daemon()
         else:
             holder = self._holder()
-            self._replace(next((seat for seat in self._seats if seat.pid == holder), self._victim()))
+            self._replace(next((seat for seat in self._seats if seat.pid == holder), self._next_injured()))
 
     def _replace(self, seat: Seat) -> None:
         if seat.role == "sender" and seat.pid == self._holder():

@@ -150,10 +150,10 @@ def test_a_link_in_shared_memory_leads_nowhere(arena_name: str, path: Path) -> N
 def test_nothing_is_written_to_a_wake_fifo_that_is_a_link(path: Path, tmp_path: Path) -> None:
     with Arena.create(path, **SMALL) as arena:
         fifo = Path(f"{path}.bell")
-        victim = tmp_path / "victim"
-        os.mkfifo(victim, 0o600)
-        fifo.symlink_to(victim)
-        listener = os.open(victim, os.O_RDONLY | os.O_NONBLOCK)
+        target = tmp_path / "target"
+        os.mkfifo(target, 0o600)
+        fifo.symlink_to(target)
+        listener = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
         SenderWaker(arena).wake()
         assert os.read(listener, 1) == b""
         os.close(listener)

@@ -7,8 +7,8 @@
 
 #include <sched.h>
 
-enum { BATCH_SIZE = 512, VICTIM_COUNT = 40, SURVIVOR_COUNT = 30, OVERSIZED_EVERY = 5, OVERSIZED_SIZE = 1200 };
-enum { SURVIVOR_FIRST = 1000, SECOND_VICTIM_FIRST = 2000 };
+enum { BATCH_SIZE = 512, APPENDED_COUNT = 40, SURVIVOR_COUNT = 30, OVERSIZED_EVERY = 5, OVERSIZED_SIZE = 1200 };
+enum { SURVIVOR_FIRST = 1000, SECOND_APPENDER_FIRST = 2000 };
 
 /* The survivor is the sender too: where it finds no buffer it delivers. */
 struct scene {
@@ -62,7 +62,7 @@ static void run_errand(struct arena *arena, void *argument)
     struct errand *errand = argument;
     struct accumulator *producer = accumulator_opened(arena);
     interrupt_at(errand->point, errand->passes_before, raise_signal, &errand->signal);
-    for (uint32_t i = 0; i < VICTIM_COUNT; i++) {
+    for (uint32_t i = 0; i < APPENDED_COUNT; i++) {
         uint8_t value[OVERSIZED_SIZE] = {0};
         uint64_t number = errand->first + i;
         struct append_result result;
@@ -73,16 +73,16 @@ static void run_errand(struct arena *arena, void *argument)
     accumulator_close(producer);
 }
 
-static pid_t victim_started(struct errand *errand)
+static pid_t appender_started(struct errand *errand)
 {
     return child_started(errand->scene->file, run_errand, errand, NULL, 0);
 }
 
 /* Deliver until the child has ended, or stopped if `options` ask for that, too. Return waitpid's status. */
-static int deliver_until(struct scene *scene, pid_t victim, int options)
+static int deliver_until(struct scene *scene, pid_t appender, int options)
 {
     int status = 0;
-    while (waitpid(victim, &status, WNOHANG | options) != victim) {
+    while (waitpid(appender, &status, WNOHANG | options) != appender) {
         deliver_and_maintain(scene);
         sched_yield();
     }
@@ -90,15 +90,15 @@ static int deliver_until(struct scene *scene, pid_t victim, int options)
     return status;
 }
 
-static void expect_stops(struct scene *scene, const struct errand *errand, pid_t victim)
+static void expect_stops(struct scene *scene, const struct errand *errand, pid_t appender)
 {
-    EXPECT_OR_SAY(WIFSTOPPED(deliver_until(scene, victim, WUNTRACED)), "nobody came to %s", errand->point);
+    EXPECT_OR_SAY(WIFSTOPPED(deliver_until(scene, appender, WUNTRACED)), "no process reached %s", errand->point);
 }
 
-static void expect_goes_on_to_its_end(struct scene *scene, const struct errand *errand, pid_t victim)
+static void expect_ends(struct scene *scene, const struct errand *errand, pid_t appender)
 {
-    kill(victim, SIGCONT);
-    int status = deliver_until(scene, victim, 0);
+    kill(appender, SIGCONT);
+    int status = deliver_until(scene, appender, 0);
     EXPECT_OR_SAY(WIFEXITED(status) && WEXITSTATUS(status) == 0, "stopped at %s (%u)", errand->point,
                   errand->passes_before);
 }
@@ -124,12 +124,12 @@ static void expect_nothing_lost_when_stopped_at(const char *point, uint32_t pass
 {
     struct scene *scene = scene_new();
     struct errand errand = {.scene = scene, .point = point, .passes_before = passes_before, .signal = SIGSTOP};
-    pid_t victim = victim_started(&errand);
-    expect_stops(scene, &errand, victim);
+    pid_t appender = appender_started(&errand);
+    expect_stops(scene, &errand, appender);
     survivor_appends(scene);
-    expect_goes_on_to_its_end(scene, &errand, victim);
-    expect_delivered_once(&scene->ledger, 0, VICTIM_COUNT);
-    EXPECT_EQ_U64(scene->ledger.count, VICTIM_COUNT + SURVIVOR_COUNT);
+    expect_ends(scene, &errand, appender);
+    expect_delivered_once(&scene->ledger, 0, APPENDED_COUNT);
+    EXPECT_EQ_U64(scene->ledger.count, APPENDED_COUNT + SURVIVOR_COUNT);
     scene_end(scene);
 }
 
@@ -149,17 +149,17 @@ static void expect_nothing_lost_when_both_stop(const char *first_point, const ch
     struct scene *scene = scene_new();
     struct errand first = {.scene = scene, .point = first_point, .passes_before = 1, .signal = SIGSTOP};
     struct errand second = {
-        .scene = scene, .first = SECOND_VICTIM_FIRST, .point = second_point, .signal = SIGSTOP};
-    pid_t first_victim = victim_started(&first);
-    expect_stops(scene, &first, first_victim);
-    pid_t second_victim = victim_started(&second);
-    expect_stops(scene, &second, second_victim);
+        .scene = scene, .first = SECOND_APPENDER_FIRST, .point = second_point, .signal = SIGSTOP};
+    pid_t first_appender = appender_started(&first);
+    expect_stops(scene, &first, first_appender);
+    pid_t second_appender = appender_started(&second);
+    expect_stops(scene, &second, second_appender);
     survivor_appends(scene);
-    expect_goes_on_to_its_end(scene, &first, first_victim);
-    expect_goes_on_to_its_end(scene, &second, second_victim);
-    expect_delivered_once(&scene->ledger, 0, VICTIM_COUNT);
-    expect_delivered_once(&scene->ledger, SECOND_VICTIM_FIRST, SECOND_VICTIM_FIRST + VICTIM_COUNT);
-    EXPECT_EQ_U64(scene->ledger.count, 2 * VICTIM_COUNT + SURVIVOR_COUNT);
+    expect_ends(scene, &first, first_appender);
+    expect_ends(scene, &second, second_appender);
+    expect_delivered_once(&scene->ledger, 0, APPENDED_COUNT);
+    expect_delivered_once(&scene->ledger, SECOND_APPENDER_FIRST, SECOND_APPENDER_FIRST + APPENDED_COUNT);
+    EXPECT_EQ_U64(scene->ledger.count, 2 * APPENDED_COUNT + SURVIVOR_COUNT);
     scene_end(scene);
 }
 
@@ -181,8 +181,8 @@ static void expect_nothing_lost_when_killed_at(const char *point, uint32_t passe
 {
     struct scene *scene = scene_new();
     struct errand errand = {.scene = scene, .point = point, .passes_before = passes_before, .signal = SIGKILL};
-    int status = deliver_until(scene, victim_started(&errand), 0);
-    EXPECT_OR_SAY(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "nobody came to %s", point);
+    int status = deliver_until(scene, appender_started(&errand), 0);
+    EXPECT_OR_SAY(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "no process reached %s", point);
     survivor_appends(scene);
     uint32_t acknowledged = load_acquire_u32(scene->acknowledged);
     uint32_t unanswered = ledger_count_of(&scene->ledger, acknowledged);

@@ -83,15 +83,15 @@ def create_as_sender_user(name: str) -> None:
     as_user(SENDER_USER, (OWN_GROUP, GROUP), create)
 
 
-def take_name(name: str, victims: tuple[int, ...] = (SENDER_USER, WORKER_USER), mode: int = 0o660) -> None:
+def take_name(name: str, granted: tuple[int, ...] = (SENDER_USER, WORKER_USER), mode: int = 0o660) -> None:
     """Create the arena as a user outside of the group, and grant these users access by a file ACL."""
 
     def create() -> None:
         Arena.create(name, mode=mode, topics={"flights": 2}, **SMALL).close()
-        if victims:
+        if granted:
             rows = [
                 (1, 6, NO_ID),
-                *((2, 6, victim) for victim in victims),
+                *((2, 6, user) for user in granted),
                 (4, 6, NO_ID),
                 (16, 6, NO_ID),
                 (32, 0, NO_ID),
@@ -164,7 +164,7 @@ def test_an_arena_of_another_user_is_not_used(shared_name: str, use: str, user: 
 @pytest.mark.parametrize("use", USES)
 def test_an_arena_of_another_user_without_a_list_is_not_used(shared_name: str, use: str) -> None:
     """The test uses root, because the kernel grants it access."""
-    take_name(shared_name, victims=())
+    take_name(shared_name, granted=())
     found = as_user(0, (0, GROUP), lambda: USES[use](shared_name))
     assert f"belongs to user {STRANGER} and group {OWN_GROUP + 3}" in found
     assert "accepted" not in found

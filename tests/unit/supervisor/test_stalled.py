@@ -285,9 +285,9 @@ def test_a_supervisor_replaces_a_stopped_sender(arena_name: str, tmp_path: Path)
     with Arena.create(arena_name) as arena:
         with Producer(arena, sink=f"log:{tmp_path}/log", replace_stalled_ms="3s", linger_ms=1) as producer:
             producer.send("flights", b"v").get(WATCHDOG_S)
-            victim = sender_pid(arena)
-            assert victim is not None
-            os.kill(victim, signal.SIGSTOP)
+            stopped_pid = sender_pid(arena)
+            assert stopped_pid is not None
+            os.kill(stopped_pid, signal.SIGSTOP)
             assert producer.send("flights", b"w").get(WATCHDOG_S).offset == 1
-            assert sender_pid(arena) != victim
+            assert sender_pid(arena) != stopped_pid
         end_senders(arena)

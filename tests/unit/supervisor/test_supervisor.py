@@ -123,11 +123,11 @@ def test_a_sender_that_is_killed_again_and_again_has_a_successor_and_nothing_is_
     with Producer(kept, sink=f"log:{log}", linger_ms=1) as producer:
         sent = 0
         for _ in range(KILLS):
-            victim = kill_sender(kept)
+            killed = kill_sender(kept)
             futures = [producer.send(TOPIC, b"%d" % number) for number in range(sent, sent + 300)]
             sent += len(futures)
             assert futures[-1].get(WATCHDOG_S).offset == sent - 1
-            assert pid_of(kept) != victim
+            assert pid_of(kept) != killed
     assert values(log) == [b"%d" % number for number in range(sent)]
 
 
@@ -157,9 +157,9 @@ def test_two_producers_of_a_process_have_one_thread_that_ends_with_the_last(kept
     names = [thread.name for thread in set(threading.enumerate()) - before]
     assert names.count("shmaccum-supervisor") == 1
     first.close()
-    victim = kill_sender(kept)
+    killed = kill_sender(kept)
     second.send(TOPIC, b"v").get(WATCHDOG_S)
-    assert pid_of(kept) != victim
+    assert pid_of(kept) != killed
     second.close()
     wait_until(lambda: not keeps(kept), "the thread has ended")
 

@@ -144,11 +144,11 @@ def test_a_writer_gets_an_error_for_an_irregular_file(written: Path, name: str) 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
 def test_a_check_finds_what_is_no_regular_file(written: Path, suffix: str) -> None:
-    victim = min((written / FOLDER).glob(f"*{suffix}"))
-    victim.unlink()
-    os.mkfifo(victim)
+    replaced = min((written / FOLDER).glob(f"*{suffix}"))
+    replaced.unlink()
+    os.mkfifo(replaced)
     (finding,) = check_log(written)
-    assert finding.path == str(victim)
+    assert finding.path == str(replaced)
     assert "not a regular file" in finding.text
 
 
