@@ -20,7 +20,7 @@
 
 struct broker {
     int socket;
-    int client; /* the tracee's end */
+    int client; /* the socket of the tracee */
     bool is_transactional; /* its requests have BROKER_TRANSACTIONAL_ID */
 };
 
@@ -30,7 +30,7 @@ void broker_close(struct broker *broker);
 /* Send the answer to the request with this correlation id. */
 void broker_answer(const struct broker *broker, uint32_t correlation);
 
-/* Reads the batches that have arrived so far. The socket keeps them. */
+/* Reads the batches that have arrived so far, and leaves them in the socket. */
 void broker_read(const struct broker *broker, struct arrived *arrived);
 
 #endif

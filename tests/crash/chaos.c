@@ -97,7 +97,7 @@ static void on_continue(int signal)
     was_stopped = 1;
 }
 
-/* Without the lock while nothing is granted. */
+/* Takes the pool lock only if slots were granted. */
 static enum status slots_poll(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
 {
     RETURN_IF_FAILED(buffer_pool_poll(arena, wait));

@@ -25,7 +25,7 @@ enum {
     PRODUCER_COUNT = 4,
     SENDER = PRODUCER_COUNT, /* the roles after the producers */
     METER,
-    BROKER, /* of a sender with a pump; otherwise the broker exits at once */
+    BROKER, /* runs only if the sender has a pump */
     ROLE_COUNT,
     PARTITION_COUNT = 2,
     BATCH_SIZE = 4096,
@@ -39,7 +39,7 @@ struct ledger {
     atomic_ullong blocked_ns_max; /* longest append that did not wait for memory, without its time in the run queue */
     atomic_ullong turn_ns_max;    /* longest observed wait of a process for a processor */
     atomic_ullong record_count;
-    atomic_ullong repeat_count;  /* of records */
+    atomic_ullong repeat_count;  /* records that were delivered again */
     atomic_ullong pumped_count;  /* batches that the pump completed */
     atomic_ullong alone_count;   /* batches that the pump left to its caller */
     atomic_ullong again_count;   /* batches that the broker received again */

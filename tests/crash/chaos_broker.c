@@ -27,13 +27,13 @@ enum {
 };
 
 enum hostility {
-    CLOSES_BEFORE,     /* nothing of the request is taken */
-    CLOSES_BEHIND,     /* the whole request is read, and no answer is sent */
-    ANSWERS_HALF,      /* and closes */
+    CLOSES_BEFORE,     /* no batch of the request is stored */
+    CLOSES_AFTER,      /* the batches are stored, and no answer is sent */
+    ANSWERS_HALF,      /* and closes the connection */
     ANSWERS_ANOTHER,   /* with the correlation id of another request */
     ANSWERS_ELSEWHERE, /* for a partition that is not in the request */
     ANSWERS_ENDLESSLY, /* a frame of 2 GiB */
-    ANSWERS_ERROR,     /* a batch was taken, and the answer is an error of a timeout */
+    ANSWERS_ERROR,     /* the batch is stored, and the answer is REQUEST_TIMED_OUT */
     ANSWERS_TWICE,
     ANSWERS_LATE,
     THROTTLES,
@@ -59,7 +59,7 @@ static struct partition_log {
         uint32_t crc;
         uint64_t offset;
     } kept[KEPT_COUNT];
-    uint32_t kept_count; /* ever */
+    uint32_t kept_count; /* also those that were overwritten */
 } logs[PARTITION_COUNT];
 
 static struct connection {

@@ -23,7 +23,7 @@ struct broker_address {
     int listener;
     struct sockaddr_un name;
     socklen_t name_size;
-    unsigned seed; /* of its hostile answers */
+    unsigned seed; /* of the random choice of hostile answers */
 };
 
 /* Makes the address, which exists as long as a process has the listener. */

@@ -208,7 +208,7 @@ static void batch_send_alone(struct carrier *carrier, const struct drained_batch
 
 /* ---- a sender ---- */
 
-/* Remaining bytes belong to an answer without a request. */
+/* If bytes remain after the last answer, the connection is closed like a damaged one. */
 static void call_end(struct carrier *carrier)
 {
     answers_await(carrier);

@@ -74,7 +74,7 @@ static struct beginning begin(void)
     return (struct beginning){.ns = now_ns(), .queued_ns = queued};
 }
 
-/* Without the time for which the machine ran other processes. */
+/* Records the duration, less the time for which the machine ran other processes. */
 static void delay_note(struct world *world, const char *operation, struct beginning since)
 {
     uint64_t elapsed_ns = now_ns() - since.ns;
@@ -105,7 +105,7 @@ static void world_measure(struct world *world, struct measured_record *measured)
     REQUIRE(accumulator_measure(world->accumulator, &measured->record, &measured->size) == STATUS_OK);
 }
 
-/* As many of them as fit into one batch. */
+/* Appends as many records as fit into one batch. */
 static enum status world_try_append_some(struct world *world, enum producer_name producer, uint32_t partition_index,
                                          const struct measured_record *records, uint32_t count,
                                          struct reservation *reservation, uint32_t *appended)
@@ -221,7 +221,7 @@ void world_become_sender(struct world *world)
     REQUIRE(status == STATUS_OK);
 }
 
-/* Drain after the sender's patience with open batches has ended: a batch is cut short at every instruction. */
+/* Drains with a clock that is past the sender's patience, so that open batches are sealed at every instruction. */
 void world_drain(struct world *world)
 {
     uint32_t partitions[PARTITION_COUNT], ready_count, seen;
@@ -280,14 +280,14 @@ static void world_take_arrived(struct world *world)
     }
 }
 
-/* A batch that is still in its slot is sent from there, and gets its result there. */
+/* A batch that is still in its slot is sent from there, and its result is stored there. */
 static bool row_is_in_slot(const struct world *world, const struct spill_row *row)
 {
     const struct slot_header *slot = &world->arena->slots[row->slot_index];
     return slot_word_state(load_acquire_u64(&slot->word)) == SLOT_READY && load_relaxed_u64(&slot->seq) == row->seq;
 }
 
-/* Ship the arrived batches of the overflow by their rows: the results, and then the range. */
+/* Completes the batches in the overflow by their rows, and then clears the partition's spilled range. */
 static void world_ship(struct world *world)
 {
     char problem[PROBLEM_SIZE];
@@ -397,7 +397,7 @@ static uint32_t wait_word_count(const struct arena *arena)
     return count;
 }
 
-/* As long as there is a ticket, only the tracee has drawn one. */
+/* While sync_done is 1, no process but the tracee has drawn a ticket. */
 static void check_sync_records(struct world *world)
 {
     const struct arena *arena = world->arena;
@@ -413,7 +413,7 @@ static void check_sync_records(struct world *world)
     }
 }
 
-/* A reader could not detect that a result was overwritten. */
+/* Every returned record has its result, or is pending. An overwritten result would be neither. */
 static void check_nothing_is_forgotten(struct world *world)
 {
     for (uint32_t producer = 0; producer < PRODUCER_COUNT; producer++) {
@@ -422,7 +422,7 @@ static void check_nothing_is_forgotten(struct world *world)
             struct completion completion;
             enum status status = completion_find(world->arena, &entry->tokens[sequence], &completion);
             WORLD_EXPECT(world, status == STATUS_OK || status == STATUS_PENDING,
-                         "record %u of producer %u has no result and none to come: %s", sequence, producer,
+                         "record %u of producer %u has no result and is not pending: %s", sequence, producer,
                          status_name(status));
         }
     }
@@ -480,7 +480,7 @@ static void check_arena(struct world *world)
         WORLD_EXPECT(world, slot_word_state(word) == SLOT_FREE, "slot %u leaked: state %d", i,
                      (int)slot_word_state(word));
         WORLD_EXPECT(world, slot_word_generation(word) + 1 != world->first_generations[i],
-                     "slot %u became free in the generation it was used in", i);
+                     "slot %u became free, and its generation did not rise", i);
     }
     check_by_verify(world, true);
     WORLD_EXPECT(world, !arena_is_poisoned(world->arena), "the arena is poisoned");
@@ -489,17 +489,17 @@ static void check_arena(struct world *world)
 static void survivor_append(struct world *world)
 {
     enum status status = world_append_new(world, SURVIVOR, VALUE_SIZE);
-    WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append answered %s", status_name(status));
+    WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append returned %s", status_name(status));
 }
 
-/* The survivor waited while the tracee ran. Now it gets its slots, and can use them. */
+/* The survivor has waited since before the tracee ran. It must be granted its slots now. */
 static void survivor_leave_queue(struct world *world)
 {
     uint32_t slots[SLOT_COUNT];
     TIMED(world, "help", buffer_pool_help(world->arena, NULL));
     enum status status = buffer_pool_poll(world->arena, &world->wait);
     WORLD_EXPECT(world, status == STATUS_OK || world_count_slots(world, SLOT_GRANT) < world->wait.need,
-                 "the survivor was granted its slots, and its poll answers: %s", status_name(status));
+                 "the survivor was granted its slots, and its poll returned %s", status_name(status));
     status = world_wait_in_queue(world, slots);
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor waited, helped, and got %s", status_name(status));
     if (status == STATUS_OK) {
@@ -518,7 +518,7 @@ enum status world_sync(struct world *world)
     return status;
 }
 
-/* The arena's file has a name again, and one process attached: the state after cold recovery. */
+/* As cold recovery does when the arena's file has a name again. */
 void world_open_again(struct world *world)
 {
     store_relaxed_u32(&world->arena->globals->closing, CLOSING_NOT);
@@ -532,7 +532,7 @@ static void survivor_finish_closing(struct world *world)
                  world_count_slots(world, SLOT_OPEN));
     ledger_begin(&world->shared->ledger, SURVIVOR, VALUE_SIZE, &world->record);
     enum status status = world_append(world, SURVIVOR);
-    WORLD_EXPECT(world, status == STATUS_REMOVED, "an append to a closing arena answered %s", status_name(status));
+    WORLD_EXPECT(world, status == STATUS_REMOVED, "an append to a closing arena returned %s", status_name(status));
     ledger_withdraw(&world->shared->ledger, SURVIVOR);
     world_open_again(world);
 }
@@ -607,7 +607,7 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
     }
     if (world->is_durable) {
         enum status status = world_sync(world);
-        WORLD_EXPECT(world, status == STATUS_OK, "a sync answered %s", status_name(status));
+        WORLD_EXPECT(world, status == STATUS_OK, "a sync returned %s", status_name(status));
     }
     world_complete(world);
     if (world->is_queued) {
@@ -629,14 +629,14 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
 
 /* ---- beside a stopped tracee ---- */
 
-/* The transaction of a tracee is aborted when it dies, with the survivor's records. */
+/* If the tracee coordinates the transaction, its death aborts the survivor's records, too. */
 static bool survivor_may_append(const struct world *world)
 {
     uint32_t coordinator = load_acquire_u32(&world->arena->globals->transaction_coordinator);
     return !world->is_transactional || coordinator == world->arena->owner;
 }
 
-/* One try. EXHAUSTED is accepted here, and outside a transaction also NO_TRANSACTION. */
+/* Tries once. EXHAUSTED is accepted here; in an arena with transactions, NO_TRANSACTION is, too. */
 static enum status survivor_try_append(struct world *world, uint32_t partition_index)
 {
     if (!survivor_may_append(world)) {
@@ -645,7 +645,7 @@ static enum status survivor_try_append(struct world *world, uint32_t partition_i
     ledger_begin(&world->shared->ledger, SURVIVOR, VALUE_SIZE, &world->record);
     enum status status = world_try_append(world, SURVIVOR, partition_index, NULL);
     bool is_outside = status == STATUS_NO_TRANSACTION && world->is_transactional;
-    WORLD_EXPECT(world, status == STATUS_OK || status == STATUS_EXHAUSTED || is_outside, "an append answered %s",
+    WORLD_EXPECT(world, status == STATUS_OK || status == STATUS_EXHAUSTED || is_outside, "an append returned %s",
                  status_name(status));
     if (status != STATUS_OK) {
         ledger_withdraw(&world->shared->ledger, SURVIVOR);
@@ -653,7 +653,7 @@ static enum status survivor_try_append(struct world *world, uint32_t partition_i
     return status;
 }
 
-/* Another process needs the pool lock, which a living process holds. It waits, and dies while it waits. */
+/* Another process waits for the pool lock, which a living process holds, and is killed while it waits. */
 static void check_pool_lock_is_kept(struct world *world)
 {
     const struct timespec two_slices = {.tv_nsec = (long)(LOCK_SLICE_NS * 5 / 2)};
@@ -683,7 +683,7 @@ void check_after_going_on(struct world *world)
     WORLD_EXPECT(world, waiting == 0 || world_count_slots(world, SLOT_FREE) == 0,
                  "%u wait while %u slots are free", waiting, world_count_slots(world, SLOT_FREE));
     WORLD_EXPECT(world, partition_acquisition(world) >= world->last_acquisition,
-                 "the partition's lock counts its acquisitions backwards");
+                 "the acquisition number of the partition's lock decreased");
 }
 
 static bool pool_has_room(const struct world *world)
@@ -743,7 +743,7 @@ void survivor_close_beside(struct world *world)
     survivor_send_beside(world);
     closing_end(world->arena);
     if (world->drained_count == 0) { /* else the drained batches wait for a tracee that holds the pool lock */
-        survivor_send_beside(world); /* the last look */
+        survivor_send_beside(world); /* the sender's last drain */
     }
     world->last_acquisition = partition_acquisition(world);
 }
@@ -772,12 +772,12 @@ void check_nothing_came_too_late(struct world *world)
     const struct ledger_producer *tracee = &world->shared->ledger.producers[TRACEE];
     for (uint32_t i = 0; i < tracee->returned_count; i++) {
         WORLD_EXPECT(world, tracee->delivered_counts[i] == 1,
-                     "record %u was accepted when its sender or its transaction was over", i);
+                     "record %u was accepted, but not delivered before its sender or its transaction ended", i);
     }
-    WORLD_EXPECT(world, tracee->delivered_counts[tracee->begun_count] == 0, "a record that was refused was delivered");
+    WORLD_EXPECT(world, tracee->delivered_counts[tracee->begun_count] == 0, "a refused record was delivered");
 }
 
-/* Until only `slots_left` are free. A waiter must wait for a slot that a stopped process freed without a hint. */
+/* Appends until only `slots_left` slots are free. A slot that a stopped process freed without a hint needs a waiter. */
 static void survivor_fill_pool(struct world *world, uint32_t slots_left)
 {
     uint32_t tries = 0;
@@ -895,7 +895,7 @@ static void world_create_arena(struct world *world, const struct scenario *scena
         REQUIRE(partition_index == (uint32_t)i);
     }
     registry_close(registry);
-    /* Batches of two partitions never have the same number, so no place matches by chance. */
+    /* Start at another number than partition 0, so that no place of one partition is valid for the other. */
     store_relaxed_u64(&arena->partitions[OTHER_PARTITION].next_seq, OTHER_SEQ_FIRST);
     world_adopt(world, arena);
     accumulator_set_producer_id(world->accumulator, 1000, 3);
@@ -988,7 +988,7 @@ void world_let_die(struct world *world, void (*act)(struct world *world))
 struct twin {
     int descriptor;
     uint8_t *bytes;
-    struct arena *arena; /* the world's handle on other bytes; NULL if the survivor attaches again */
+    struct arena *arena; /* the world's handle, moved to these bytes; NULL if the survivor attaches again */
     struct shared *shared;
     uint64_t size;
 };
@@ -1022,7 +1022,7 @@ static void arena_move(struct arena *arena, uint8_t *base)
     arena->base = base;
 }
 
-/* The survivor is attached to the copy as it is to the arena: the same entry, its bytes locked. */
+/* Returns a handle that is attached to the copy with the same process entry, whose byte is locked there as well. */
 static struct arena *twin_arena(const struct world *world, struct twin *twin)
 {
     struct arena *arena = malloc(sizeof *arena);

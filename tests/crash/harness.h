@@ -67,7 +67,7 @@ struct delay {
 struct shared {
     struct ledger ledger;
     struct operation {
-        enum status status; /* the answer of the operation */
+        enum status status; /* what the operation returned */
         bool is_over;
     } tracee, rival;
     uint64_t sent_size; /* bytes that a tracee has pumped */
@@ -75,8 +75,8 @@ struct shared {
 };
 
 struct world {
-    ALIGNED int descriptor; /* the arena's file. Aligned: how many instructions a copy takes depends on it */
-    uint8_t *bytes;       /* it, mapped by the harness itself: also where it has no handle */
+    ALIGNED int descriptor; /* the arena's file; aligned, because a copy's instruction count depends on addresses */
+    uint8_t *bytes;       /* the harness's own mapping of that file */
     uint64_t size;
     struct arena *arena;  /* NULL where only the tracee attaches */
     struct accumulator *accumulator;
@@ -91,9 +91,9 @@ struct world {
     struct drained_batch drained[SLOT_COUNT];
     uint32_t drained_count;
 
-    int64_t next_base_sequence[PARTITION_COUNT]; /* of the next batch; -1 if any is right */
-    uint32_t first_generations[SLOT_COUNT]; /* + 1, of the slots in use when the tracee began; 0 if free */
-    uint32_t last_acquisition;              /* of the partition's lock, when the tracee was continued */
+    int64_t next_base_sequence[PARTITION_COUNT]; /* of the next batch; -1 if unknown */
+    uint32_t first_generations[SLOT_COUNT]; /* before the tracee: generation + 1, or 0 if free */
+    uint32_t last_acquisition;              /* the partition lock's number when the tracee continued */
     bool is_queued;                         /* the survivor waits in the pool's queue: world->wait */
     bool is_tracee;                         /* this is the tracee's copy of the world */
     bool is_durable;                        /* the arena has sync records */
@@ -101,9 +101,9 @@ struct world {
     bool has_broker;                        /* the tracee pumps */
     struct broker broker;
     bool has_log;                           /* the tracee appends to a log */
-    bool is_spilling;                       /* that log is an overflow: a record in it has no result yet */
+    bool is_spilling;                       /* the log is an overflow: its records have no result yet */
     struct log_files log_files;
-    struct arrived arrived;                 /* when the tracee was dead */
+    struct arrived arrived;                 /* the batches in the sink after the tracee's death */
     struct delay delay;
     uint32_t problem_count;
     const char *scenario_name;
@@ -113,25 +113,25 @@ struct world {
 
 struct scenario {
     const char *name;
-    void (*prepare)(struct world *world); /* in the harness, before the tracee is born */
+    void (*prepare)(struct world *world); /* in the harness, before the tracee starts */
     void (*begin)(struct world *world);   /* in the tracee, not stepped; may be NULL */
     enum status (*operate)(struct world *world); /* in the tracee, stepped */
-    bool is_sender;      /* the tracee has the sender's role, or takes it: the survivor is no sender before its death */
+    bool is_sender;      /* the tracee has or takes the sender's role; the survivor takes it after its death */
     bool is_completing;  /* the tracee may have delivered and completed records before it died */
     bool is_alone;       /* the tracee attaches alone (cold recovery), and so does the survivor */
     bool is_attaching;   /* the operation begins before the tracee is attached */
-    bool has_rival;      /* the operation appends: a rival can take its lock over */
-    bool may_be_exhausted; /* the operation may answer EXHAUSTED: nothing was appended */
+    bool has_rival;      /* a rival can take over the lock of this append */
+    bool may_be_exhausted; /* the operation may return EXHAUSTED and append nothing */
     bool is_expiring;      /* records may have the result EXPIRED */
-    bool is_durable;       /* the tracee forces the arena to disk, and must record all that it published as forced */
+    bool is_durable;       /* the tracee forces the arena to disk, and records how far */
     bool is_closing;       /* the tracee closes the arena */
-    bool is_transactional; /* the arena has transactions, and one is open when the tracee is born */
-    bool is_pumping;       /* the tracee sends to a broker, which keeps what arrived */
-    bool is_logging;       /* the tracee appends to a log, which keeps what is whole in its file */
-    bool is_spilling;      /* that log is an overflow, and the survivor ships what is there */
-    bool is_joining;       /* the tracee appends in the transaction that is open when it is born, and in no other */
+    bool is_transactional; /* the arena has transactions, and one is open at the tracee's start */
+    bool is_pumping;       /* the tracee sends to a broker, which stores what arrived */
+    bool is_logging;       /* the tracee appends to a log; the whole batches in its file count */
+    bool is_spilling;      /* the log is an overflow, and the survivor completes its batches */
+    bool is_joining;       /* the tracee appends only in the transaction that is open at its start */
     bool is_refusing;      /* records may have the result FAILED */
-    bool is_shared;        /* one process may hold every slot, and is counted (process_share.h) */
+    bool is_shared;        /* process_share.h counts slots; one process may hold all of them */
     uint32_t slots_wanted; /* free slots that the operation may still need when it continues */
 };
 
@@ -141,7 +141,7 @@ extern const uint32_t scenario_count;
 /* ---- the world ---- */
 
 void world_new(struct world *world, const struct scenario *scenario);
-/* Notes how the arena is before the tracee begins. */
+/* Records the generation of each slot before the tracee begins. */
 void world_note_start(struct world *world);
 void world_free(struct world *world);
 void world_report(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -158,7 +158,8 @@ void world_attach(struct world *world);
 struct twin;
 struct twin *twin_new(struct world *world);
 void twin_free(struct twin *twin);
-/* A world whose arena is the copy: as `before` when the survivor became what it is, and as the world is now. */
+/* Makes `copy`, a world on the twin's bytes. The survivor takes its role on the bytes `before`. Then the bytes of
+ * `world` replace them. */
 void twin_become(struct twin *twin, const struct scenario *scenario, const uint8_t *before, const struct world *world,
                  struct world *copy);
 void twin_leave(struct twin *twin, struct world *copy);
@@ -168,8 +169,8 @@ void twin_leave(struct twin *twin, struct world *copy);
 /* Appends world->record, which ledger_begin filled in; never waits. */
 enum status world_try_append(struct world *world, enum producer_name producer, uint32_t partition_index,
                              struct reservation *reservation);
-/* The same, but waits in the pool's queue if it must, and sends what fills the pool if it is the sender. Returns
- * EXHAUSTED if no slot becomes free. */
+/* Appends world->record. If the pool is exhausted, it waits in the queue, and a sender sends batches meanwhile.
+ * Returns EXHAUSTED if no slot becomes free. */
 enum status world_append(struct world *world, enum producer_name producer);
 /* Begins and appends a record. */
 enum status world_append_new(struct world *world, enum producer_name producer, uint32_t value_size);
@@ -178,10 +179,10 @@ enum status world_append_run(struct world *world, enum producer_name producer);
 void world_become_sender(struct world *world);
 /* Wait until everything appended so far is forced to disk, by any process. Return PENDING if no force completed. */
 enum status world_sync(struct world *world);
-/* Begins a transaction when none is open. An open transaction of this process is committed before, and so is one that
- * is being committed. The transaction of a dead process is aborted. */
+/* Begins a transaction after the current one has ended. It first commits a transaction of this process, completes
+ * one that is being committed, and aborts the transaction of a dead process. */
 void world_renew_transaction(struct world *world);
-/* Drains what is there into world->drained. */
+/* Drains all batches into world->drained. */
 void world_drain(struct world *world);
 void world_complete(struct world *world);
 
@@ -191,21 +192,22 @@ bool tracee_holds_pool_lock(const struct world *world);
 /* Checks the rules of every instant, also in the middle of an operation. */
 void check_always(struct world *world);
 uint32_t world_count_slots(const struct world *world, enum slot_state state);
-/* Appends, sends, completes, clears up, and checks everything. */
+/* Appends, sends and completes as the survivor, recovers what is left, and checks everything. */
 void survivor_go_on(struct world *world, const struct scenario *scenario);
-/* Work that must be possible beside a stopped tracee. */
+/* Appends and sends beside a stopped tracee, which must be possible. */
 enum beside { BESIDE_APPEND = 1, BESIDE_SEND = 2 };
 void survivor_work_beside(struct world *world, const struct scenario *scenario, unsigned beside);
-/* The arena is closed, and its sender leaves, beside a stopped tracee. */
+/* Closes the arena beside a stopped tracee, as a sender that leaves does. */
 void survivor_close_beside(struct world *world);
-/* Commit the open transaction beside a stopped tracee; if `is_followed`, begin the next one, too. Return false if it
- * is not over, because nothing is freed beside a tracee that holds the pool lock. */
+/* Commits the open transaction beside a stopped tracee; if `is_followed`, begins the next one, too. Returns false if
+ * the tracee holds the pool lock: then no slot can be freed, and the transaction does not end. */
 bool survivor_commit_beside(struct world *world, bool is_followed);
-/* Records of the tracee whose append returned were delivered before the sender left, or the transaction was over. */
+/* Checks that the tracee's returned records were delivered before the sender left or the transaction ended. */
 void check_nothing_came_too_late(struct world *world);
-/* It takes records again. */
+/* Makes the closed arena accept records again. */
 void world_open_again(struct world *world);
-/* After the tracee has continued, no process waits beside a free slot, and the partition's lock was not set back. */
+/* Checks, after the tracee has continued, that no process waits while a slot is free, and that the number of the
+ * partition's lock did not decrease. */
 void check_after_going_on(struct world *world);
 
 #endif

@@ -57,9 +57,9 @@ void ledger_abort(struct ledger *ledger);
 bool ledger_deliver(struct ledger *ledger, uint32_t partition_index, uint64_t seq, const uint8_t *bytes, uint32_t size,
                     char problem[PROBLEM_SIZE]);
 
-/* Checks how often a record was delivered after everything was sent: a returned one exactly once, an unreturned one at
- * most once, and only with those before it. A record of an aborted transaction may be absent. With `may_be_completed` a
- * record may also have been delivered by a sender that died. */
+/* Checks the deliveries after everything was sent. A returned record was delivered exactly once, an unreturned one at
+ * most once. A record of an aborted transaction may be absent. With `may_be_completed`, a record may also be absent
+ * because a dead sender delivered it. */
 bool ledger_check(const struct ledger *ledger, bool may_be_completed, char problem[PROBLEM_SIZE]);
 
 #endif

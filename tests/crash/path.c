@@ -86,7 +86,7 @@ static uint32_t visits_count(const struct path *path, uint32_t index)
     return visits;
 }
 
-/* Coming to a breakpoint and making a step cost about the same. */
+/* A run to a breakpoint costs about as much as a single step. */
 static uint32_t cost_of(const struct path *path, uint32_t anchor, uint32_t index)
 {
     return path->points[anchor].visits + (index - anchor);

@@ -44,7 +44,7 @@ static void prepare_open_batch(struct world *world)
     append_many(world, SURVIVOR, 1);
 }
 
-/* Leave space for an even number of records, of which a run takes one less (producer_batch.c, claim_run). */
+/* The batch has space for an even number of records, and a run takes an odd one (producer_batch.c, claim_run). */
 static void prepare_half_batch(struct world *world)
 {
     append_many(world, SURVIVOR, RECORDS_PER_BATCH / 2);
@@ -60,13 +60,13 @@ static void prepare_two_batches(struct world *world)
     append_many(world, SURVIVOR, RECORDS_PER_BATCH + 1);
 }
 
-/* Three that are sealed, and an open one. */
+/* Three sealed batches and an open one. */
 static void prepare_four_batches(struct world *world)
 {
     append_many(world, SURVIVOR, 3 * RECORDS_PER_BATCH + 1);
 }
 
-/* No space for one more record, and no process is the sender yet. */
+/* The pool has no space for one more record, and no process is the sender yet. */
 static void prepare_exhausted(struct world *world)
 {
     append_many(world, SURVIVOR, SLOT_COUNT * RECORDS_PER_BATCH);
@@ -79,7 +79,7 @@ static void prepare_queued_survivor(struct world *world)
     world->is_queued = true;
 }
 
-/* Too few slots for a chain. */
+/* The pool has too few free slots for a chain. */
 static void prepare_nearly_exhausted(struct world *world)
 {
     append_many(world, SURVIVOR, (SLOT_COUNT - 1) * RECORDS_PER_BATCH);
@@ -159,7 +159,7 @@ static void allocate_and_keep(struct world *world)
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 2, &world->wait, NULL) == STATUS_OK);
 }
 
-/* It leaves an OWNED slot, a waiter, and two GRANTs. */
+/* The dead process leaves an OWNED slot, a waiter, and two slots in the state GRANT. */
 static void prepare_dead_owner(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
@@ -173,7 +173,7 @@ static void send_and_die(struct world *world)
     world_drain(world);
 }
 
-/* In the middle of the pool: the lock, a slot, a place in the queue for more than there is. */
+/* Holds the pool lock, owns a slot, and waits for more slots than are free. */
 static void hold_pool(struct world *world)
 {
     uint32_t slot_index;
@@ -207,21 +207,21 @@ static void prepare_ruin(struct world *world)
     REQUIRE(world_count_slots(world, SLOT_FREE) == 0);
 }
 
-/* The same after a crash of the host, when nothing is trusted without its checksum. */
+/* The same after a crash of the host: recovery accepts only batches whose checksum is right. */
 static void prepare_ruin_of_host(struct world *world)
 {
     prepare_ruin(world);
     world->arena->globals->boot_id[0] ^= 1;
 }
 
-/* The same in a transaction that is being committed. Its coordinator leaves. */
+/* The same in a transaction that is being committed, and whose coordinator leaves. */
 static void prepare_ruin_inside(struct world *world)
 {
     prepare_ruin(world);
     REQUIRE(transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena))) == STATUS_OK);
 }
 
-/* The same in one that is open still. */
+/* The same in an open transaction. */
 static void prepare_ruin_of_open(struct world *world)
 {
     prepare_ruin(world);
@@ -252,7 +252,7 @@ static void begin_second_record(struct world *world)
     begin_record(world);
 }
 
-/* It appends only in the transaction that is open now. */
+/* The tracee appends only in the transaction that is open now. */
 static void join(struct world *world)
 {
     world->accumulator->appender->joined = transaction_word_number(transaction_read(world->arena));
@@ -288,7 +288,7 @@ static void begin_run(struct world *world)
     }
 }
 
-/* Waits in the queue, and is granted slots that a dying sender has freed. */
+/* The tracee waits in the queue, and is granted a slot that a sender freed before its death. */
 static void begin_granted(struct world *world)
 {
     begin_record(world);
@@ -311,7 +311,7 @@ static void begin_parked(struct world *world)
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
-/* It fits at the tracee's next check. */
+/* The parked tracee fits at its next check. */
 static void begin_parked_beside_room(struct world *world)
 {
     begin_parked(world);
@@ -341,7 +341,7 @@ static void begin_behind_stale_grant(struct world *world)
     world->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(world->arena) + 60 * NS_PER_S};
 }
 
-/* The first waiter's semaphore is open and its name is unlinked at once, so that it does not outlive a tracee. */
+/* Opens the first waiter's semaphore, and unlinks its name at once, so that no name outlives the tracee. */
 static void begin_with_semaphore(struct world *world)
 {
     const uint8_t *uuid = world->arena->uuid;
@@ -354,7 +354,7 @@ static void begin_with_semaphore(struct world *world)
     REQUIRE(sem_close(semaphore) == 0 && sem_unlink(name) == 0);
 }
 
-/* Both of its waiters fit now. It is the turn of the second one, which posts the first. */
+/* Both waiters of the tracee fit now. The second one has its turn, and posts the semaphore of the first. */
 static void begin_parked_for_all(struct world *world)
 {
     begin_with_semaphore(world);
@@ -366,7 +366,7 @@ static void begin_parked_for_all(struct world *world)
     world->wait.turn_ns = 1;
 }
 
-/* Wait for more slots than are free, so that the free ones become GRANT. */
+/* The tracee waits for more slots than are free, so that the free ones become GRANT. */
 static void begin_waiting_for_chain(struct world *world)
 {
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 3, &world->wait, NULL) == STATUS_OK);
@@ -382,14 +382,14 @@ static void begin_touching(struct world *world)
     append_many(world, TRACEE, 2);
 }
 
-/* A second open batch: the one of the survivor is another partition's. */
+/* The tracee has an open batch in the other partition, beside the survivor's in its own. */
 static void begin_touching_other(struct world *world)
 {
     begin_record(world);
     REQUIRE(world_try_append(world, TRACEE, OTHER_PARTITION, NULL) == STATUS_OK);
 }
 
-/* Every slot, the last one an open batch. */
+/* The tracee holds every slot, the last one with an open batch. */
 static void begin_holding_share(struct world *world)
 {
     append_many(world, TRACEE, SLOT_COUNT * RECORDS_PER_BATCH - 1);
@@ -465,7 +465,7 @@ static struct log_batch log_batches[SLOT_COUNT];
 static struct batch_completion log_completions[SLOT_COUNT];
 static struct log_run_spill_file spill_file;
 
-/* At most two sealed batches of a partition. */
+/* Drains at most two batches of the tracee's partition. */
 static void drain_two(struct world *world)
 {
     static const uint32_t partitions[] = {TRACEE_PARTITION, TRACEE_PARTITION};
@@ -478,7 +478,7 @@ static void drain_two(struct world *world)
     world->drained_count = sender_drain(half, &drain, partitions, 2, world->drained, &seen);
 }
 
-/* Write drained batches as SenderHalf.append_to_log does. */
+/* Writes drained batches as SenderHalf.append_to_log does. */
 static struct log_run log_write(struct world *world, const struct log_run_spill_file *spill)
 {
     struct sender_half *half = world->accumulator->sender;
@@ -492,7 +492,7 @@ static struct log_run log_write(struct world *world, const struct log_run_spill_
     return run;
 }
 
-/* Take batches from ready to their results in the log, as SenderHalf.append_to_log does. */
+/* Writes batches and records their results, as SenderHalf.append_to_log does. */
 static struct log_run append_to_log(struct world *world)
 {
     struct wake_set wakes = {0};
@@ -501,7 +501,7 @@ static struct log_run append_to_log(struct world *world)
     return run;
 }
 
-/* The same where the log is an overflow: from ready to free slots. */
+/* The same for a log that is an overflow: writes batches and rows, and frees the slots. */
 static struct log_run spill_to_log(struct world *world)
 {
     struct wake_set wakes = {0};
@@ -523,7 +523,7 @@ static void begin_logging_on(struct world *world)
     REQUIRE(append_to_log(world).ended_count == 1);
 }
 
-/* A file cannot grow. The signal of a write beyond its end stays blocked. */
+/* Limits the size of the tracee's files. SIGXFSZ is blocked, so a write past the limit fails with EFBIG. */
 static void file_size_limit(rlim_t size)
 {
     sigset_t beyond;
@@ -534,7 +534,7 @@ static void file_size_limit(rlim_t size)
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
-/* A file takes a batch more and a part of the next one. */
+/* The log has space for one more batch and a part of the next one. */
 static void begin_logging_where_space_ends(struct world *world)
 {
     begin_logging_on(world);
@@ -556,7 +556,7 @@ static void begin_spilling_on(struct world *world)
     spill_file.end_seq = world->drained[0].seq + 1;
 }
 
-/* A file takes a row more and a part of the next one: the log is shorter than that. */
+/* The spill file has space for one more row and a part of the next one. The log is shorter, so all batches fit. */
 static void begin_spilling_where_space_ends(struct world *world)
 {
     begin_spilling_on(world);
@@ -598,7 +598,7 @@ static enum status operate_append_granted(struct world *world)
     RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
     struct reservation reservation = {.slots = &slot_index, .count = 1};
     enum status status = world_try_append(world, TRACEE, TRACEE_PARTITION, &reservation);
-    if (status == STATUS_EXHAUSTED) { /* stopped with its batch open, which was then sealed empty */
+    if (status == STATUS_EXHAUSTED) { /* its batch was sealed while still empty, because the tracee was stopped */
         ledger_withdraw(&world->shared->ledger, TRACEE);
     }
     return status;
@@ -630,8 +630,8 @@ static enum status operate_cancel(struct world *world)
     return STATUS_OK;
 }
 
-/* A whole wait, with a sleep that ends at once. If it is stopped meanwhile, it may be granted slots that a sender
- * freed. */
+/* Joins the queue, sleeps with a timeout of 0, and leaves. If the tracee is stopped meanwhile, it may be granted a slot
+ * that the sender freed. */
 static enum status operate_wait(struct world *world)
 {
     uint32_t slot_index;
@@ -650,7 +650,7 @@ static enum status operate_wait(struct world *world)
     return STATUS_OK;
 }
 
-/* A slice of a wait, and its end. */
+/* Waits once more, and leaves the queue. */
 static enum status operate_wait_on(struct world *world)
 {
     uint32_t slot_index;
@@ -662,7 +662,7 @@ static enum status operate_wait_on(struct world *world)
     return status;
 }
 
-/* A turn of a parked waiter, and the end of all waits. */
+/* Takes the turn of a parked waiter, and ends both waits. */
 static enum status operate_parked_turn(struct world *world)
 {
     struct wake_set wakes = {0};
@@ -702,7 +702,7 @@ static enum status operate_sync(struct world *world)
     return world_sync(world);
 }
 
-/* If it is stopped before its check, its slots may have been freed when it continues. */
+/* If the tracee is stopped before it checks its share, its slots may be free when it continues. */
 static enum status operate_use_share(struct world *world)
 {
     uint32_t slot_index;
@@ -766,15 +766,15 @@ static enum status operate_complete(struct world *world)
     return STATUS_OK;
 }
 
-/* Pump two batches from ready to their results. The broker answers each request at once. A pump ends when
- * the transaction that is being committed has no batch left. */
+/* Pumps two batches to a broker that answers each request at once. In a transaction that is being committed, the pump
+ * is over when no batch is left. */
 static enum status operate_pump(struct world *world)
 {
     uint32_t answered = 0;
     struct wake_set wakes = {0};
     for (uint32_t i = 0; i < PUMP_ROUNDS && pump_round(&pump, &wakes); i++) {
         pump_exchange(&pump);
-        /* a change, so that there is a death after each sendmsg */
+        /* a store in shared memory, so that the harness also kills after each sendmsg */
         world->shared->sent_size = pump_link.broker.sent_size;
         while (answered < pump_link.broker.end) {
             broker_answer(&world->broker, answered++);
@@ -794,7 +794,7 @@ static enum status operate_append_two_to_log(struct world *world)
     return append_to_log(world).ended_count == 2 ? STATUS_OK : STATUS_STALE;
 }
 
-/* The file ends with a whole batch again. */
+/* After the failed write, the file is cut to its last whole batch. */
 static enum status operate_append_where_space_ends(struct world *world)
 {
     struct log_run run = append_to_log(world);
@@ -819,7 +819,7 @@ static enum status operate_spill_where_space_ends(struct world *world)
     return run.ended_count == 0 && run.append.batch_count == 2 ? STATUS_OK : STATUS_STALE;
 }
 
-/* A batch that had to be split: its first record, then the rest. */
+/* Completes a split batch: its first record, then the rest. */
 static enum status operate_complete_parts(struct world *world)
 {
     static const struct batch_outcome good = {.result = RESULT_SUCCEEDED, .base_offset = 7, .log_append_time_ms = -1};
@@ -830,7 +830,7 @@ static enum status operate_complete_parts(struct world *world)
                                      NULL);
 }
 
-/* One batch in flight, one in the queue: both are too old. */
+/* Expires a batch in flight and one in the queue. */
 static enum status operate_expire(struct world *world)
 {
     uint64_t next_expiry_ns;
@@ -885,7 +885,7 @@ static enum status operate_end_abort(struct world *world)
     return is_over ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
 }
 
-/* Fail a batch. From then on, its transaction may only be aborted. */
+/* Fails a batch, after which its transaction can only be aborted. */
 static enum status operate_refuse(struct world *world)
 {
     static const struct batch_outcome bad = {.result = RESULT_FAILED, .error_code = 2, .base_offset = -1,

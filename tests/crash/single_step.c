@@ -114,7 +114,7 @@ static enum step tracee_wait(struct world *world, pid_t pid)
     if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP) {
         return STEP_OVER;
     }
-    world_report(world, "the tracee broke: wait status %x", (unsigned)status);
+    world_report(world, "the tracee ended unexpectedly: wait status %x", (unsigned)status);
     return STEP_DIED;
 }
 
