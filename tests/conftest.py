@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -63,8 +64,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture
-def arena_name() -> Iterator[str]:
+@contextlib.contextmanager
+def _checked_name() -> Iterator[str]:
     """A unique shared-memory name. An arena left under it must be idle and sound, and is removed."""
     name = f"{NAME_PREFIX}{next(_numbers)}"
     yield name
@@ -81,13 +82,33 @@ def arena_name() -> Iterator[str]:
     assert ArenaFile.parse(name).presences(uuid) == []
 
 
-@pytest.fixture
-def arena(arena_name: str) -> Iterator[Arena]:
-    """An arena with 16 buffers of 4 KiB."""
-    arena = Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64)
+@contextlib.contextmanager
+def _small_arena(name: str) -> Iterator[Arena]:
+    arena = Arena.create(name, buffer_memory="64KiB", batch_size="4KiB", process_count=64, waiter_count=64)
     yield arena
     gc.collect()
     arena.close()
+
+
+@pytest.fixture
+def arena_name() -> Iterator[str]:
+    """A unique shared-memory name. An arena left under it must be idle and sound, and is removed."""
+    with _checked_name() as name:
+        yield name
+
+
+@pytest.fixture
+def arena(arena_name: str) -> Iterator[Arena]:
+    """An arena with 16 buffers of 4 KiB."""
+    with _small_arena(arena_name) as arena:
+        yield arena
+
+
+@pytest.fixture(scope="module")
+def shared_arena() -> Iterator[Arena]:
+    """An arena with 16 buffers of 4 KiB, for the tests of a file that only read its name and its options."""
+    with _checked_name() as name, _small_arena(name) as arena:
+        yield arena
 
 
 @pytest.fixture

@@ -125,10 +125,11 @@ def settings_of(library: str, given: Mapping[str, Any], sink: str) -> OwnerOptio
     ("library", "case"), CASES, ids=[f"{library}-{case.name}-{number}" for number, (library, case) in enumerate(CASES)]
 )
 def test_a_documented_value_is_met_or_refused_with_the_reason(
-    library: str, case: Documented, sink: str, arena: Arena
+    library: str, case: Documented, sink: str, shared_arena: Arena
 ) -> None:
     row = LIBRARIES[library][0][case.name]
-    problem = problem_of(lambda: check_as_the_owners_do(settings_of(library, {case.name: case.value}, sink), arena))
+    given = {case.name: case.value}
+    problem = problem_of(lambda: check_as_the_owners_do(settings_of(library, given, sink), shared_arena))
     if problem is not None:
         reason = row.why if row.is_refused else BROKERS_TAKE.get(case.name, "is refused")
         assert not case.is_default, problem
@@ -146,12 +147,12 @@ def problem_of(work: Callable[[], object]) -> str | None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_all_defaults_at_once_count_as_not_given(library: str, arena: Arena) -> None:
+def test_all_defaults_at_once_count_as_not_given(library: str, shared_arena: Arena) -> None:
     cases = [case for case in LIBRARIES[library][1] if case.is_default and case.name != "partitioner"]
     alone = settings_of(library, {}, "")
     for given in ({case.name: case.value for case in cases}, {case.name: case.value for case in reversed(cases)}):
         settings = settings_of(library, given, "")
-        check_as_the_owners_do(settings, arena)
+        check_as_the_owners_do(settings, shared_arena)
         assert settings == alone
 
 
