@@ -43,11 +43,12 @@ def test_limits_are_sound(bounds: Bounds) -> None:
     "bounds",
     [
         Bounds((0, 0, 1), 3, deaths=1, factor=Fraction(1)),
-        Bounds((0, 1), 4, rounds=3, deaths=2, factor=Fraction(1), stuck=FIRST),
+        Bounds((0, 1), 2, rounds=2, deaths=2, factor=Fraction(1), stuck=FIRST),
+        Bounds((0, 1), 4, rounds=3, factor=Fraction(1), stuck=FIRST),
         Bounds((0, 1, 1), 4, needs=(2, 1, 1), deaths=1, factor=Fraction(2), stuck=FIRST),
         Bounds((0, 1), 3, rounds=2, factor=Fraction(1), marks=2),
         Bounds((0, 1), 3, deaths=1, factor=Fraction(1), marks=2),
-        Bounds((0, 1, 2), 6, rounds=2, factor=Fraction(1)),
+        Bounds((0, 1, 2), 6, factor=Fraction(1)),
     ],
 )
 def test_limits_are_sound_with_wider_bounds(bounds: Bounds) -> None:
