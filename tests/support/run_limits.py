@@ -70,9 +70,13 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove arenas of dead workers. Then end the process, even if an unjoined thread is left."""
+    """Remove arenas of dead workers. Then end the process, even if an unjoined thread is left.
+
+    A worker of pytest-xdist that has no test left waits for the last test of the others, and xdist ends it.
+    """
     remove_arenas_of_the_dead()
-    watch(config, GRACE_S)
+    if not hasattr(config, "workerinput"):
+        watch(config, GRACE_S)
 
 
 @pytest.hookimpl(tryfirst=True)

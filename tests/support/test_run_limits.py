@@ -76,6 +76,12 @@ def test_fails():
 def test_collects():
     gc.collect()
 """
+LEAVES_A_THREAD = """
+import threading
+
+def test_leaves_a_thread():
+    threading.Thread(target=threading.Event().wait).start()
+"""
 COMES_TOO_LATE = f"""
 import os
 
@@ -89,6 +95,18 @@ def test_another_one():
     assert False
 """
 
+SHORT = """
+def test_short():
+    pass
+"""
+LONG = """
+import time
+import pytest
+
+@pytest.mark.timeout(60)
+def test_long():
+    time.sleep(3)  # three times the grace
+"""
 
 TAKES_TOO_LONG = f"""
 import os, time
@@ -164,3 +182,16 @@ def test_a_test_that_may_run_long_after_the_end_is_not_begun(tmp_path: Path) -> 
     status, output = run_planted(tmp_path, test_long=TAKES_TOO_LONG)
     assert status == 0
     assert output.splitlines()[-1].split(" in ")[0].strip("= ") == "2 passed, 1 skipped"
+
+
+def test_a_worker_waits_longer_than_the_grace_for_the_last_test_of_another_one(tmp_path: Path) -> None:
+    status, output = run_planted(tmp_path, "-n", "2", "--dist", "loadfile", test_short=SHORT, test_long=LONG)
+    assert status == 0
+    assert "2 passed" in output
+    assert "Timeout" not in output
+
+
+def test_a_thread_that_does_not_end_does_not_keep_the_process(tmp_path: Path) -> None:
+    _, output = run_planted(tmp_path, test_thread=LEAVES_A_THREAD)
+    assert "1 passed" in output
+    assert "Timeout (0:00:01)!" in output
