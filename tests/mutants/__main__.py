@@ -2,7 +2,8 @@
 """``python -m tests.mutants --seed 1 --count 400``: how many mutants of the Python half the tests notice.
 
 The first run executes the tests once, to record which lines each of them executes. Later runs use this record, unless
---folder is another one. The folder also stores the verdicts, so the same command continues an interrupted run.
+--folder is another one. The folder also stores the verdicts, so the same command continues an interrupted run: a
+recording from its next file of tests, and the verdicts from the next mutant.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import os
 from pathlib import Path
 
 from setup import ROOT
+from shmaccum.common import clock
 from tests.mutants.campaign import KILLED, PACKAGES, SURVIVED, UNTESTED, Results, draw, run, run_tests, table
 from tests.mutants.line_map import LineMap, environment, record_lines
 
-TESTS = ("tests/unit/log", "tests/unit/sender", "tests/unit/producer", "tests/contract", "tests/integration")
+TESTS = ("tests/unit", "tests/contract", "tests/integration", "tests/kafka")
 
 
 def main() -> None:
@@ -23,17 +25,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(2), "little"))
     parser.add_argument("--count", type=int, default=400, help="of mutants")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="no mutant begins after them")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="no file of tests and no mutant begins after them"
+    )
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--package", nargs="*", default=PACKAGES)
     parser.add_argument("--check", action="store_true", help="run the tests that noticed mutants once without a mutant")
     given = parser.parse_args()
     os.nice(10)
-    if not given.folder.exists():
-        record_lines(given.folder, TESTS)
+    end_s = clock.monotonic() + 60 * given.minutes
+    if not record_lines(given.folder, TESTS, end_s):
+        print("The recording is not complete. Run the command again to continue it.")
+        return
     results = Results(given.folder / f"seed-{given.seed}.csv")
     drawn = draw(given.seed, given.count, given.package)
-    for verdict in run(drawn, LineMap.load(given.folder), results, given.minutes):
+    for verdict in run(drawn, LineMap.load(given.folder), results, end_s):
         print(f"{verdict.outcome:9} {verdict.path}:{verdict.line} {verdict.operator} {verdict.killer}", flush=True)
     verdicts = results.load()
     print(f"\nseed {given.seed}; not noticed:")

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
+import json
 import math
 import os
 import random
-import signal
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,9 +15,12 @@ from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, takewhile
 from pathlib import Path
 
+import pytest
+
 from setup import ROOT
 from shmaccum.common import clock
-from tests.mutants.line_map import LineMap, environment
+from tests.mutants.groups import run_group
+from tests.mutants.line_map import PHASES, PYTEST, LineMap, environment
 from tests.mutants.loading import write_mutant
 from tests.mutants.operators import Site, mutant_code, sites
 
@@ -35,7 +35,6 @@ PACKAGES = (
 BUDGET_S = 60.0
 """Tests of a mutant, in seconds of the recorded run: the fastest ones up to this."""
 KILLED, HUNG, SURVIVED, UNTESTED = "killed", "hung", "survived", "untested"
-FAILED_TESTS = 1
 Z_95 = 1.96
 
 
@@ -46,7 +45,7 @@ class Verdict:
     Attributes:
         outcome: KILLED or HUNG: noticed. SURVIVED: all tests passed. UNTESTED: no test executes the line.
         test_count: tests that could notice it, within the budget.
-        killer: the test that failed.
+        killer: the test that failed, or how else the run ended.
     """
 
     path: str
@@ -89,44 +88,44 @@ def judge(site: Site, line_map: LineMap) -> Verdict:
         mutant = Path(folder, "mutant")
         write_mutant(mutant, module_name(site.path), mutant_code(source, site))
         deadline_s = 60 + 5 * line_map.seconds(tests)
-        outcome, killer = run_tests(tests, deadline_s, environment(SHMACCUM_MUTANT=str(mutant)))
+        try:
+            outcome, killer = run_tests(tests, deadline_s, environment(SHMACCUM_MUTANT=str(mutant)))
+        except NotRunError:
+            run_tests(tests, deadline_s, environment(), "--collect-only")
+            outcome, killer = KILLED, "no test is collected with the mutant"
     return Verdict(**asdict(site), outcome=outcome, test_count=len(tests), killer=killer)
 
 
-def run_tests(tests: Sequence[str], deadline_s: float, variables: dict[str, str]) -> tuple[str, str]:
+class NotRunError(Exception):
+    """pytest could not run the tests: an unknown test, a module that cannot be imported, or an error of a plugin."""
+
+
+def run_tests(tests: Sequence[str], deadline_s: float, variables: dict[str, str], *options: str) -> tuple[str, str]:
     """Runs tests up to the first that fails: the outcome of their mutant, and that test.
 
     A run that does not end by the deadline hangs. Its processes are in a group of their own and end with it.
+
+    Raises:
+        NotRunError: no test failed, and pytest did not end with success or by a signal.
     """
-    with tempfile.NamedTemporaryFile("w", prefix="mutants-") as names:
-        names.write("\n".join(tests))
-        names.flush()
-        options = ["-n", "0", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-        with subprocess.Popen(
-            [sys.executable, "-m", "pytest", *options, f"@{names.name}"],
-            env=variables,
-            cwd=ROOT,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as process:
-            try:
-                output = process.communicate(timeout=deadline_s)[0]
-            except subprocess.TimeoutExpired:
-                output = None
-            finally:
-                _end_group(process)
-    if output is None:
-        return HUNG, ""
-    failed = [line.split()[1] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return (SURVIVED, "") if process.returncode == 0 else (KILLED, failed[0] if failed else output[-200:])
-
-
-def _end_group(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        names, output, phases = (Path(folder, name) for name in ("names", "output", PHASES))
+        names.write_text("\n".join(tests))
+        phases.touch()
+        command = [*PYTEST, "-x", "--tb=no", *options, f"@{names}"]
+        with output.open("w") as file:
+            status = run_group(command, {**variables, "SHMACCUM_PHASES": str(phases)}, file, deadline_s)
+        written = [json.loads(line) for line in phases.read_text().splitlines()]
+        failed = [test for test, outcome, _ in written if outcome == "failed"]
+        if status is None:
+            return HUNG, ""
+        if status == pytest.ExitCode.OK:
+            return SURVIVED, ""
+        if status < 0:
+            return KILLED, f"ended by signal {-status}"
+        if status == pytest.ExitCode.TESTS_FAILED and failed:
+            return KILLED, failed[0]
+        raise NotRunError(f"pytest ended with exit code {status}: {output.read_text()[-2000:]}")
 
 
 class Results:
@@ -156,9 +155,8 @@ class Results:
             writer.writerow(asdict(verdict))
 
 
-def run(drawn: Sequence[Site], line_map: LineMap, results: Results, minutes: float) -> Iterator[Verdict]:
-    """Judges the mutants that have no verdict yet. No mutant begins after so many minutes."""
-    end_s = clock.monotonic() + 60 * minutes
+def run(drawn: Sequence[Site], line_map: LineMap, results: Results, end_s: float) -> Iterator[Verdict]:
+    """Judges the mutants that have no verdict yet. No mutant begins after this moment of clock.monotonic()."""
     known = {(each.path, each.node_index, each.operator) for each in results.load()}
     for site in drawn:
         if (site.path, site.node_index, site.operator) in known:

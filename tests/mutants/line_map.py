@@ -4,36 +4,102 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import coverage
+import pytest
 
 from setup import ROOT
+from shmaccum.common import clock
+from tests.mutants.groups import run_group
 from tests.mutants.operators import function_lines
 
 STARTUP = Path(__file__).parent / "startup"
-LINES, PHASES = "lines", "phases"
+LINES, PHASES, PARTS = "lines", "phases", "parts"
+PYTEST = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin"]
+MARKERS = "not (exhaustive or chaos or soak or fuzz or spark or kafka or slow)"
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment of a Python process that obeys startup/sitecustomize.py. It may keep what it compiled."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """The environment of a Python process that obeys startup/sitecustomize.py.
+
+    It may keep what it compiled, and belongs to no test.
+    """
+    dropped = ("PYTHONDONTWRITEBYTECODE", "PYTEST_CURRENT_TEST")
+    inherited = {name: value for name, value in os.environ.items() if name not in dropped}
     return {**inherited, "PYTHONPATH": os.pathsep.join([str(STARTUP), str(ROOT)]), **variables}
 
 
-def record_lines(folder: Path, tests: Sequence[str]) -> None:
-    """Runs the tests once and records their lines. Tests that fail are not used."""
-    folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin"]
-    subprocess.run([*command, *tests], env=environment(SHMACCUM_RECORD_LINES=str(folder)), cwd=ROOT, check=False)
-    recorded = coverage.Coverage(data_file=folder / LINES, config_file=False, messages=False)
-    recorded.combine()  # a file of a killed process is skipped
-    recorded.save()
+def record_lines(folder: Path, tests: Sequence[str], end_s: float = math.inf) -> bool:
+    """Runs the tests and records their lines. Tests that fail are not used.
+
+    Each file of tests has a run and a folder of its own, so a later call continues an interrupted recording.
+
+    Args:
+        folder: of the recording.
+        tests: files and folders of tests.
+        end_s: no file of tests begins after this moment of clock.monotonic().
+
+    Returns:
+        True if the recording is complete.
+
+    Raises:
+        RuntimeError: pytest did not run a file of tests to its end; this file has no lines.
+    """
+    if (folder / LINES).exists():
+        return True
+    parts = {file: folder / PARTS / file.replace(os.sep, "~") for file in _files(tests)}
+    for file, part in parts.items():
+        if not part.exists():
+            if clock.monotonic() > end_s:
+                return False
+            _record_file(file, part)
+    _merge(list(parts.values()), folder)
+    return True
+
+
+def _files(tests: Sequence[str]) -> list[str]:
+    found = [path for each in tests for path in (ROOT / each, *(ROOT / each).rglob("test_*.py"))]
+    return sorted(os.path.relpath(path, ROOT) for path in found if path.is_file())
+
+
+def _record_file(file: str, target: Path) -> None:
+    """Records a file of tests. The target exists only after pytest ran all of them."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent.parent, prefix="begun-") as begun:
+        folder = Path(begun, "folder")
+        folder.mkdir()
+        (folder / PHASES).touch()
+        variables = environment(SHMACCUM_RECORD_LINES=str(folder), SHMACCUM_PHASES=str(folder / PHASES))
+        command = [*PYTEST, "-m", MARKERS, file]
+        status = run_group(command, variables)
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            raise RuntimeError(f"{file} is not recorded: pytest ended with exit code {status}. Mend it and run again.")
+        recorded = coverage.Coverage(data_file=folder / LINES, config_file=False, messages=False)
+        recorded.combine()  # a file of a killed process is skipped
+        recorded.save()
+        folder.rename(target)
+
+
+def _merge(parts: Sequence[Path], folder: Path) -> None:
+    """Merges the parts into the files that LineMap.load() reads."""
+    (folder / PHASES).write_text("".join((part / PHASES).read_text() for part in parts))
+    unfinished = folder / "begun-lines"
+    unfinished.unlink(missing_ok=True)
+    merged = coverage.CoverageData(str(unfinished))
+    for part in parts:
+        lines = coverage.CoverageData(str(part / LINES))
+        lines.read()
+        merged.update(lines)
+    merged.write()
+    merged.close()
+    unfinished.rename(folder / LINES)
 
 
 class LineMap:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin of pytest for the run that records lines: gives them their test, and keeps the seconds of each."""
+"""The plugin of pytest in each run: writes outcomes and seconds of tests, and gives recorded lines their test."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Appends the seconds and the outcome of each phase of a test."""
-    with (Path(os.environ["SHMACCUM_RECORD_LINES"]) / "phases").open("a") as phases:
+    with Path(os.environ["SHMACCUM_PHASES"]).open("a") as phases:
         print(json.dumps([report.nodeid, report.outcome, report.duration]), file=phases)

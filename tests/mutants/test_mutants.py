@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +14,23 @@ import pytest
 
 from setup import ROOT
 from tests.mutants import campaign
-from tests.mutants.campaign import HUNG, KILLED, SURVIVED, UNTESTED, Results, Verdict, draw, interval, judge, table
-from tests.mutants.line_map import LineMap, environment
+from tests.mutants.campaign import (
+    HUNG,
+    KILLED,
+    SURVIVED,
+    UNTESTED,
+    NotRunError,
+    Results,
+    Verdict,
+    draw,
+    interval,
+    judge,
+    table,
+)
+from tests.mutants.line_map import LineMap, environment, record_lines
 from tests.mutants.loading import write_mutant
 from tests.mutants.operators import Site, function_lines, mutant_code, sites
+from tests.support.processes import WATCHDOG_S, wait_until
 
 SOURCE = '''
 """A module."""
@@ -123,8 +139,14 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of tests that name their own outcome."""
     path = tmp_path / "test_tried.py"
     path.write_text(
-        "import threading\ndef test_passes(): pass\ndef test_fails(): assert False\n"
-        "def test_hangs(): threading.Event().wait()\n"
+        "import os, pathlib, pytest, threading\n"
+        "def test_passes(): pass\n"
+        "@pytest.mark.parametrize('name', ['a b'])\n"
+        "def test_fails(name): assert False\n"
+        "def test_dies(): os.abort()\n"
+        "def test_hangs():\n"
+        "    pathlib.Path(__file__).with_name('pid').write_text(f'{os.getpid()}\\n')\n"
+        "    threading.Event().wait()\n"
     )
     monkeypatch.chdir(ROOT)
     return path
@@ -138,11 +160,69 @@ def test_a_run_reports_its_outcome_and_the_test_that_noticed(tried: Path) -> Non
     assert run_of(tried, "test_passes") == (SURVIVED, "")
     outcome, killer = run_of(tried, "test_passes", "test_fails")
     assert outcome == KILLED
-    assert killer.endswith("test_tried.py::test_fails")
+    assert killer.endswith("test_tried.py::test_fails[a b]")
+    assert run_of(tried, "test_dies") == (KILLED, f"ended by signal {signal.SIGABRT:d}")
 
 
 def test_a_run_that_hangs_is_ended(tried: Path) -> None:
     assert run_of(tried, "test_hangs", deadline_s=1) == (HUNG, "")
+
+
+def test_tests_that_cannot_run_give_no_outcome(tried: Path) -> None:
+    with pytest.raises(NotRunError, match=r"not found: .*test_unknown"):
+        run_of(tried, "test_unknown")
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_mutant_that_prevents_the_collection_is_noticed_if_the_tests_exist(
+    is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = tmp_path / "test_importing.py"
+    tests.write_text("import shmaccum.common.clock\ndef test_passes(): pass\n")
+    name = f"{tests}::test_passes" if is_known else f"{tests}::test_unknown"
+    site = Site("shmaccum/common/clock.py", 1, 0, "")
+    monkeypatch.setattr(campaign, "mutant_code", lambda *_: compile("raise ImportError", "clock.py", "exec"))
+    line_map = LineMap({name: 0.0}, lambda _path: {1: [name]})
+    monkeypatch.setattr(line_map, "killers", lambda *_: [name])
+    if is_known:
+        assert judge(site, line_map).outcome == KILLED
+    else:
+        with pytest.raises(NotRunError):
+            judge(site, line_map)
+
+
+def test_tests_end_with_a_campaign_that_is_killed(tried: Path) -> None:
+    program = "import sys; from tests.mutants import campaign; campaign.run_tests(sys.argv[1:], 600, dict(os.environ))"
+    pid = tried.with_name("pid")
+    with subprocess.Popen([sys.executable, "-c", f"import os; {program}", f"{tried}::test_hangs"], cwd=ROOT) as killed:
+        wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), "test begins")
+        descriptor = os.pidfd_open(int(pid.read_text()))
+        try:
+            killed.kill()
+            assert select.select([descriptor], [], [], WATCHDOG_S)[0]
+        finally:
+            os.close(descriptor)
+
+
+def test_a_recording_continues_and_has_no_file_whose_run_crashed(tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    first, second = tests = [tmp_path / "test_first.py", tmp_path / "test_second.py"]
+    names = [str(test) for test in tests]
+    source = "from shmaccum.common import clock\ndef test_runs(): clock.monotonic()\n"
+    first.write_text(source)
+    second.write_text(source + "import os\ndef test_crashes(): os._exit(70)\n")
+    assert not record_lines(folder, names, end_s=0)
+    with pytest.raises(RuntimeError, match=r"test_second.py is not recorded: pytest ended with exit code 70"):
+        record_lines(folder, names)
+    first.write_text("raise AssertionError('runs again')")
+    second.write_text(source + "def test_fails(): assert False\n")
+    assert record_lines(folder, names)
+    path = "shmaccum/common/clock.py"
+    found = LineMap.load(folder).killers(path, 1, (ROOT / path).read_text())
+    assert sorted(test.rpartition("/")[2] for test in found) == [
+        "test_first.py::test_runs",
+        "test_second.py::test_runs",
+    ]
 
 
 def test_a_line_without_a_test_is_untested() -> None:
