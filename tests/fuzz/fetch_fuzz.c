@@ -192,7 +192,7 @@ struct request {
 
 static bool is_flexible(const struct request *request)
 {
-    return request->version >= FETCH_FLEXIBLE_VERSION;
+    return request->version >= FETCH_FLEXIBLE;
 }
 
 static void length_put(struct request *request, size_t fixed_size, size_t length)

@@ -28,8 +28,8 @@ NAMES = tuple(sorted(source.name.removesuffix("_fuzz.c") for source in HERE.glob
 MODULE_FOLDER = ROOT / "native" / "python"
 MODULE_SOURCES = {
     "fetch": (
-        *("common/arguments.c", "common/errors.c", "log/fetch_request.c", "log/fetch_answer.c", "log/find_batch.c"),
-        *("log/send_pieces.c", "log/serve_fetch.c"),
+        *("common/arguments.c", "common/errors.c", "common/items.c", "log/fetch_request.c", "log/fetch_response.c"),
+        *("log/log_calls.c", "log/send_pieces.c", "log/serve_fetch.c"),
     )
 }
 """Targets with Python in them -> what they try, below `MODULE_FOLDER`."""
@@ -67,7 +67,7 @@ def parts_of(name: str) -> Parts:
     if name in MODULE_SOURCES and library is not None:
         sources = [MODULE_FOLDER / source for source in MODULE_SOURCES[name]]
         flags = (*python_header_flags(), f"-Wl,-rpath,{library.parent}")
-        return Parts("python", flags, sources, ("broker", "format", "base"), [library])
+        return Parts("python", flags, sources, ("broker", "log", "format", "base"), [library])
     core = [source for layer in LAYERS for source in c_build.layer_sources(layer)]
     return Parts("in-memory", ("-include", str(HERE / "in_memory.h")), [HERE / "in_memory.c", *core], (), [])
 

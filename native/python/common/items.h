@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * New references to items of lists and dicts that other threads may change.
+ * New references to items of lists and dicts that other threads may change, and the making of lists and tuples.
  */
 #ifndef PYTHON_COMMON_ITEMS_H
 #define PYTHON_COMMON_ITEMS_H
 
 #include <Python.h>
+#include <stdbool.h>
 
 /* Returns a new reference, or NULL if there is none or an exception is set. */
 static inline PyObject *dict_item(PyObject *dict, PyObject *key)
@@ -28,5 +29,16 @@ static inline PyObject *list_item(PyObject *list, Py_ssize_t index)
     return Py_XNewRef(PyList_GetItem(list, index));
 #endif
 }
+
+/* Appends an object to a list, and takes over the reference. NULL is passed on as a failure. */
+static inline bool list_put(PyObject *list, PyObject *object)
+{
+    bool is_put = object != NULL && PyList_Append(list, object) == 0;
+    Py_XDECREF(object);
+    return is_put;
+}
+
+/* Makes a tuple of the type, and takes over its items. Returns NULL with an exception if one is missing. */
+PyObject *tuple_make(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count);
 
 #endif

@@ -5,10 +5,9 @@
 #ifndef PYTHON_COMMON_MODULE_METHODS_H
 #define PYTHON_COMMON_MODULE_METHODS_H
 
+#include "format/fetch.h"
 #include "format/record.h"
 #include "python/common/module_state.h"
-
-enum { FETCH_VERSION_MIN = 4, FETCH_VERSION_MAX = 17 };
 
 #define METHODS_PART METHODS_DECLARED
 #include "python/common/module_method_list.h"

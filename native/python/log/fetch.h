@@ -3,8 +3,8 @@
  * The steps of a fetch. One function of C calls them one after another (serve_fetch.c), and Python calls each by
  * itself.
  *
- *   body ──> fetch_request_read ──> request ──> batch_find ──> found ──> fetch_answer_write ──> pieces ──> pieces_send
- *                                                                            again, while the socket is full  └──┘
+ *   body ──> fetch_request_read ──> request ──> batch_find ──> found ──> fetch_response_pieces ──> pieces_send
+ *                                                                      again, while the socket is full  └──┘
  *
  * Each tuple is laid out as its type in shmaccum/log/server: FetchRequest, Wanted, PartitionRecords and Served in
  * fetch_frames.py, Window in log_heads.py, FileRange in log/files/log_file.py.
@@ -15,12 +15,8 @@
 #include <Python.h>
 #include <stdbool.h>
 
-enum {
-    FETCH_KEY = 1,
-    FETCH_FLEXIBLE_VERSION = 12,
-    NO_SESSION = 0,
-    FINAL_EPOCH = -1,
-};
+#include "format/fetch.h"
+#include "log/batch_walk.h"
 
 enum request_field {
     REQUEST_MAX_WAIT,
@@ -62,27 +58,12 @@ enum range_field { RANGE_FILE, RANGE_POSITION, RANGE_SIZE, RANGE_FIELD_COUNT };
 PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t version, PyObject *request_type,
                              PyObject *wanted_type);
 
-struct fetch_answer {
-    int64_t version;
-    int64_t correlation_id;
-    int64_t error;
-    int64_t session_id;
-    PyObject *found; /* a list */
-};
+/* Returns the pieces of a response to a list of PartitionRecords, a list, or NULL with an exception set. During the
+ * call, response->found is valid. */
+PyObject *fetch_response_pieces(struct fetch_response *response, PyObject *found);
 
-/* Returns the pieces of an answer, a list, or NULL with an exception set. */
-PyObject *fetch_answer_write(const struct fetch_answer *given);
-
-struct batch_walk {
-    int64_t descriptor;
-    int64_t position; /* where a batch begins */
-    int64_t end;
-    int64_t offset;
-};
-
-/* Returns the size of the batch with the offset, at walk->position; 0 if none is before the end; -1 with an exception
- * set. */
-int64_t batch_find(struct batch_walk *walk);
+/* batch_find while other threads run, since the disk is slow. Returns -1 with an exception set. */
+int64_t batch_find_unlocked(struct batch_walk *walk);
 
 /* Sends a tuple of pieces after the first `gone` bytes, which were sent before. Returns the bytes that the socket took,
  * or -1 with an exception set if it took none. */

@@ -14,8 +14,8 @@
  * partition without transactions, so a reader of committed records gets the same answer. The decisions are those of
  * shmaccum/log/server/fetch.py, which answers any other fetch; a test compares both answers.
  *
- * The frame is untrusted. fetch_request.c checks each step through it, and the numbers of a window each place in a
- * file, whose headers find_batch.c checks.
+ * The frame is untrusted. format/fetch.c checks each step through it, and the numbers of a window each place in a
+ * file, whose headers log/batch_walk.c checks.
  */
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -31,7 +31,6 @@
 enum {
     RECEIVED_MAX = 64 << 10,
     WANTED_COUNT_MAX = 1000, /* partitions of an ordinary fetch */
-    HEAD_SIZE = 14,          /* size, api key, version, correlation id and the length of the client id */
     NO_EPOCH = -1,
 };
 
@@ -52,10 +51,7 @@ enum type_field { TYPE_REQUEST, TYPE_WANTED, TYPE_FOUND, TYPE_RANGE, TYPE_SERVED
 
 struct fetch {
     const struct serving *given;
-    int64_t version;
-    int64_t correlation_id;
-    const uint8_t *body;
-    Py_ssize_t body_size;
+    struct fetch_frame frame;
     int64_t bytes_left; /* that the answer may still have */
     int64_t found_size;
     int64_t session_id;
@@ -63,38 +59,15 @@ struct fetch {
     bool is_first; /* no records were found yet */
 };
 
-static PyObject *type_of(const struct fetch *fetch, enum type_field field)
+static PyTypeObject *type_of(const struct fetch *fetch, enum type_field field)
 {
-    return PyTuple_GET_ITEM(fetch->given->types, field);
+    return (PyTypeObject *)PyTuple_GET_ITEM(fetch->given->types, field);
 }
 
 /* Returns -1 with an exception set if the field is not a number. */
 static int64_t number_at(PyObject *tuple, Py_ssize_t field)
 {
     return PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, field));
-}
-
-/* ---- the frame ---- */
-
-/* Returns true if the bytes are one frame, of a fetch. */
-static bool frame_read(const uint8_t *bytes, Py_ssize_t size, struct fetch *fetch)
-{
-    if (size < HEAD_SIZE || (int64_t)load_be32(bytes) != size - (int64_t)sizeof(uint32_t) ||
-        size > fetch->given->size_max || load_be16(bytes + 4) != FETCH_KEY) {
-        return false;
-    }
-    fetch->version = (int16_t)load_be16(bytes + 6);
-    fetch->correlation_id = (int32_t)load_be32(bytes + 8);
-    int16_t client_id_size = (int16_t)load_be16(bytes + 12);
-    Py_ssize_t body = HEAD_SIZE + (client_id_size < 0 ? 0 : client_id_size);
-    if (fetch->version < FETCH_VERSION_MIN || fetch->version > FETCH_VERSION_MAX || body >= size) {
-        return false;
-    }
-    bool is_flexible = fetch->version >= FETCH_FLEXIBLE_VERSION;
-    bool has_tags = is_flexible && bytes[body] != 0;
-    fetch->body = bytes + body + is_flexible;
-    fetch->body_size = size - body - is_flexible;
-    return !has_tags;
 }
 
 /* ---- windows ---- */
@@ -173,23 +146,6 @@ static int64_t at_most(int64_t value, int64_t max)
     return value > max ? max : value;
 }
 
-/* Makes a tuple of the type, and takes over its items. Returns NULL with an exception if one is missing. */
-static PyObject *tuple_make(PyObject *type, PyObject *const *fields, Py_ssize_t count)
-{
-    PyObject *tuple = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, count);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (tuple != NULL) {
-            PyTuple_SET_ITEM(tuple, i, fields[i]);
-        } else {
-            Py_XDECREF(fields[i]);
-        }
-    }
-    if (PyErr_Occurred() != NULL) {
-        Py_CLEAR(tuple);
-    }
-    return tuple;
-}
-
 /* The bytes of a batch and of the following ones, or None if they exceed what the request allows. NULL if there is no
  * batch, or with an exception set. */
 static PyObject *records_find(struct fetch *fetch, PyObject *window, int64_t offset, int64_t size_max)
@@ -199,7 +155,7 @@ static PyObject *records_find(struct fetch *fetch, PyObject *window, int64_t off
                               .position = position_before(window, offset),
                               .end = number_at(window, WINDOW_FILE_END),
                               .offset = offset};
-    int64_t first_size = PyErr_Occurred() == NULL ? batch_find(&walk) : -1;
+    int64_t first_size = PyErr_Occurred() == NULL ? batch_find_unlocked(&walk) : -1;
     if (first_size <= 0) {
         return NULL;
     }
@@ -303,14 +259,15 @@ struct made {
 /* Returns false if the fetch is not ordinary. Python then finds an error of the log or the request, and reports it. */
 static bool answer_make(struct fetch *fetch, struct made *made)
 {
-    made->request = fetch_request_read(fetch->body, fetch->body_size, fetch->version, type_of(fetch, TYPE_REQUEST),
-                                       type_of(fetch, TYPE_WANTED));
+    const struct fetch_frame *frame = &fetch->frame;
+    PyObject *const *types = ((PyTupleObject *)fetch->given->types)->ob_item;
+    made->request = fetch_request_read(frame->body, (Py_ssize_t)frame->body_size, frame->version, types[TYPE_REQUEST],
+                                       types[TYPE_WANTED]);
     made->found = made->request == NULL ? NULL : all_find(fetch, made->request);
-    struct fetch_answer answer = {.version = fetch->version,
-                                  .correlation_id = fetch->correlation_id,
-                                  .session_id = fetch->session_id,
-                                  .found = made->found};
-    PyObject *list = made->found == NULL ? NULL : fetch_answer_write(&answer);
+    struct fetch_response response = {.version = frame->version,
+                                      .correlation_id = frame->correlation_id,
+                                      .session_id = (int32_t)fetch->session_id};
+    PyObject *list = made->found == NULL ? NULL : fetch_response_pieces(&response, made->found);
     made->pieces = list == NULL ? NULL : PyList_AsTuple(list);
     Py_XDECREF(list);
     if (made->pieces == NULL) {
@@ -382,7 +339,7 @@ PyObject *served_go_on(int socket, PyObject *served)
                           Py_NewRef(PyTuple_GET_ITEM(served, SERVED_FOUND)),
                           Py_NewRef(PyTuple_GET_ITEM(served, SERVED_REQUEST)),
                           Py_NewRef(PyTuple_GET_ITEM(served, SERVED_TIME))};
-    return tuple_make((PyObject *)Py_TYPE(served), fields, SERVED_FIELD_COUNT);
+    return tuple_make(Py_TYPE(served), fields, SERVED_FIELD_COUNT);
 }
 
 /* ---- the call ---- */
@@ -422,7 +379,8 @@ PyObject *fetch_serve(int socket, const struct serving *given)
     struct made made;
     PyObject *bytes = bytes_receive(socket);
     if (bytes == NULL || bytes == Py_None ||
-        !frame_read((const uint8_t *)PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), &fetch) ||
+        PyBytes_GET_SIZE(bytes) > given->size_max ||
+        !fetch_frame_read((const uint8_t *)PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes), &fetch.frame) ||
         !answer_make(&fetch, &made)) {
         return bytes;
     }

@@ -26,7 +26,7 @@ READ_SIZE = 256 << 10
 PROGRESS_SIZE = 256 << 10
 """The least bytes of a request that a client must send per `STALLED_S` while others wait for memory."""
 PORTION_SIZE = 2 << 20
-"""The bytes of a response that are sent before other clients are served; the same as in C (send_pieces.c)."""
+"""The bytes of a response that are sent before other clients are served; the same as in C (broker/portion.h)."""
 BEFORE_LOGIN_SIZE_MAX = 64 << 10
 """The most bytes of a request from a client that has not logged in."""
 PRODUCE = 0

@@ -5,7 +5,7 @@
 
     response = bytes (head, first partition) | FileRange | bytes (rest of it, next partition) | FileRange | ... | bytes
 
-Request and response have Kafka's versions 4 to 17 (native/python/log: fetch_request.c, fetch_answer.c). A range of a
+Request and response have Kafka's versions 4 to 17 (native/format/fetch.h). A range of a
 file may end inside a batch, which Kafka clients accept.
 """
 

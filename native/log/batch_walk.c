@@ -1,16 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Searches a segment of a log, from batch to batch, for the one that has an offset. Each fetch begins with this.
- *
- *   | header, records | header, records | header, records | ...        several small batches in one read
- *   ^ position, from an index                ^ found
- *
- * The bytes are input: an invalid header ends the search. The caller keeps the file open.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log/batch_walk.h"
+
 #include "format/record_batch.h"
-#include "python/common/arguments.h"
-#include "python/log/fetch.h"
-#include "python/log/log.h"
 
 #include <unistd.h>
 
@@ -28,19 +19,12 @@ static bool window_has(const struct window *window, int64_t position)
     return position >= window->start && position - window->start + RECORD_BATCH_HEADER_SIZE <= window->size;
 }
 
-/* Returns false with OSError set. Another thread may run while the disk is read. */
+/* Returns false with errno set. */
 static bool window_move(struct window *window, int descriptor, int64_t position)
 {
-    ssize_t size;
-    Py_BEGIN_ALLOW_THREADS
-    size = pread(descriptor, window->bytes, READ_SIZE, position);
-    Py_END_ALLOW_THREADS
     window->start = position;
-    window->size = size;
-    if (size < 0) {
-        PyErr_SetFromErrno(PyExc_OSError);
-    }
-    return size >= 0;
+    window->size = pread(descriptor, window->bytes, READ_SIZE, position);
+    return window->size >= 0;
 }
 
 static bool is_header(const struct record_batch_header *header)
@@ -57,10 +41,12 @@ static bool has_offset(const struct record_batch_header *header, int64_t offset)
 
 int64_t batch_find(struct batch_walk *walk)
 {
-    struct window window = {.size = 0};
+    struct window window;
     struct record_batch_header header;
+    window.size = 0;
+    window.start = 0;
     while (walk->end - walk->position >= RECORD_BATCH_HEADER_SIZE) {
-        if (!window_has(&window, walk->position) && !window_move(&window, (int)walk->descriptor, walk->position)) {
+        if (!window_has(&window, walk->position) && !window_move(&window, walk->descriptor, walk->position)) {
             return -1;
         }
         const uint8_t *bytes = window.bytes + (walk->position - window.start);
@@ -75,18 +61,4 @@ int64_t batch_find(struct batch_walk *walk)
         walk->position += size;
     }
     return 0;
-}
-
-PyObject *py_module_find_batch(PyObject *module, const struct py_module_find_batch *given)
-{
-    struct batch_walk walk = {.descriptor = given->descriptor,
-                              .position = given->position,
-                              .end = given->end,
-                              .offset = given->offset};
-    (void)module;
-    int64_t size = batch_find(&walk);
-    if (size < 0) {
-        return NULL;
-    }
-    return size == 0 ? Py_NewRef(Py_None) : Py_BuildValue("(LL)", (long long)walk.position, (long long)size);
 }

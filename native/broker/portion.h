@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pieces of a response -> a socket that does not block, one portion in a call.
+ *
+ *   bytes, small range  ──> memory ──> one sendmsg    a small range is read: one packet, and one wake of the client
+ *   large range         ──> sendfile                  its bytes go from the page cache without a copy
+ *
+ * Rules: no call waits for the client. A call sends one portion, because a client may read as fast as the server sends,
+ * and the others have requests, too. The socket delays bytes that are followed by others (MSG_MORE), so the last ones
+ * are sent without it. A file that ended too early ends the connection: no other bytes are sent in their place. An
+ * error after bytes that were sent is reported by the next call, where it occurs again.
+ */
+#ifndef BROKER_PORTION_H
+#define BROKER_PORTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { PORTION_SIZE = 2 << 20 /* the kernel copies so much for loopback in a millisecond */ };
+
+struct response_piece {
+    const void *bytes; /* NULL for a range of a file */
+    size_t size;
+    int file;
+    off_t position;
+};
+
+/* Sends pieces after the first `gone` bytes, which were sent before. Returns the bytes that the socket accepted. If it
+ * accepted none, returns -1 with errno set: EAGAIN if it is full, and ENODATA if a file ended too early. */
+ssize_t portion_send(int socket, const struct response_piece *pieces, size_t count, size_t gone);
+
+#endif

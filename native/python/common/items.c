@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "python/common/items.h"
+
+PyObject *tuple_make(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count)
+{
+    PyObject *tuple = type->tp_alloc(type, count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (tuple != NULL) {
+            PyTuple_SET_ITEM(tuple, i, fields[i]);
+        } else {
+            Py_XDECREF(fields[i]);
+        }
+    }
+    if (PyErr_Occurred() != NULL) {
+        Py_CLEAR(tuple);
+    }
+    return tuple;
+}
