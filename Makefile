@@ -223,6 +223,7 @@ $(INSTALLED): $(VENV)/bin/python $(SOURCES) $(SWITCHES)
 define peers
 $(VENV)/bin/python -m bench.harness.packages
 $(VENV)/bin/python -m bench.harness.jvm
+$(VENV)/bin/python -m bench.harness.debian
 endef
 
 # $(call need,COMMAND,PACKAGES): where COMMAND fails, root on Debian gets PACKAGES, everybody else is told.

@@ -34,6 +34,17 @@ def native_program(name: str, extra: Sequence[str] = ()) -> Path:
     return target
 
 
+def program_with_library(name: str, library: Path) -> Path:
+    """Build ``bench/native/NAME.c``, which uses a shared library and not the core, if the source is newer."""
+    source = SOURCES / f"{name}.c"
+    target = BUILD / name
+    if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        command = ["gcc", *LANGUAGE_FLAGS, "-O2", "-o", str(target), str(source), str(library)]
+        subprocess.run([*command, f"-Wl,-rpath,{library.parent}"], check=True)
+    return target
+
+
 def native_extension(name: str) -> Any:
     """Build and import ``bench/native/NAME.c``, a Python extension that does not use the core."""
     source = SOURCES / f"{name}.c"

@@ -2,9 +2,10 @@
 """How many log records per second does a handler send to a cluster that acknowledges them?
 
 Both sides write the same JSON and send it to librdkafka's mock cluster in another process. The peer is the standard
-library's solution for a slow handler: a `QueueHandler`, whose thread passes the records to kafka-python. The time runs
-from the first record to the end of the flush: once with calls of a logger, whose own time is the same on both sides,
-and once with prepared records.
+library's solution for a slow handler: a `QueueHandler`, whose thread passes the records to kafka-python. A handler with
+confluent-kafka needs no thread, because `produce` only adds to librdkafka's queue. The time runs from the first record
+to the end of the flush: once with calls of a logger, whose own time is the same on both sides, and once with prepared
+records.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ PATIENT_MS = 60_000
 FLUSH_TIMEOUT_S = 60
 MOCK_CLUSTER_VERSION = (2, 0)
 OURS = "ArenaHandler"
+CONFLUENT = "handler with confluent-kafka"
 
 
 class _KafkaHandler(logging.Handler):
@@ -44,6 +46,19 @@ class _KafkaHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._producer.send(TOPIC, self.format(record).encode())
+
+
+class _ConfluentHandler(logging.Handler):
+    """A handler with confluent-kafka's producer."""
+
+    def __init__(self, producer: Any) -> None:
+        super().__init__()
+        self._producer = producer
+        self.setFormatter(JsonFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._producer.produce(TOPIC, self.format(record).encode())
+        self._producer.poll(0)
 
 
 def _logged(handler: logging.Handler, flush: Callable[[], object], record_count: int) -> Measurement:
@@ -115,8 +130,14 @@ def _queue_handler() -> Measurement:
         producer.close()
 
 
+def _confluent_handler() -> Measurement:
+    options = {"bootstrap.servers": mock_cluster(), "linger.ms": LINGER_MS, "acks": "all", "log_level": 0}
+    producer = load("confluent_kafka", "confluent-kafka").Producer(options)
+    return _logged(_ConfluentHandler(producer), lambda: producer.flush(FLUSH_TIMEOUT_S), RECORD_COUNT)
+
+
 def contenders() -> list[Contender]:
-    """Return shmaccum's handler, and a queue in front of kafka-python."""
+    """Return shmaccum's handler, a queue in front of kafka-python, and a handler with confluent-kafka."""
     lost = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="lost")
     version = installed_version
     return [
@@ -124,6 +145,7 @@ def contenders() -> list[Contender]:
         Contender(
             "QueueHandler + kafka-python", _queue_handler, version=lambda: version("kafka-python"), guarantees=lost
         ),
+        Contender(CONFLUENT, _confluent_handler, version=lambda: version("confluent-kafka"), guarantees=lost),
     ]
 
 
