@@ -11,8 +11,8 @@ A round opens the clients of all workers, and does four jobs:
 3. A worker sends for a while, and kills itself right after its last send.
 4. The helper is killed in the middle of a job of the other workers, and started again at once.
 
-Then the clients are closed, and the helper delivers the rest. A record is lost if its send returned and the broker's
-log does not have it. A record is doubled if the log has another one with the same value.
+The clients are closed when a last record of each other worker is in the broker's log. A record is lost if its send
+returned and the log does not have it. A record is doubled if the log has another one with the same value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -107,19 +107,19 @@ class Broker:
         reader = LogReader(self._broker.log_directory, verify_crc=False)
         return sum(reader.partition(topic, number).log_end_offset for number in range(PARTITION_COUNT))
 
-    def take_values(self, topic: str) -> list[bytes]:
-        """Return the values of all records of a topic, and delete it."""
-        admin = cluster().admin()
-        admin.list_topics(timeout=TIMEOUT_S)  # requests that arrived before have begun
+    def values(self, topic: str) -> list[bytes]:
+        """Return the values of all records of a topic."""
         reader = LogReader(self._broker.log_directory, verify_crc=False)
         partitions = [reader.partition(topic, number) for number in range(PARTITION_COUNT)]
-        values = [bytes(record.value or b"") for partition in partitions for record in partition.records(0)]
+        return [bytes(record.value or b"") for partition in partitions for record in partition.records(0)]
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        admin = cluster().admin()  # its requests end when it is collected
         admin.delete_topics([topic])[topic].result(TIMEOUT_S)
-        return values
 
 
-def _wait_until(is_true: object, what: str) -> None:
-    assert callable(is_true)
+def _wait_until(is_true: Callable[[], bool], what: str) -> None:
     end_s = time.monotonic() + WAIT_S
     while not is_true():
         if time.monotonic() > end_s:
@@ -167,10 +167,11 @@ class Round:
             measured["heap_mb"] = (self._broker.heap_size() - heap_size) / 1e6
             self._kill_worker()
             self._kill_helper(way)
-            workers().order(self._numbers[1:], "close")
-            workers().answers(self._numbers[1:])
+            self._close_clients(topic)
         _wait_until(lambda: self._broker.connection_count() == 0, "are all connections closed")
-        return {**measured, **self._losses(self._broker.take_values(topic))}
+        values = self._broker.values(topic)
+        self._broker.delete(topic)
+        return {**measured, **self._losses(values)}
 
     def _open_clients(self, way: Way, topic: str) -> None:
         arguments = (topic, *way.arguments)
@@ -226,6 +227,15 @@ class Round:
             way.helper.kill()
             way.helper.start()
             workers().answers(self._numbers[1:])
+
+    def _close_clients(self, topic: str) -> None:
+        """Send a last record from each worker, wait for them, because a helper takes records in order, and close."""
+        others = self._numbers[1:]
+        self._order(Job(5, 1, self._rate), others)
+        workers().answers(others)
+        _wait_until(lambda: not fate(self._broker.values(topic), 5, len(others)).lost, "have the last records arrived")
+        workers().order(others, "close")
+        workers().answers(others)
 
     def _losses(self, values: Sequence[bytes]) -> Measurement:
         fates = {number: fate(values, number, sent_count) for number, sent_count in self._sent.items()}

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,9 +16,10 @@ from confluent_kafka import Producer
 
 from bench.harness import debian
 from bench.harness.question import UnavailableError
-from bench.parts import host_helpers
+from bench.parts import host_helpers, host_workers, one_host
 from bench.parts.host_helpers import OPEN_WAYS
 from bench.parts.python_sidecar import FRAME
+from bench.questions.one_host import QUESTION
 from tests.kafka.reading import consume_records
 from tests.support.processes import wait_until
 
@@ -74,7 +77,7 @@ def test_every_way_delivers_keys_and_values(name: str, bootstrap: str, topic: st
         if name in REPORTING:
             wait_until(lambda: len(reported) == COUNT, "all acks are reported")
         client.close()
-    assert arrived(bootstrap, topic) == [(value_of(number), b"key-%d" % number) for number in range(COUNT)]
+        assert arrived(bootstrap, topic) == [(value_of(number), b"key-%d" % number) for number in range(COUNT)]
     assert sorted(reported) == (list(range(COUNT)) if name in REPORTING else [])
 
 
@@ -126,3 +129,78 @@ def test_a_confluent_kafka_without_its_library_is_named(tmp_path: Path, monkeypa
     monkeypatch.setattr(host_helpers, "load", lambda *_: module)
     with pytest.raises(UnavailableError, match="from its wheel"):
         host_helpers.sidecar_in_c()
+
+
+# --- a round
+
+
+def test_lost_and_doubled_records_of_a_job_are_counted() -> None:
+    values = [host_workers.value_of(3, worker, number) for worker in (1, 2) for number in (0, 1)]
+    others = [host_workers.value_of(4, 1, 0), host_workers.value_of(0, 1, 0)]
+    assert one_host.fate([*values, *others], 3, 4) == one_host.Loss(lost=0, doubled=0)
+    assert one_host.fate([*values[1:], values[1], values[1], *others], 3, 4) == one_host.Loss(lost=1, doubled=2)
+
+
+class NotedClient:
+    """Notes the numbers of records and acknowledges them in the next wait."""
+
+    def __init__(self, report: Callable[[int], object]) -> None:
+        self.report = report
+        self.sent: list[int] = []
+        self.unacked: list[int] = []
+
+    def send(self, number: int, key: bytes, value: bytes) -> None:
+        assert len(value) == host_workers.VALUE_SIZE
+        assert key in host_workers.KEYS
+        self.sent.append(number)
+        self.unacked.append(number)
+
+    def wait(self, _seconds: float) -> None:
+        self.flush()
+
+    def flush(self) -> None:
+        while self.unacked:
+            self.report(self.unacked.pop())
+
+    def close(self) -> None:
+        self.flush()
+
+
+def test_a_worker_reports_the_latency_of_each_record() -> None:
+    job = host_workers.Job(number=1, record_count=12, rate=1e6)
+    latencies = host_workers.Latencies(job.record_count)
+    client = NotedClient(latencies.acked)
+    host_workers.do(job, client, 0, 8, latencies)
+    client.flush()
+    assert client.sent == list(range(job.record_count))
+    found = latencies.wait()
+    assert len(found) == job.record_count
+    assert min(found) >= 0
+
+
+def test_an_ack_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_workers, "REPORT_TIMEOUT_S", 0)
+    latencies = host_workers.Latencies(2)
+    latencies.acked(1)
+    latencies.acked(1)
+    with pytest.raises(RuntimeError, match="1 acks were not reported"):
+        latencies.wait()
+
+
+def test_the_processor_time_of_a_process_is_that_of_its_own_clock() -> None:
+    begin_s = time.process_time()
+    found = one_host.cpu_s(os.getpid())
+    assert begin_s <= found <= time.process_time()
+
+
+def test_the_total_of_a_class_histogram_is_read() -> None:
+    printed = " 1:   2000   64000  [B (java.base@17)\nTotal       3000         96000\n"
+    match = one_host.HEAP.search(printed)
+    assert match is not None
+    assert match[1] == "96000"
+
+
+def test_every_goal_names_a_contender() -> None:
+    names = {contender.name for contender in QUESTION.contenders()}
+    assert {goal.contender for goal in QUESTION.goals} <= names
+    assert {contender.peer for contender in QUESTION.contenders()} <= names
