@@ -4,10 +4,10 @@
  *
  *     kafka_sidecar SOCKET acks|none NAME=VALUE ...        NAME=VALUE is an option of librdkafka
  *
- * Workers connect to a stream socket in the file system and write frames. A frame has the sizes of topic, key (16 bits
- * each) and value (32 bits), and then their bytes. With `acks`, the sidecar writes an ack for each frame when librdkafka
- * reports its record: the number of the frame on its connection, from 0, and librdkafka's error code, 32 bits each.
- * With `none`, it writes nothing. All numbers have the byte order of the host.
+ * Workers connect to a stream socket in the file system and write frames. A frame has the sizes of topic, key (16
+ * bits each) and value (32 bits), and then their bytes. With `acks`, the sidecar writes an ack for each frame when
+ * librdkafka reports its record: the number of the frame on its connection, from 0, and librdkafka's error code,
+ * 32 bits each. With `none`, it writes nothing. All numbers have the byte order of the host.
  *
  * One thread serves all connections. It sleeps in epoll, and librdkafka writes to an eventfd when it has reports. The
  * acks of one poll are written with one call per connection. On SIGTERM the sidecar reads the rest of its sockets,
