@@ -22,12 +22,6 @@ PyObject *py_arena_check_name(struct arena_object *self)
     return py_arena_closing(self);
 }
 
-PyObject *py_arena_begin_closing(struct arena_object *self)
-{
-    closing_begin(self->core);
-    Py_RETURN_NONE;
-}
-
 PyObject *py_arena_end_closing(struct arena_object *self)
 {
     if (!self->core->is_sender) {
@@ -66,11 +60,6 @@ PyObject *py_arena_permissions(struct arena_object *self)
     return Py_BuildValue("(III)", (unsigned)found.st_uid, (unsigned)found.st_gid, (unsigned)(found.st_mode & 07777));
 }
 
-PyObject *py_arena_presence(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->presence));
-}
-
 PyObject *py_arena_set_presence(struct arena_object *self, const struct py_arena_set_presence *given)
 {
     unsigned long long number = PyLong_AsUnsignedLongLong(given->number);
@@ -79,9 +68,4 @@ PyObject *py_arena_set_presence(struct arena_object *self, const struct py_arena
     }
     store_relaxed_u64(&self->core->globals->presence, number);
     Py_RETURN_NONE;
-}
-
-PyObject *py_arena_has_lost_its_name(struct arena_object *self)
-{
-    return PyBool_FromLong(arena_lost_its_name(self->core));
 }

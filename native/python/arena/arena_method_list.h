@@ -11,35 +11,55 @@
 
 /* ---- arena_type.c ---- */
 
-NO_ARGUMENTS(any, attach, "Attach again in the child of a fork; otherwise do nothing.")
+RESULT(any, attach, arena_object_attach(self) ? Py_NewRef(Py_None) : NULL,
+       "Attach again in the child of a fork; otherwise do nothing.")
 NO_ARGUMENTS(any, close, "Detach from the arena. Raise ArenaInUseError while an object or a buffer of it is in use.")
-PROPERTY(arena_open, arena_epoch, "The number of recoveries of the arena.")
-PROPERTY(any, closed, "True after close().")
-PROPERTY(arena_open, completion_tail, "The number of results ever recorded.")
-PROPERTY(arena_open, created_ms, "The time of the arena's creation, wall clock.")
-PROPERTY(arena_own, entry_index, "The index of this process's entry. None if it is not attached.")
-PROPERTY(arena_own, has_manual_clock, "True if the clock shows the time that it was set to.")
-PROPERTY(any, is_attached, "False if closed, read-only, or forked and not used since.")
-PROPERTY(arena_open, is_clean, "True if the last process detached cleanly.")
-PROPERTY(any, is_lost, "True if the memory is lost to this process (arena/lost_memory.h). Every other call raises.")
-PROPERTY(arena_own, is_read_only, "True if the arena is mapped without write permission.")
+VALUE(arena_open, arena_epoch,
+      PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->arena_epoch)) /* V2 */,
+      "The number of recoveries of the arena.")
+VALUE(any, closed, PyBool_FromLong(self->core == NULL), "True after close().")
+VALUE(arena_open, completion_tail,
+      PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->completion_tail)) /* C7 */,
+      "The number of results ever recorded.")
+VALUE(arena_open, created_ms, PyLong_FromLongLong(self->core->superblock->created_ms),
+      "The time of the arena's creation, wall clock.")
+VALUE(arena_own, entry_index,
+      self->core->owner == 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(self->core->entry_index),
+      "The index of this process's entry. None if it is not attached.")
+VALUE(arena_own, has_manual_clock, PyBool_FromLong(self->core->clock.is_manual),
+      "True if the clock shows the time that it was set to.")
+VALUE(any, is_attached, PyBool_FromLong(self->core != NULL && self->core->owner != 0),
+      "False if closed, read-only, or forked and not used since.")
+VALUE(arena_open, is_clean, PyBool_FromLong(load_acquire_u32(&self->core->globals->is_clean) != 0) /* V2 */,
+      "True if the last process detached cleanly.")
+VALUE(any, is_lost, PyBool_FromLong(self->core != NULL && arena_is_lost(self->core)),
+      "True if the memory is lost to this process (arena/lost_memory.h). Every other call raises.")
+VALUE(arena_own, is_read_only, PyBool_FromLong(self->core->is_read_only),
+      "True if the arena is mapped without write permission.")
 PROPERTY(arena_own, opened_semaphores, "The waiter entries whose semaphores this handle has opened.")
 PROPERTY(arena_open, options, "The creator's options, msgpack.")
-PROPERTY(arena_open, oversized_bytes, "Bytes of buffers that records larger than a buffer hold now.")
-PROPERTY(arena_own, owner, "The number that names this process in the arena's words. 0 if it is not attached.")
+VALUE(arena_open, oversized_bytes, PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->oversized_bytes)),
+      "Bytes of buffers that records larger than a buffer hold now.")
+VALUE(arena_own, owner, PyLong_FromUnsignedLong(self->core->owner),
+      "The number that names this process in the arena's words. 0 if it is not attached.")
 PROPERTY(arena_open, poisoned, "The name of the status that poisoned the arena, or None.")
 PROPERTY(arena_open, producer_identity, "(producer id, epoch, identity of the sink that gave them). -1 for no id.")
-PROPERTY(arena_open, registered_topic_count, "The number of topics ever named.")
-PROPERTY(arena_locks, sender_died, "True if the last sender did not exit cleanly.")
-PROPERTY(arena_locks, sender_is_alive, "True while a process holds the sender role.")
-PROPERTY(arena_open, sequences_are_in_doubt,
-         "True after a crash of the host, until the arena has another producer id or epoch.")
-PROPERTY(arena_own, size, "Bytes of the whole arena.")
-PROPERTY(arena_own, uuid, "16 random bytes, made at creation.")
-PROPERTY(arena_own, was_recovered, "True if this attach ran a cold recovery.")
+VALUE(arena_open, registered_topic_count, PyLong_FromUnsignedLong(registry_topic_count(self->core)),
+      "The number of topics ever named.")
+VALUE(arena_locks, sender_died,
+      PyBool_FromLong(!process_sender_is_alive(self->core) && process_sender_died(self->core)),
+      "True if the last sender did not exit cleanly.")
+VALUE(arena_locks, sender_is_alive, PyBool_FromLong(process_sender_is_alive(self->core)),
+      "True while a process holds the sender role.")
+VALUE(arena_open, sequences_are_in_doubt, PyBool_FromLong(sequences_are_in_doubt(self->core)),
+      "True after a crash of the host, until the arena has another producer id or epoch.")
+VALUE(arena_own, size, PyLong_FromUnsignedLongLong(self->core->size), "Bytes of the whole arena.")
+VALUE(arena_own, uuid, PyBytes_FromStringAndSize((const char *)self->core->uuid, sizeof self->core->uuid),
+      "16 random bytes, made at creation.")
+VALUE(arena_own, was_recovered, PyBool_FromLong(self->core->was_recovered), "True if this attach ran a cold recovery.")
 METHOD(arena_open, available_partitions, OBJECT(topic), "The available partitions of a topic, ascending.")
 METHOD(arena_attached, count_wait, INTEGER(waited_ns, 0, INT64_MAX) FLAG(is_exhausted), "Count one wait for buffers.")
-NO_ARGUMENTS(arena_own, now_ns, "The arena's clock.")
+RESULT(arena_own, now_ns, PyLong_FromUnsignedLongLong(arena_now_ns(self->core)), "The arena's clock.")
 METHOD(arena_attached, record_error, OBJECT(text) INTEGER_OR(note, 0, 0, ERROR_NOTE_MAX),
        "Add a text to the arena's error log, with a note of 24 bits that classifies it. 0 for a sentence.")
 METHOD(arena_open, region, OBJECT(name), "A read-only memoryview of a region of the arena.")
@@ -50,11 +70,17 @@ METHOD(arena_attached, set_sender_short_wait, INTEGER(short_wait_us, 0, 1000000)
        "Let a producer wake the sender only if it waits for it or has a batch due within short_wait_us microseconds.")
 METHOD(arena_attached, set_topic_partition_count, OBJECT(topic) INTEGER(partition_count, 0, INT32_MAX),
        "Set the number of partitions that the sink reports for a topic.")
-NO_ARGUMENTS(arena_attached, show_fallback,
-             "Show that the records of this process use the fallback, until it attaches.")
-METHOD(arena_attached, stand_by, FLAG(is_standby), "Show whether this process waits for the sender role.")
-NO_ARGUMENTS(arena_attached, take_sleep_flag, "Return True to the one caller that has to wake the sender.")
-NO_ARGUMENTS(arena_attached, take_listening, "Return True if an event loop waits for results and has to be woken.")
+/* Only for display (process_entry.fallback). */
+RESULT(arena_attached, show_fallback, NONE_AFTER(store_relaxed_u32(&self->core->me->fallback, 1)),
+       "Show that the records of this process use the fallback, until it attaches.")
+RESULT_OF(arena_attached, stand_by, FLAG(is_standby), NONE_AFTER(process_stand_by(self->core, given->is_standby)),
+          "Show whether this process waits for the sender role.")
+/* The process that clears the flag wakes the sender. */
+RESULT(arena_attached, take_sleep_flag,
+       PyBool_FromLong(exchange_u32(&self->core->globals->sender_sleep, SENDER_AWAKE)) /* D3 */,
+       "Return True to the one caller that has to wake the sender.")
+RESULT(arena_attached, take_listening, PyBool_FromLong(completion_take_listening(self->core)),
+       "Return True if an event loop waits for results and has to be woken.")
 NO_ARGUMENTS(arena_attached, take_wanted_topics,
              "The names of the topics for which producers have requested more partitions since the last call.")
 METHOD(arena_open, topic_partition_count, OBJECT(topic),
@@ -72,10 +98,13 @@ NO_ARGUMENTS(arena_open, census,
 PROPERTY(arena_open, closing,
          "Whether the arena was removed: 'not', 'begun' (it takes no more records), 'done' (its sender has left).")
 PROPERTY(arena_own, file_id, "Device and inode of the arena's file.")
-PROPERTY(arena_own, has_lost_its_name, "True if the arena's file has no name any more.")
+VALUE(arena_own, has_lost_its_name, PyBool_FromLong(arena_lost_its_name(self->core)),
+      "True if the arena's file has no name any more.")
 PROPERTY(arena_own, permissions, "(user, group, mode) of the arena's file now.")
-PROPERTY(arena_open, presence, "The number in the name of the sender's socket. 0 if there is none.")
-NO_ARGUMENTS(arena_attached, begin_closing, "Close the arena to further records, and seal open batches.")
+VALUE(arena_open, presence, PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->presence)),
+      "The number in the name of the sender's socket. 0 if there is none.")
+RESULT(arena_attached, begin_closing, NONE_AFTER(closing_begin(self->core)),
+       "Close the arena to further records, and seal open batches.")
 NO_ARGUMENTS(arena_attached, end_closing, "Record that the sender exits after it has delivered all that it could.")
 NO_ARGUMENTS(arena_attached, check_name, "Begin to close the arena if it lost its name. Return `closing`.")
 METHOD(arena_attached, set_presence, OBJECT(number), "Publish the number in the name of the sender's socket.")
@@ -127,12 +156,16 @@ METHOD(arena_open, verify, INTEGER(depth, VERIFY_QUICK, VERIFY_DEEP) FLAG_OR_FAL
 /* ---- arena_transaction.c ---- */
 
 PROPERTY(arena_open, transaction, "(number of the newest transaction, its state, why it was aborted).")
-PROPERTY(arena_open, transaction_begun_ns,
-         "The time of the arena's clock when the newest transaction began. 0 if there was none.")
-PROPERTY(arena_open, transaction_standing,
-         "The progress of the transaction in the sink, as the last sender packed it. 0 if there is none.")
-PROPERTY(arena_open, transaction_why, "Why the newest transaction was aborted, as a number. 0 if it was not.")
-PROPERTY(arena_open, transaction_word, "A number that changes whenever the transaction does.")
+VALUE(arena_open, transaction_begun_ns,
+      PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_begun_ns)),
+      "The time of the arena's clock when the newest transaction began. 0 if there was none.")
+VALUE(arena_open, transaction_standing,
+      PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_standing)),
+      "The progress of the transaction in the sink, as the last sender packed it. 0 if there is none.")
+VALUE(arena_open, transaction_why, PyLong_FromUnsignedLong(transaction_word_why(transaction_read(self->core))),
+      "Why the newest transaction was aborted, as a number. 0 if it was not.")
+VALUE(arena_open, transaction_word, PyLong_FromUnsignedLongLong(transaction_read(self->core)),
+      "A number that changes whenever the transaction does.")
 METHOD(arena_attached, abort_transaction, INTEGER(number, 1, TRANSACTION_NUMBER_MAX),
        "Abort the transaction with this number.")
 NO_ARGUMENTS(arena_attached, begin_transaction,
@@ -141,9 +174,9 @@ METHOD(arena_attached, commit_transaction, INTEGER(number, 1, TRANSACTION_NUMBER
        "Let the sender deliver and commit the transaction with this number. It takes no more records.")
 METHOD(arena_attached, count_transaction_time, INTEGER(step, 0, TRANSACTION_STEP_COUNT - 1)
        INTEGER(time_ns, 0, INT64_MAX), "Count the time of one step of a transaction.")
-NO_ARGUMENTS(arena_attached, leave_transaction,
-             "Record that this process has read the outcome of its transaction. Another one may begin.")
-NO_ARGUMENTS(arena_attached, unfence_transactions,
-             "Let the sender take the transactional id of a fenced arena back. Return False during a transaction.")
+RESULT(arena_attached, leave_transaction, NONE_AFTER(transaction_leave(self->core)),
+       "Record that this process has read the outcome of its transaction. Another one may begin.")
+RESULT(arena_attached, unfence_transactions, PyBool_FromLong(transaction_unfence(self->core) == STATUS_OK),
+       "Let the sender take the transactional id of a fenced arena back. Return False during a transaction.")
 
 #include "python/common/methods_end.h"

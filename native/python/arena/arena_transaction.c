@@ -34,26 +34,6 @@ PyObject *py_arena_transaction(struct arena_object *self)
                          why < TRANSACTION_WHY_COUNT ? why_names[why] : "its word was damaged");
 }
 
-PyObject *py_arena_transaction_word(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(transaction_read(self->core));
-}
-
-PyObject *py_arena_transaction_begun_ns(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_begun_ns));
-}
-
-PyObject *py_arena_transaction_why(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLong(transaction_word_why(transaction_read(self->core)));
-}
-
-PyObject *py_arena_transaction_standing(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_standing));
-}
-
 PyObject *py_arena_begin_transaction(struct arena_object *self)
 {
     uint64_t number;
@@ -86,12 +66,6 @@ PyObject *py_arena_abort_transaction(struct arena_object *self, const struct py_
     return answer(self, transaction_abort(self->core, (uint64_t)given->number, TRANSACTION_WHY_ASKED));
 }
 
-PyObject *py_arena_leave_transaction(struct arena_object *self)
-{
-    transaction_leave(self->core);
-    Py_RETURN_NONE;
-}
-
 /* The steps whose times a producer reports, in the order of its table (shmaccum/producer/producer.py). */
 static const enum counter step_counters[TRANSACTION_STEP_COUNT] = {
     COUNTER_TRANSACTION_INIT_NS,   COUNTER_TRANSACTION_BEGIN_NS, COUNTER_TRANSACTION_SEND_OFFSETS_NS,
@@ -103,9 +77,4 @@ PyObject *py_arena_count_transaction_time(struct arena_object *self,
 {
     counter_add(self->core, step_counters[given->step], (uint64_t)given->time_ns);
     Py_RETURN_NONE;
-}
-
-PyObject *py_arena_unfence_transactions(struct arena_object *self)
-{
-    return PyBool_FromLong(transaction_unfence(self->core) == STATUS_OK);
 }

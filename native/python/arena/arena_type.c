@@ -3,6 +3,7 @@
  * Arena: the mapping of one process. The module's functions open it from two descriptors (module.c).
  */
 #include "arena/attach.h"
+#include "arena/closing.h"
 #include "arena/completion.h"
 #include "arena/counters.h"
 #include "arena/lost_memory.h"
@@ -129,63 +130,7 @@ PyObject *py_arena_close(struct arena_object *self)
     Py_RETURN_NONE;
 }
 
-PyObject *py_arena_attach(struct arena_object *self)
-{
-    return arena_object_attach(self) ? Py_NewRef(Py_None) : NULL;
-}
-
 /* ---- facts ---- */
-
-PyObject *py_arena_closed(struct arena_object *self)
-{
-    return PyBool_FromLong(self->core == NULL);
-}
-
-PyObject *py_arena_is_lost(struct arena_object *self)
-{
-    return PyBool_FromLong(self->core != NULL && arena_is_lost(self->core));
-}
-
-PyObject *py_arena_is_attached(struct arena_object *self)
-{
-    return PyBool_FromLong(self->core != NULL && self->core->owner != 0);
-}
-
-PyObject *py_arena_is_read_only(struct arena_object *self)
-{
-    return PyBool_FromLong(self->core->is_read_only);
-}
-
-PyObject *py_arena_was_recovered(struct arena_object *self)
-{
-    return PyBool_FromLong(self->core->was_recovered);
-}
-
-PyObject *py_arena_is_clean(struct arena_object *self)
-{
-    return PyBool_FromLong(load_acquire_u32(&self->core->globals->is_clean) != 0); /* V2 */
-}
-
-PyObject *py_arena_sender_is_alive(struct arena_object *self)
-{
-    return PyBool_FromLong(process_sender_is_alive(self->core));
-}
-
-PyObject *py_arena_sender_died(struct arena_object *self)
-{
-    return PyBool_FromLong(!process_sender_is_alive(self->core) && process_sender_died(self->core));
-}
-
-PyObject *py_arena_entry_index(struct arena_object *self)
-{
-    const struct arena *core = self->core;
-    return core->owner == 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(core->entry_index);
-}
-
-PyObject *py_arena_owner(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLong(self->core->owner);
-}
 
 PyObject *py_arena_producer_identity(struct arena_object *self)
 {
@@ -194,27 +139,6 @@ PyObject *py_arena_producer_identity(struct arena_object *self)
     producer_identity_read(core, &identity);
     return Py_BuildValue("(LiN)", (long long)identity.producer_id, identity.producer_epoch,
                          PyBytes_FromStringAndSize((const char *)identity.sink, sizeof identity.sink));
-}
-
-PyObject *py_arena_sequences_are_in_doubt(struct arena_object *self)
-{
-    return PyBool_FromLong(sequences_are_in_doubt(self->core));
-}
-
-PyObject *py_arena_registered_topic_count(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLong(registry_topic_count(self->core));
-}
-
-PyObject *py_arena_size(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(self->core->size);
-}
-
-PyObject *py_arena_uuid(struct arena_object *self)
-{
-    const struct arena *core = self->core;
-    return PyBytes_FromStringAndSize((const char *)core->uuid, sizeof core->uuid);
 }
 
 /* Returns false with an exception set. */
@@ -238,26 +162,6 @@ PyObject *py_arena_opened_semaphores(struct arena_object *self)
     return list;
 }
 
-PyObject *py_arena_created_ms(struct arena_object *self)
-{
-    return PyLong_FromLongLong(self->core->superblock->created_ms);
-}
-
-PyObject *py_arena_arena_epoch(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->arena_epoch)); /* V2 */
-}
-
-PyObject *py_arena_completion_tail(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(load_acquire_u64(&self->core->globals->completion_tail)); /* C7 */
-}
-
-PyObject *py_arena_oversized_bytes(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->oversized_bytes));
-}
-
 PyObject *py_arena_options(struct arena_object *self)
 {
     const struct arena *core = self->core;
@@ -274,16 +178,6 @@ PyObject *py_arena_poisoned(struct arena_object *self)
 }
 
 /* ---- clock and sleep flag ---- */
-
-PyObject *py_arena_now_ns(struct arena_object *self)
-{
-    return PyLong_FromUnsignedLongLong(arena_now_ns(self->core));
-}
-
-PyObject *py_arena_has_manual_clock(struct arena_object *self)
-{
-    return PyBool_FromLong(self->core->clock.is_manual);
-}
 
 PyObject *py_arena_set_manual_clock(struct arena_object *self, const struct py_arena_set_manual_clock *given)
 {
@@ -307,30 +201,6 @@ PyObject *py_arena_set_sender_short_wait(struct arena_object *self, const struct
     store_seq_cst_u32(&self->core->globals->sender_sleep, SENDER_SHORT_WAIT + (uint32_t)given->short_wait_us); /* D4 */
     barrier_store_load(); /* D2 */
     Py_RETURN_NONE;
-}
-
-PyObject *py_arena_stand_by(struct arena_object *self, const struct py_arena_stand_by *given)
-{
-    process_stand_by(self->core, given->is_standby);
-    Py_RETURN_NONE;
-}
-
-/* Only for display (process_entry.fallback). */
-PyObject *py_arena_show_fallback(struct arena_object *self)
-{
-    store_relaxed_u32(&self->core->me->fallback, 1);
-    Py_RETURN_NONE;
-}
-
-/* The process that clears the flag wakes the sender. */
-PyObject *py_arena_take_sleep_flag(struct arena_object *self)
-{
-    return PyBool_FromLong(exchange_u32(&self->core->globals->sender_sleep, SENDER_AWAKE)); /* D3 */
-}
-
-PyObject *py_arena_take_listening(struct arena_object *self)
-{
-    return PyBool_FromLong(completion_take_listening(self->core));
 }
 
 /* ---- counters, topics ---- */

@@ -21,7 +21,15 @@
  *     NO_ARGUMENTS(guard, name, doc)              PyObject *py_TYPE_name(SELF *self)
  *     METHOD(guard, name, arguments, doc)         PyObject *py_TYPE_name(SELF *self, const struct py_TYPE_name *given)
  *
- * The arguments of a METHOD follow one another without commas, optional ones last:
+ * Short ones have no function of their own, but an expression of `self`, and of `given` in the last:
+ *
+ *     VALUE(guard, name, expression, doc)                     a property
+ *     RESULT(guard, name, expression, doc)                    a method without arguments
+ *     RESULT_OF(guard, name, arguments, expression, doc)      a method with arguments
+ *
+ * NONE_AFTER(call) is the expression that makes a call and is None.
+ *
+ * The arguments of a method follow one another without commas, optional ones last:
  *
  *     OBJECT(name)                                PyObject *name, borrowed
  *     OBJECT_OR_NONE(name)                        the same; NULL if it is left out
@@ -48,6 +56,8 @@
 #define ENTRY(name) JOIN(py, TYPE, name)
 #define WRAPPER(name) JOIN(call, TYPE, name)
 
+#define NONE_AFTER(call) ((call), Py_NewRef(Py_None))
+
 /* The guard of methods that may always be called. */
 static inline bool any_begin(const void *self)
 {
@@ -66,7 +76,11 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #undef PROPERTY
 #undef NO_ARGUMENTS
 #undef METHOD
+#undef VALUE
+#undef RESULT
+#undef RESULT_OF
 #undef WITHOUT_ARGUMENTS
+#undef WITH_ARGUMENTS
 #undef OBJECT
 #undef OBJECT_OR_NONE
 #undef INTEGER
@@ -86,10 +100,14 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define FLAG_OR_TRUE(name) FLAG(name)
 #define PROPERTY(guard, name, doc) PyObject *ENTRY(name)(SELF *self);
 #define NO_ARGUMENTS(guard, name, doc) PyObject *ENTRY(name)(SELF *self);
-#define METHOD(guard, name, arguments, doc) \
-    struct ENTRY(name) {                    \
-        arguments                           \
-    };                                      \
+#define VALUE(guard, name, expression, doc)
+#define RESULT(guard, name, expression, doc)
+#define RESULT_OF(guard, name, arguments, expression, doc) \
+    struct ENTRY(name) {                                   \
+        arguments                                          \
+    };
+#define METHOD(guard, name, arguments, doc)  \
+    RESULT_OF(guard, name, arguments, , doc) \
     PyObject *ENTRY(name)(SELF *self, const struct ENTRY(name) *given);
 
 #elif METHODS_PART == METHODS_WRAPPED
@@ -102,38 +120,43 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define FLAG(name_) {.name = #name_, .kind = ARGUMENT_FLAG, .is_required = true},
 #define FLAG_OR_FALSE(name_) {.name = #name_, .kind = ARGUMENT_FLAG},
 #define FLAG_OR_TRUE(name_) {.name = #name_, .kind = ARGUMENT_FLAG, .otherwise = true},
-#define WITHOUT_ARGUMENTS(guard, name, unused_type)                               \
-    static PyObject *WRAPPER(name)(PyObject *object, unused_type *unused)         \
-    {                                                                             \
-        SELF *self = (SELF *)object;                                              \
-        PyObject *result = NULL;                                                  \
-        (void)unused;                                                             \
-        ENTER(object);                                               \
-        if (guard##_begin(self)) {                                                \
-            result = guard##_end(self, ENTRY(name)(self));                        \
-        }                                                                         \
-        LEAVE();                                                              \
-        return result;                                                            \
+#define WITHOUT_ARGUMENTS(guard, name, unused_type, expression)           \
+    static PyObject *WRAPPER(name)(PyObject *object, unused_type *unused) \
+    {                                                                     \
+        SELF *self = (SELF *)object;                                      \
+        PyObject *result = NULL;                                          \
+        (void)unused;                                                     \
+        ENTER(object);                                                    \
+        if (guard##_begin(self)) {                                        \
+            result = guard##_end(self, expression);                       \
+        }                                                                 \
+        LEAVE();                                                          \
+        return result;                                                    \
     }
-#define PROPERTY(guard, name, doc) WITHOUT_ARGUMENTS(guard, name, void)
-#define NO_ARGUMENTS(guard, name, doc) WITHOUT_ARGUMENTS(guard, name, PyObject)
-#define METHOD(guard, name_, arguments_, doc)                                                                     \
+#define VALUE(guard, name, expression, doc) WITHOUT_ARGUMENTS(guard, name, void, expression)
+#define RESULT(guard, name, expression, doc) WITHOUT_ARGUMENTS(guard, name, PyObject, expression)
+#define PROPERTY(guard, name, doc) VALUE(guard, name, ENTRY(name)(self), doc)
+#define NO_ARGUMENTS(guard, name, doc) RESULT(guard, name, ENTRY(name)(self), doc)
+#define WITH_ARGUMENTS(guard, name_, expression, ...)                                                             \
     static PyObject *WRAPPER(name_)(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)   \
     {                                                                                                             \
-        static const struct argument arguments[] = {arguments_};                                                  \
+        static const struct argument arguments[] = {__VA_ARGS__};                                                 \
         static const struct signature signature = {                                                               \
             .function = #name_, .arguments = arguments, .count = sizeof arguments / sizeof arguments[0]};         \
         SELF *self = (SELF *)object;                                                                              \
-        struct ENTRY(name_) given;                                                                                \
+        struct ENTRY(name_) fields;                                                                               \
+        const struct ENTRY(name_) *given = &fields;                                                               \
         PyObject *result = NULL;                                                                                  \
-        _Static_assert(sizeof given == ARGUMENT_SIZE * (sizeof arguments / sizeof arguments[0]), "8 bytes each"); \
+        _Static_assert(sizeof fields == ARGUMENT_SIZE * (sizeof arguments / sizeof arguments[0]), "8 bytes each"); \
         ENTER(object);                                                                                            \
-        if (arguments_parse(STATE(self), &signature, args, count, names, &given) && guard##_begin(self)) {        \
-            result = guard##_end(self, ENTRY(name_)(self, &given));                                               \
+        if (arguments_parse(STATE(self), &signature, args, count, names, &fields) && guard##_begin(self)) {       \
+            result = guard##_end(self, expression);                                                               \
         }                                                                                                         \
         LEAVE();                                                                                                  \
         return result;                                                                                            \
     }
+#define RESULT_OF(guard, name, arguments, expression, doc) WITH_ARGUMENTS(guard, name, expression, arguments)
+#define METHOD(guard, name, arguments, doc) WITH_ARGUMENTS(guard, name, ENTRY(name)(self, given), arguments)
 
 #elif METHODS_PART == METHOD_ROWS
 #define OBJECT(name) ", " #name
@@ -147,9 +170,15 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define NO_ARGUMENTS(guard, name, doc) {#name, WRAPPER(name), METH_NOARGS, #name "($self)\n--\n\n" doc},
 #define METHOD(guard, name, arguments, doc) \
     {#name, FAST(WRAPPER(name)), METH_FASTCALL | METH_KEYWORDS, #name "($self" arguments ")\n--\n\n" doc},
+#define VALUE(guard, name, expression, doc)
+#define RESULT(guard, name, expression, doc) NO_ARGUMENTS(guard, name, doc)
+#define RESULT_OF(guard, name, arguments, expression, doc) METHOD(guard, name, arguments, doc)
 
 #elif METHODS_PART == PROPERTY_ROWS
 #define PROPERTY(guard, name, doc) {#name, WRAPPER(name), NULL, doc, NULL},
 #define NO_ARGUMENTS(guard, name, doc)
 #define METHOD(guard, name, arguments, doc)
+#define VALUE(guard, name, expression, doc) PROPERTY(guard, name, doc)
+#define RESULT(guard, name, expression, doc)
+#define RESULT_OF(guard, name, arguments, expression, doc)
 #endif

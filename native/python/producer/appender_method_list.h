@@ -9,10 +9,10 @@
 #define LEAVE() ALONE_END()
 #include "python/common/methods.h"
 
-PROPERTY(any, closed, "True after close().")
-PROPERTY(appender_open, incomplete_count,
-         "The number of records of this process that have no result yet. A partition with records in the overflow "
-         "counts as one more.")
+VALUE(any, closed, PyBool_FromLong(self->core == NULL), "True after close().")
+VALUE(appender_open, incomplete_count, PyLong_FromUnsignedLongLong(appender_incomplete_count(self->core)),
+      "The number of records of this process that have no result yet. A partition with records in the overflow "
+      "counts as one more.")
 NO_ARGUMENTS(any, close, "Stop appending.")
 NO_ARGUMENTS(any, flush_begin, "Seal the batches that this process appended to. Return a FlushTicket.")
 METHOD(appender_open, join, INTEGER(number, 0, TRANSACTION_NUMBER_MAX),

@@ -206,16 +206,6 @@ static PyMethodDef appender_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-PyObject *py_appender_closed(struct appender_object *self)
-{
-    return PyBool_FromLong(self->core == NULL);
-}
-
-PyObject *py_appender_incomplete_count(struct appender_object *self)
-{
-    return PyLong_FromUnsignedLongLong(appender_incomplete_count(self->core));
-}
-
 static PyGetSetDef appender_properties[] = {
 #define METHODS_PART PROPERTY_ROWS
 #include "python/producer/appender_method_list.h"

@@ -9,17 +9,21 @@
 #define LEAVE() ALONE_END()
 #include "python/common/methods.h"
 
-NO_ARGUMENTS(any, cancel, "Leave the queue, or return the slots.")
-NO_ARGUMENTS(wait_queued, help, "Repair the pool and serve waiters, or check whether a parked one fits now.")
+RESULT(any, cancel, NONE_AFTER(buffer_wait_finish(self)), "Leave the queue, or return the slots.")
+RESULT(wait_queued, help, NONE_AFTER(place_help(self)),
+       "Repair the pool and serve waiters, or check whether a parked one fits now.")
 NO_ARGUMENTS(any, interrupt,
              "End this wait's sleep, from any thread, and each later one. Do nothing if the wait is over.")
-NO_ARGUMENTS(wait_queued, is_parked, "True while its topic or its partition may hold no more buffers.")
-NO_ARGUMENTS(wait_queued, is_stuck, "True while it is parked because its partition is stuck.")
-NO_ARGUMENTS(wait_queued, open_semaphore,
-             "Open the semaphore of this place. Return False if a waiter has to make it first.")
-NO_ARGUMENTS(wait_queued, poll, "Return True if the slots are granted. Then call take().")
-METHOD(wait_queued, sleep, INTEGER(timeout_ns, 0, SLEEP_NS_MAX),
-       "Sleep until the grant, a signal, or the end of timeout_ns. Return what poll() returns.")
+RESULT(wait_queued, is_parked, PyBool_FromLong(buffer_pool_is_parked(self->arena->core, &self->wait)),
+       "True while its topic or its partition may hold no more buffers.")
+RESULT(wait_queued, is_stuck, PyBool_FromLong(buffer_wait_is_stuck(self)),
+       "True while it is parked because its partition is stuck.")
+RESULT(wait_queued, open_semaphore, PyBool_FromLong(waiter_semaphore_open(self->arena->core, self->wait.waiter_index)),
+       "Open the semaphore of this place. Return False if a waiter has to make it first.")
+RESULT(wait_queued, poll, polled(self, buffer_pool_poll(self->arena->core, &self->wait)),
+       "Return True if the slots are granted. Then call take().")
+RESULT_OF(wait_queued, sleep, INTEGER(timeout_ns, 0, SLEEP_NS_MAX), polled(self, place_sleep(self, given->timeout_ns)),
+          "Sleep until the grant, a signal, or the end of timeout_ns. Return what poll() returns.")
 NO_ARGUMENTS(wait_queued, take, "Take the granted slots. Return False if they are no longer granted.")
 
 #include "python/common/methods_end.h"

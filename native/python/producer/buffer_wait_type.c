@@ -196,12 +196,6 @@ static void wait_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-PyObject *py_wait_cancel(struct buffer_wait_object *self)
-{
-    buffer_wait_finish(self);
-    Py_RETURN_NONE;
-}
-
 /* ---- wait ---- */
 
 static enum status place_take(struct buffer_wait_object *self)
@@ -290,27 +284,6 @@ static PyObject *polled(struct buffer_wait_object *self, enum status status)
     }
 }
 
-PyObject *py_wait_poll(struct buffer_wait_object *self)
-{
-    return polled(self, buffer_pool_poll(self->arena->core, &self->wait));
-}
-
-PyObject *py_wait_sleep(struct buffer_wait_object *self, const struct py_wait_sleep *given)
-{
-    return polled(self, place_sleep(self, given->timeout_ns));
-}
-
-PyObject *py_wait_open_semaphore(struct buffer_wait_object *self)
-{
-    return PyBool_FromLong(waiter_semaphore_open(self->arena->core, self->wait.waiter_index));
-}
-
-PyObject *py_wait_help(struct buffer_wait_object *self)
-{
-    place_help(self);
-    Py_RETURN_NONE;
-}
-
 PyObject *py_wait_interrupt(struct buffer_wait_object *self)
 {
     if (wait_is_ours(self) && self->stage == WAIT_QUEUED) {
@@ -326,16 +299,6 @@ PyObject *py_wait_take(struct buffer_wait_object *self)
         return raise_status(self->arena->state, status);
     }
     return PyBool_FromLong(status == STATUS_OK);
-}
-
-PyObject *py_wait_is_stuck(struct buffer_wait_object *self)
-{
-    return PyBool_FromLong(buffer_wait_is_stuck(self));
-}
-
-PyObject *py_wait_is_parked(struct buffer_wait_object *self)
-{
-    return PyBool_FromLong(buffer_pool_is_parked(self->arena->core, &self->wait));
 }
 
 /* ---- the type ---- */

@@ -9,7 +9,10 @@
 #define LEAVE() ALONE_END()
 #include "python/common/methods.h"
 
-NO_ARGUMENTS(ticket_open, record_count, "The number of records in the batches, of all processes.")
-NO_ARGUMENTS(ticket_open, remaining, "The number of batches that are not complete yet.")
+RESULT(ticket_open, record_count,
+       PyLong_FromUnsignedLongLong(appender_flush_record_count(self->appender->core, &self->ticket)),
+       "The number of records in the batches, of all processes.")
+RESULT(ticket_open, remaining, PyLong_FromUnsignedLong(appender_flush_remaining(self->appender->core, &self->ticket)),
+       "The number of batches that are not complete yet.")
 
 #include "python/common/methods_end.h"

@@ -55,16 +55,6 @@ static bool ticket_open_begin(const struct flush_ticket_object *self)
 #define METHODS_PART METHODS_DECLARED
 #include "python/producer/flush_ticket_method_list.h"
 
-PyObject *py_ticket_remaining(struct flush_ticket_object *self)
-{
-    return PyLong_FromUnsignedLong(appender_flush_remaining(self->appender->core, &self->ticket));
-}
-
-PyObject *py_ticket_record_count(struct flush_ticket_object *self)
-{
-    return PyLong_FromUnsignedLongLong(appender_flush_record_count(self->appender->core, &self->ticket));
-}
-
 /* Without tp_clear: a ticket refers to its appender alone and can only be part of a cycle through it, which clears
  * itself. */
 static int ticket_traverse(PyObject *object, visitproc visit, void *arg)

@@ -9,15 +9,16 @@
 #define LEAVE() ALONE_END()
 #include "python/common/methods.h"
 
-PROPERTY(any, is_open, "False after refuse_sends().")
-PROPERTY(any, record_bytes, "The bytes of the sent records in batches, by the upper bound of each.")
-PROPERTY(any, record_count, "The number of records sent through it.")
+VALUE(any, is_open, PyBool_FromLong(self->is_open), "False after refuse_sends().")
+VALUE(any, record_bytes, PyLong_FromUnsignedLongLong(self->record_bytes),
+      "The bytes of the sent records in batches, by the upper bound of each.")
+VALUE(any, record_count, PyLong_FromUnsignedLongLong(self->record_count), "The number of records sent through it.")
 PROPERTY(any, tracker, "The object that looks up the results of its futures.")
 METHOD(any, append_columns, OBJECT(topic) OBJECT(values) OBJECT_OR_NONE(keys) OBJECT_OR_NONE(headers)
        OBJECT_OR_NONE(timestamps_ms) OBJECT_OR_NONE(partition),
        "Append records given as sequences of their parts, for `send_many`. Return a Receipt.")
 METHOD(any, append_rows, OBJECT(batch) OBJECT_OR_NONE(topic),
        "Append the rows of an Arrow batch, table or stream, for `append_arrow`. Return a Receipt.")
-NO_ARGUMENTS(any, refuse_sends, "Make every later send() raise ProducerClosedError.")
+RESULT(any, refuse_sends, NONE_AFTER(self->is_open = false), "Make every later send() raise ProducerClosedError.")
 
 #include "python/common/methods_end.h"

@@ -114,12 +114,6 @@ static int producer_init(PyObject *object, PyObject *args, PyObject *keywords)
     return producer_open(producer_of(object), &given);
 }
 
-PyObject *py_producer_refuse_sends(struct producer_object *self)
-{
-    self->is_open = false;
-    Py_RETURN_NONE;
-}
-
 static int producer_traverse(PyObject *object, visitproc visit, void *arg)
 {
     struct producer_object *self = producer_of(object);
@@ -530,21 +524,6 @@ static PyMethodDef producer_methods[] = {
     {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS, send_text},
     {NULL, NULL, 0, NULL},
 };
-
-PyObject *py_producer_is_open(struct producer_object *self)
-{
-    return PyBool_FromLong(self->is_open);
-}
-
-PyObject *py_producer_record_count(struct producer_object *self)
-{
-    return PyLong_FromUnsignedLongLong(self->record_count);
-}
-
-PyObject *py_producer_record_bytes(struct producer_object *self)
-{
-    return PyLong_FromUnsignedLongLong(self->record_bytes);
-}
 
 PyObject *py_producer_tracker(struct producer_object *self)
 {

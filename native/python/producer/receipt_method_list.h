@@ -9,7 +9,8 @@
 #define LEAVE() ALONE_END()
 #include "python/common/methods.h"
 
-PROPERTY(any, row_count, "The number of records that were visited, appended or not.")
+VALUE(any, row_count, PyLong_FromUnsignedLong(self->receipt.row_count),
+      "The number of records that were visited, appended or not.")
 NO_ARGUMENTS(any, first_failed,
              "The index of the first record known to have failed or to be lost. None if there is none.")
 NO_ARGUMENTS(receipt_answerable, resolve, "Look for results. Return True if every record has one.")

@@ -130,11 +130,6 @@ PyObject *py_receipt_row(struct receipt_object *self, const struct py_receipt_ro
     return PyLong_FromUnsignedLong(row_of(&self->receipt, (uint32_t)number));
 }
 
-PyObject *py_receipt_row_count(struct receipt_object *self)
-{
-    return PyLong_FromUnsignedLong(self->receipt.row_count);
-}
-
 /* ---- results ---- */
 
 /* Returns whether everything is resolved, or NULL with an exception set. */

@@ -11,7 +11,8 @@
 
 PROPERTY(batch_readable, buffers, "Read-only memoryviews of the wire bytes, in order. Release them.")
 PROPERTY(any, is_ended, "True if its result is recorded (it expired or was aborted) while it is in flight.")
-PROPERTY(any, is_over, "True if it was completed or requeued, or its sender role ended.")
+VALUE(any, is_over, PyBool_FromLong(self->is_over || !stint_is_current(self)),
+      "True if it was completed or requeued, or its sender role ended.")
 PROPERTY(any, partition, "Kafka's partition number.")
 PROPERTY(batch_readable, record_size_max, "Bytes of its largest record, counted now.")
 PROPERTY(any, topic, "The topic's name.")

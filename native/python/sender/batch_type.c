@@ -249,11 +249,6 @@ PyObject *py_batch_record_size_max(struct batch_object *self)
         record_size_largest(piece.start + RECORD_BATCH_HEADER_SIZE, piece.start + piece.size));
 }
 
-PyObject *py_batch_is_over(struct batch_object *self)
-{
-    return PyBool_FromLong(self->is_over || !stint_is_current(self));
-}
-
 /* Returns the sender's data of a batch in flight, or NULL if it is not in flight. */
 static const struct slot_note *batch_note(const struct batch_object *self)
 {

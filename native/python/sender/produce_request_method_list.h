@@ -9,15 +9,17 @@
 #define LEAVE() ALONE_END()
 #include "python/common/methods.h"
 
-PROPERTY(any, is_touched, "True if a byte of it was written, or returned by peek().")
-PROPERTY(any, is_written, "True if nothing of it is left to write, or it was released.")
-PROPERTY(any, size, "Bytes of the whole request, with the size of the frame.")
-PROPERTY(any, version, "The version of the protocol.")
-METHOD(any, begin, INTEGER(correlation_id, 0, INT32_MAX), "Set the correlation id.")
+VALUE(any, is_touched, PyBool_FromLong(self->is_touched), "True if a byte of it was written, or returned by peek().")
+VALUE(any, is_written, PyBool_FromLong(is_written(self)), "True if nothing of it is left to write, or it was released.")
+VALUE(any, size, PyLong_FromUnsignedLongLong(self->size), "Bytes of the whole request, with the size of the frame.")
+VALUE(any, version, PyLong_FromLong(self->request.version), "The version of the protocol.")
+RESULT_OF(any, begin, INTEGER(correlation_id, 0, INT32_MAX),
+          NONE_AFTER(store_be32(self->own + PRODUCE_CORRELATION, (uint32_t)given->correlation_id)),
+          "Set the correlation id.")
 NO_ARGUMENTS(request_own, peek, "A copy of the next bytes, as many as a record of TLS holds.")
 METHOD(any, read_answer, OBJECT(answer),
        "(throttle_time_ms, base offsets, log append times) of a response without an error. None for any other.")
-NO_ARGUMENTS(request_own, release, "Release its buffers. Nothing is written any more.")
+RESULT(request_own, release, NONE_AFTER(buffers_release(self)), "Release its buffers. Nothing is written any more.")
 METHOD(request_own, send, INTEGER(descriptor, 0, INT32_MAX),
        "Write what a socket takes at once. Return the bytes written.")
 METHOD(request_own, skip, INTEGER(count, 0, INT32_MAX), "Count this number of bytes as written.")

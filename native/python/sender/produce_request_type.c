@@ -346,12 +346,6 @@ static bool request_is_ours(const struct produce_request_object *self)
 #define METHODS_PART METHODS_DECLARED
 #include "python/sender/produce_request_method_list.h"
 
-PyObject *py_request_release(struct produce_request_object *self)
-{
-    buffers_release(self);
-    Py_RETURN_NONE;
-}
-
 /* ---- its way to the socket ---- */
 
 /* No other thread changes the pieces during the system call. */
@@ -375,12 +369,6 @@ static bool request_is_memory(const struct produce_request_object *self)
         PyErr_SetString(PyExc_ValueError, "a piece of a file can only be sent to a plain socket: use send");
     }
     return self->pieces.range_count == 0;
-}
-
-PyObject *py_request_begin(struct produce_request_object *self, const struct py_request_begin *given)
-{
-    store_be32(self->own + PRODUCE_CORRELATION, (uint32_t)given->correlation_id);
-    Py_RETURN_NONE;
 }
 
 PyObject *py_request_send(struct produce_request_object *self, const struct py_request_send *given)
@@ -467,26 +455,6 @@ PyObject *py_request_read_answer(struct produce_request_object *self, const stru
                                        (size_t)buffer.len, &self->answer);
     PyBuffer_Release(&buffer);
     return is_well ? answer_to_lists(&self->answer, self->request.batch_count) : Py_NewRef(Py_None);
-}
-
-PyObject *py_request_size(struct produce_request_object *self)
-{
-    return PyLong_FromUnsignedLongLong(self->size);
-}
-
-PyObject *py_request_version(struct produce_request_object *self)
-{
-    return PyLong_FromLong(self->request.version);
-}
-
-PyObject *py_request_is_touched(struct produce_request_object *self)
-{
-    return PyBool_FromLong(self->is_touched);
-}
-
-PyObject *py_request_is_written(struct produce_request_object *self)
-{
-    return PyBool_FromLong(is_written(self));
 }
 
 static PyObject *request_repr(PyObject *object)

@@ -12,8 +12,8 @@
 
 /* ---- sender_half_type.c: the role ---- */
 
-PROPERTY(any, closed, "True after close().")
-PROPERTY(any, is_sender, "True while this object holds the sender role.")
+VALUE(any, closed, PyBool_FromLong(self->is_closed), "True after close().")
+VALUE(any, is_sender, PyBool_FromLong(half_has_role(self)), "True while this object holds the sender role.")
 NO_ARGUMENTS(any, become_sender, "Take the sender role, or raise ArenaBusyError.")
 NO_ARGUMENTS(any, close, "Give up the sender role as a death does. Use resign() to leave it cleanly.")
 NO_ARGUMENTS(any, resign, "Leave the sender role cleanly. The next sender resends what is in flight.")
@@ -43,13 +43,14 @@ METHOD(half_call, drain, OBJECT(partitions) INTEGER(size_max, 1, UINT32_MAX) INT
        "Drain a batch for each time that a partition is given. Return (batches, number of partitions visited).")
 METHOD(half_call, expire, INTEGER(delivery_timeout_ns, 0, INT64_MAX) INTEGER_OR(now_ns, NOW, 0, INT64_MAX),
        "Fail batches that are too old. Return (their number, nanoseconds until the next or None).")
-NO_ARGUMENTS(half_call, maintain, "Repair what dead processes left.")
+RESULT(half_call, maintain, NONE_AFTER(sender_maintain(self->core, &self->wakes)), "Repair what dead processes left.")
 METHOD(half_call, quarantine, OBJECT(batch), "End a batch whose bytes are damaged, and keep the bytes.")
 METHOD(half_call, ready, INTEGER(linger_ns, 0, INT64_MAX) FLAG_OR_FALSE(is_everything_ready)
        INTEGER_OR(now_ns, NOW, 0, INT64_MAX) INTEGER_OR(in_flight_max, 0, 1, UINT32_MAX) FLAG_OR_FALSE(takes_along),
        "Return (partitions that may be drained now, nanoseconds until the next or None).")
 METHOD(half_call, requeue, OBJECT(batch) INTEGER_OR(retry_at_ns, 0, 0, INT64_MAX), "Put a batch back to be sent again.")
-NO_ARGUMENTS(half_call, show_life, "Renew the sender's heartbeat, as each drain does.")
+RESULT(half_call, show_life, NONE_AFTER(sender_renew_heartbeat(self->core)),
+       "Renew the sender's heartbeat, as each drain does.")
 METHOD(half_call, spill, OBJECT(batch), "Free a drained batch that the overflow has now. Its result follows.")
 METHOD(half_call, spill_in_flight, OBJECT(batch), "The same while the sink has the batch. Its result frees it.")
 NO_ARGUMENTS(half_call, statistics, "The sender's own counts.")
@@ -74,37 +75,47 @@ METHOD(half_call, run_batch_loop, OBJECT(links) OBJECT(streams) OBJECT(spills) O
 
 /* ---- sender_half_settings.c ---- */
 
-METHOD(half_call, end_backoff, INTEGER(partition_index, 0, UINT32_MAX), "End the backoff of a partition's batches.")
+RESULT_OF(half_call, end_backoff, INTEGER(partition_index, 0, UINT32_MAX),
+          NONE_AFTER(sender_end_backoff(self->core, (uint32_t)given->partition_index)),
+          "End the backoff of a partition's batches.")
 METHOD(half_call, end_transaction, INTEGER(number, 1, INT64_MAX) INTEGER_OR(why, 0, 0, TRANSACTION_WHY_COUNT - 1),
        "Record that the sink is done with this transaction. If why is given, a decided one was not committed.")
-METHOD(half_call, fail_transaction, INTEGER(why, TRANSACTION_WHY_NOT + 1, TRANSACTION_WHY_COUNT - 1),
-       "Make an open or committing transaction abort-only, for this reason.")
+RESULT_OF(half_call, fail_transaction, INTEGER(why, TRANSACTION_WHY_NOT + 1, TRANSACTION_WHY_COUNT - 1),
+          NONE_AFTER(transaction_fail(self->arena->core, (enum transaction_why)given->why)),
+          "Make an open or committing transaction abort-only, for this reason.")
 METHOD(half_call, keep_transaction_standing, OBJECT(standing),
        "Store the progress of the transaction in the sink, for the next sender.")
 METHOD(half_call, next_transaction_task, INTEGER(timeout_ns, 0, INT64_MAX),
        "Advance the end of the arena's transaction. Return (is it a commit, number) for the sink, or None.")
-METHOD(half_call, mute, INTEGER(partition_index, 0, UINT32_MAX) FLAG(is_muted),
-       "Exclude a partition from being drained.")
+RESULT_OF(half_call, mute, INTEGER(partition_index, 0, UINT32_MAX) FLAG(is_muted),
+          NONE_AFTER(sender_mute(self->core, (uint32_t)given->partition_index, given->is_muted)),
+          "Exclude a partition from being drained.")
 METHOD(half_call, publish_outage, INTEGER(since_ns, 0, INT64_MAX) OBJECT(text),
        "Publish since when the sink does not work, and why, as bytes. 0 if it works.")
-NO_ARGUMENTS(half_call, publish_queues, "Publish the number of batches that wait in each partition, for producers.")
+RESULT(half_call, publish_queues, NONE_AFTER(sender_publish_queues(self->core)),
+       "Publish the number of batches that wait in each partition, for producers.")
 METHOD(half_call, resequence, INTEGER_OR(partition_index, EVERY_PARTITION, 0, UINT32_MAX),
        "Withdraw the sequences of batches that are not in flight, of one partition or of all.")
-METHOD(half_call, run_delivery_clock, INTEGER(run_ns, 0, INT64_MAX),
-       "Add nanoseconds in which the sink worked to the delivery clock.")
-METHOD(half_call, set_available, INTEGER(partition_index, 0, UINT32_MAX) FLAG(is_available),
-       "Publish whether a partition can be delivered to, for producers of records without a key.")
+RESULT_OF(half_call, run_delivery_clock, INTEGER(run_ns, 0, INT64_MAX),
+          NONE_AFTER(sender_run_delivery_clock(self->core, (uint64_t)given->run_ns)),
+          "Add nanoseconds in which the sink worked to the delivery clock.")
+RESULT_OF(half_call, set_available, INTEGER(partition_index, 0, UINT32_MAX) FLAG(is_available),
+          NONE_AFTER(sender_set_available(self->core, (uint32_t)given->partition_index, given->is_available)),
+          "Publish whether a partition can be delivered to, for producers of records without a key.")
 METHOD(half_call, set_producer_id, INTEGER(producer_id, -1, INT64_MAX) INTEGER(producer_epoch, -1, INT16_MAX)
        OBJECT_OR_NONE(sink_identity),
        "Set Kafka's producer id and epoch, (-1, -1) for none, and the 16 bytes of the sink that gave them.")
-METHOD(half_call, set_refused, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(error_code, INT16_MIN, INT16_MAX),
-       "Set the error with which a partition's broker rejects its batches for now. 0 if it does not.")
+RESULT_OF(half_call, set_refused, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(error_code, INT16_MIN, INT16_MAX),
+          NONE_AFTER(sender_set_refused(self->core, (uint32_t)given->partition_index, (int16_t)given->error_code)),
+          "Set the error with which a partition's broker rejects its batches for now. 0 if it does not.")
 METHOD(half_setting, set_sink_name, OBJECT(name),
        "Set the name of this sender's sink, as bytes, before become_sender().")
-METHOD(half_call, publish_delivery_timeout, INTEGER(delivery_timeout_ns, 0, INT64_MAX) FLAG_OR_FALSE(counts_always),
-       "Publish the delivery timeout of this sender, and whether it counts the time in which no sink worked.")
-METHOD(half_setting, want_dead_letters, FLAG(is_wanted),
-       "Set whether the bytes of failed batches are retained for dead_letters(), before become_sender().")
+RESULT_OF(half_call, publish_delivery_timeout, INTEGER(delivery_timeout_ns, 0, INT64_MAX) FLAG_OR_FALSE(counts_always),
+          NONE_AFTER(sender_publish_delivery_timeout(self->core, (uint64_t)given->delivery_timeout_ns,
+                                                     given->counts_always)),
+          "Publish the delivery timeout of this sender, and whether it counts the time in which no sink worked.")
+RESULT_OF(half_setting, want_dead_letters, FLAG(is_wanted), NONE_AFTER(self->wants_dead_letters = given->is_wanted),
+          "Set whether the bytes of failed batches are retained for dead_letters(), before become_sender().")
 
 /* ---- sender_half_spilled.c ---- */
 
@@ -121,8 +132,11 @@ METHOD(half_call, pressure, INTEGER(linger_ns, 0, INT64_MAX) INTEGER(now_ns, 0, 
 METHOD(half_call, publish_spilled, INTEGER(batch_count, 0, INT64_MAX) INTEGER(record_count, 0, INT64_MAX)
        INTEGER(size, 0, INT64_MAX) INTEGER(since_ns, 0, INT64_MAX),
        "Publish what the overflow holds, and since when. 0 if it is empty.")
-METHOD(half_call, set_spilled, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(first_seq, 0, INT64_MAX)
-       INTEGER(end_seq, 0, INT64_MAX), "Set which batches of a partition the overflow holds: [first_seq, end_seq).")
+RESULT_OF(half_call, set_spilled, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(first_seq, 0, INT64_MAX)
+          INTEGER(end_seq, 0, INT64_MAX),
+          NONE_AFTER(spilled_set(self->core->arena, (uint32_t)given->partition_index, (uint64_t)given->first_seq,
+                                 (uint64_t)given->end_seq)),
+          "Set which batches of a partition the overflow holds: [first_seq, end_seq).")
 NO_ARGUMENTS(half_call, stuck_partitions,
              "Indexes of the partitions to which nothing can be delivered while the sink works.")
 

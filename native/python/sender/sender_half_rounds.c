@@ -19,18 +19,6 @@ PyObject *py_half_statistics(struct sender_half_object *self)
     return result;
 }
 
-PyObject *py_half_show_life(struct sender_half_object *self)
-{
-    sender_renew_heartbeat(self->core);
-    Py_RETURN_NONE;
-}
-
-PyObject *py_half_maintain(struct sender_half_object *self)
-{
-    sender_maintain(self->core, &self->wakes);
-    Py_RETURN_NONE;
-}
-
 /* ---- ready ---- */
 
 /* `now_ns` of a call; NOW: the arena's clock. */

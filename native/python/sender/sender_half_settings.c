@@ -10,52 +10,7 @@
 
 #include <string.h>
 
-/* ---- partitions ---- */
-
-PyObject *py_half_mute(struct sender_half_object *self, const struct py_half_mute *given)
-{
-    sender_mute(self->core, (uint32_t)given->partition_index, given->is_muted);
-    Py_RETURN_NONE;
-}
-
-PyObject *py_half_set_available(struct sender_half_object *self, const struct py_half_set_available *given)
-{
-    sender_set_available(self->core, (uint32_t)given->partition_index, given->is_available);
-    Py_RETURN_NONE;
-}
-
-PyObject *py_half_set_refused(struct sender_half_object *self, const struct py_half_set_refused *given)
-{
-    sender_set_refused(self->core, (uint32_t)given->partition_index, (int16_t)given->error_code);
-    Py_RETURN_NONE;
-}
-
-PyObject *py_half_end_backoff(struct sender_half_object *self, const struct py_half_end_backoff *given)
-{
-    sender_end_backoff(self->core, (uint32_t)given->partition_index);
-    Py_RETURN_NONE;
-}
-
-PyObject *py_half_publish_queues(struct sender_half_object *self)
-{
-    sender_publish_queues(self->core);
-    Py_RETURN_NONE;
-}
-
-/* ---- the delivery clock ---- */
-
-PyObject *py_half_publish_delivery_timeout(struct sender_half_object *self,
-                                           const struct py_half_publish_delivery_timeout *given)
-{
-    sender_publish_delivery_timeout(self->core, (uint64_t)given->delivery_timeout_ns, given->counts_always);
-    Py_RETURN_NONE;
-}
-
-PyObject *py_half_run_delivery_clock(struct sender_half_object *self, const struct py_half_run_delivery_clock *given)
-{
-    sender_run_delivery_clock(self->core, (uint64_t)given->run_ns);
-    Py_RETURN_NONE;
-}
+/* ---- transactions and outages ---- */
 
 PyObject *py_half_next_transaction_task(struct sender_half_object *self,
                                         const struct py_half_next_transaction_task *given)
@@ -76,12 +31,6 @@ PyObject *py_half_end_transaction(struct sender_half_object *self, const struct 
     enum transaction_why why = (enum transaction_why)given->why;
     enum status status = sender_end_transaction(self->core, (uint64_t)given->number, why);
     return status == STATUS_OK ? Py_NewRef(Py_None) : raise_status(self->state, status);
-}
-
-PyObject *py_half_fail_transaction(struct sender_half_object *self, const struct py_half_fail_transaction *given)
-{
-    transaction_fail(self->arena->core, (enum transaction_why)given->why);
-    Py_RETURN_NONE;
 }
 
 PyObject *py_half_keep_transaction_standing(struct sender_half_object *self,
@@ -158,12 +107,6 @@ bool half_setting_begin(struct sender_half_object *self)
         return false;
     }
     return true;
-}
-
-PyObject *py_half_want_dead_letters(struct sender_half_object *self, const struct py_half_want_dead_letters *given)
-{
-    self->wants_dead_letters = given->is_wanted;
-    Py_RETURN_NONE;
 }
 
 PyObject *py_half_set_sink_name(struct sender_half_object *self, const struct py_half_set_sink_name *given)

@@ -64,13 +64,6 @@ PyObject *py_half_complete_spilled(struct sender_half_object *self, const struct
 
 /* ---- the ranges, and the totals ---- */
 
-PyObject *py_half_set_spilled(struct sender_half_object *self, const struct py_half_set_spilled *given)
-{
-    spilled_set(self->core->arena, (uint32_t)given->partition_index, (uint64_t)given->first_seq,
-                (uint64_t)given->end_seq);
-    Py_RETURN_NONE;
-}
-
 PyObject *py_half_publish_spilled(struct sender_half_object *self, const struct py_half_publish_spilled *given)
 {
     const struct spilled_totals totals = {.batch_count = (uint64_t)given->batch_count,

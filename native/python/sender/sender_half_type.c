@@ -11,6 +11,7 @@
  */
 #include "python/sender/sender_half_type.h"
 
+#include "arena/spilled.h"
 #include "arena/waiter_semaphores.h"
 #include "python/common/alone.h"
 #include "python/common/errors.h"
@@ -222,16 +223,6 @@ static void half_dealloc(PyObject *object)
 }
 
 /* ---- the type ---- */
-
-PyObject *py_half_closed(struct sender_half_object *self)
-{
-    return PyBool_FromLong(self->is_closed);
-}
-
-PyObject *py_half_is_sender(struct sender_half_object *self)
-{
-    return PyBool_FromLong(half_has_role(self));
-}
 
 #define METHODS_PART METHODS_WRAPPED
 #include "python/sender/sender_half_method_list.h"

@@ -31,7 +31,7 @@ BATCH_COUNT = 80
 
 TABLE = re.compile(r"^static Py(?:MethodDef|GetSetDef) \w+\[\] = \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r'^ +\{"\w+", (?:FAST\(|\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+)', re.MULTILINE)
-LIST_ENTRY = re.compile(r"^(?:PROPERTY|NO_ARGUMENTS|METHOD)\(", re.MULTILINE)
+LIST_ENTRY = re.compile(r"^(?:PROPERTY|NO_ARGUMENTS|METHOD|VALUE|RESULT|RESULT_OF)\(", re.MULTILINE)
 ALONE_BY_THEMSELVES = {
     "confluent_call",
     "confluent_produce",
