@@ -16,10 +16,11 @@
 
 #include "arena/attach.h"
 #include "arena/recovery.h"
+#include "arena/registry.h"
 #include "format/crc32c.h"
 #include "producer/appender.h"
 
-enum { BATCH_SIZE = 16384, VALUE_SIZE = 1000, RUN = 15 };
+enum { BATCH_SIZE = 16384, VALUE_SIZE = 1000, RUN = 15, PARTITIONS = 64 };
 
 static int arena_file;
 
@@ -53,7 +54,7 @@ static struct arena *arena_make(uint32_t mebibytes)
                                       .process_count = 64,
                                       .waiter_count = 64,
                                       .topic_count = 16,
-                                      .partition_count = 64,
+                                      .partition_count = PARTITIONS,
                                       .name_heap_size = 4096,
                                       .completion_count = 65536,
                                       .oversized_bytes_max = (uint64_t)slot_count / 2 * BATCH_SIZE,
@@ -65,6 +66,24 @@ static struct arena *arena_make(uint32_t mebibytes)
         fail(error.message);
     }
     return arena;
+}
+
+/* Recovery after a crash of the host rejects a batch whose partition has no entry. */
+static void partitions_register(struct arena *arena)
+{
+    struct error error;
+    struct registry *registry;
+    uint32_t topic_index, partition_index;
+    if (registry_open(arena, &registry, &error) != STATUS_OK ||
+        registry_topic(registry, "topic", 5, &topic_index) != STATUS_OK) {
+        fail("registry");
+    }
+    for (int32_t i = 0; i < PARTITIONS; i++) {
+        if (registry_partition(registry, topic_index, i, &partition_index) != STATUS_OK) {
+            fail("partition");
+        }
+    }
+    registry_close(registry);
 }
 
 static void arena_fill(struct arena *arena)
@@ -85,7 +104,7 @@ static void arena_fill(struct arena *arena)
     struct append_result result;
     struct append_order order = {.count = RUN, .records = run};
     while (appender_append(appender, &order, &result) == STATUS_OK) {
-        order.partition_index = (order.partition_index + 1) % 64;
+        order.partition_index = (order.partition_index + 1) % PARTITIONS;
     }
     appender_close(appender);
 }
@@ -104,6 +123,7 @@ int main(int argc, char **argv)
         fail("usage: recovery MEBIBYTES REBOOTED");
     }
     struct arena *arena = arena_make((uint32_t)atoi(argv[1]));
+    partitions_register(arena);
     arena_fill(arena);
     double floor = floor_seconds(arena);
     if (atoi(argv[2]) != 0) {

@@ -327,7 +327,7 @@ struct topic_entry {
     atomic_u32 queued_batch_count_max; /* sender, a hint: largest queued_batch_count of its partitions; 0 no load */
     atomic_u64 sticky;           /* sticky word; anyone, by cas from the value read (partitioner.h) */
     atomic_u32 wanted_partition_count; /* a hint: raised by producers that wait for it, cleared by the sender; 0 none */
-    uint32_t reserved;
+    uint32_t crc;                /* holder of registry_lock, before topic_count: of the name and its place */
     uint64_t reserved_2[4];
 
     ALIGNED atomic_u64 opened; /* opener, add, immediately after OPEN or READY: slots that its batches ever took */
@@ -351,7 +351,9 @@ struct partition_entry {
     int32_t partition;          /* holder of registry_lock, before partition_count: Kafka's partition number */
     atomic_u64 stuck;           /* stuck word; sender, when it changes. In this line because an opener of a batch
                                  * reads it, and has this line anyway */
-    uint64_t reserved[2];
+    uint32_t crc;               /* holder of registry_lock, before partition_count: of the topic's crc and the number */
+    uint32_t reserved;
+    uint64_t reserved_1;
 
     ALIGNED atomic_u64 producer_id;        /* sender: producer id that next_base_sequence belongs to */
     atomic_u32 producer_epoch;             /* sender: the producer epoch of that id; 0 if none was ever assigned */

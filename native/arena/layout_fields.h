@@ -156,7 +156,7 @@
     FIELD(topic_entry, queued_batch_count_max, 12, 4)  \
     FIELD(topic_entry, sticky, 16, 8)                  \
     FIELD(topic_entry, wanted_partition_count, 24, 4)  \
-    FIELD(topic_entry, reserved, 28, 4)                \
+    FIELD(topic_entry, crc, 28, 4)                     \
     FIELD(topic_entry, reserved_2, 32, 32)             \
     FIELD(topic_entry, opened, 64, 8)                  \
     FIELD(topic_entry, released, 72, 8)                \
@@ -170,7 +170,9 @@
     FIELD(partition_entry, topic_index, 32, 4)         \
     FIELD(partition_entry, partition, 36, 4)           \
     FIELD(partition_entry, stuck, 40, 8)               \
-    FIELD(partition_entry, reserved, 48, 16)           \
+    FIELD(partition_entry, crc, 48, 4)                 \
+    FIELD(partition_entry, reserved, 52, 4)            \
+    FIELD(partition_entry, reserved_1, 56, 8)          \
     FIELD(partition_entry, producer_id, 64, 8)         \
     FIELD(partition_entry, producer_epoch, 72, 4)      \
     FIELD(partition_entry, next_base_sequence, 76, 4)  \

@@ -13,6 +13,7 @@
 #include "arena/durability.h"
 #include "arena/transaction.h"
 #include "arena/ready_hints.h"
+#include "arena/registry.h"
 #include "arena/producer_id.h"
 #include "base/bytes.h"
 #include "base/point.h"
@@ -80,13 +81,14 @@ static uint32_t batch_size_max(const struct arena *arena, uint32_t slot_index)
 }
 
 /* Returns true if count, size, place and partition are possible and a chain has as many pieces as its size needs. */
-static bool batch_is_possible(const struct arena *arena, uint32_t slot_index, uint64_t word)
+static bool batch_is_possible(const struct arena *arena, const struct recovery_report *report, uint32_t slot_index,
+                              uint64_t word)
 {
     CHECK(slot_index < arena->geometry.slot_count);
     const struct slot_header *slot = &arena->slots[slot_index];
     uint32_t size = slot_word_size(word);
     if (slot_word_count(word) == 0 || size <= RECORDS_START || size > batch_size_max(arena, slot_index) ||
-        load_relaxed_u32(&slot->partition_index) >= arena->geometry.partition_count ||
+        load_relaxed_u32(&slot->partition_index) >= report->partition_count ||
         load_relaxed_u64(&slot->seq) == UINT64_MAX) {
         return false;
     }
@@ -128,14 +130,14 @@ static bool batch_is_intact(const struct arena *arena, uint32_t slot_index, uint
                               meta->max_timestamp_ms));
 }
 
-static enum verdict batch_verdict(const struct arena *arena, uint32_t slot_index, uint64_t word, bool is_same_boot,
-                                  enum verdict sound)
+static enum verdict batch_verdict(const struct arena *arena, const struct recovery_report *report,
+                                  uint32_t slot_index, uint64_t word, enum verdict sound)
 {
     CHECK(sound == VERDICT_KEEP || sound == VERDICT_SEAL);
-    if (!batch_is_possible(arena, slot_index, word)) {
+    if (!batch_is_possible(arena, report, slot_index, word)) {
         return VERDICT_QUARANTINE;
     }
-    if (is_same_boot || batch_is_intact(arena, slot_index, word)) {
+    if (report->is_same_boot || batch_is_intact(arena, slot_index, word)) {
         return sound;
     }
     struct sync_record forced;
@@ -164,7 +166,7 @@ static enum verdict free_verdict(const struct arena *arena, uint32_t slot_index,
     return is_empty ? VERDICT_KEEP_FREE : VERDICT_FREE;
 }
 
-static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index, bool is_same_boot)
+static enum verdict slot_verdict(const struct arena *arena, const struct recovery_report *report, uint32_t slot_index)
 {
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* V3 */
     switch (slot_word_state(word)) {
@@ -172,9 +174,9 @@ static enum verdict slot_verdict(const struct arena *arena, uint32_t slot_index,
         return free_verdict(arena, slot_index, word);
     case SLOT_OPEN:
         return slot_word_count(word) == 0 ? VERDICT_FREE
-                                          : batch_verdict(arena, slot_index, word, is_same_boot, VERDICT_SEAL);
+                                          : batch_verdict(arena, report, slot_index, word, VERDICT_SEAL);
     case SLOT_READY:
-        return batch_verdict(arena, slot_index, word, is_same_boot, VERDICT_KEEP);
+        return batch_verdict(arena, report, slot_index, word, VERDICT_KEEP);
     case SLOT_CONT:
         return piece_verdict(arena, word);
     case SLOT_BAD:
@@ -328,7 +330,7 @@ static void slots_recover(struct arena *arena, struct recovery_report *report)
             if ((slot_word_state(word) == SLOT_CONT) != is_piece) {
                 continue;
             }
-            enum verdict verdict = slot_verdict(arena, i, report->is_same_boot);
+            enum verdict verdict = slot_verdict(arena, report, i);
             report_count(report, verdict, word);
             if (verdict == VERDICT_CUT) {
                 report_count_cut(arena, report, i, word);
@@ -407,7 +409,7 @@ static void topic_count_slot(struct arena *arena, uint32_t slot_index, uint64_t 
         return;
     }
     uint32_t partition_index = load_relaxed_u32(&arena->slots[head_index].partition_index);
-    if (partition_index < arena->geometry.partition_count) {
+    if (partition_index < registry_partition_count(arena)) {
         uint32_t topic_index = arena->partitions[partition_index].topic_index;
         if (topic_index < arena->geometry.topic_count) {
             add_u64(&arena->topics[topic_index].opened, 1); /* V3 */
@@ -456,13 +458,37 @@ static enum status tables_check(const struct arena *arena, struct error *error)
                                                 "arena and create it again");
 }
 
+/* In the same boot, memory has all entries that a batch names. */
+static struct recovery_report report_begun(const struct arena *arena, struct registry_extent *intact)
+{
+    bool is_same_boot = boot_is_same(arena);
+    *intact = registry_intact(arena);
+    return (struct recovery_report){
+        .is_same_boot = is_same_boot,
+        .partition_count = is_same_boot ? arena->geometry.partition_count : intact->partition_count,
+    };
+}
+
+/* An error is logged only if a count had reached the disk, and its entry had not. */
+static void registry_recover(struct arena *arena, const struct registry_extent *intact)
+{
+    bool is_whole = intact->topic_count == registry_topic_count(arena) &&
+                    intact->partition_count == registry_partition_count(arena);
+    registry_cut(arena, intact);
+    if (!is_whole) {
+        error_log_record(arena, STATUS_CORRUPT, "recovery: topics and partitions were cut back to what had reached the "
+                                                "disk");
+    }
+}
+
 enum status recovery_plan(struct arena *arena, struct recovery_report *report, struct error *error)
 {
-    *report = (struct recovery_report){.is_same_boot = boot_is_same(arena)};
+    struct registry_extent intact;
     RETURN_IF_FAILED(tables_check(arena, error));
+    *report = report_begun(arena, &intact);
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word); /* V3 */
-        enum verdict verdict = slot_verdict(arena, i, report->is_same_boot);
+        enum verdict verdict = slot_verdict(arena, report, i);
         report_count(report, verdict, word);
         if (verdict == VERDICT_CUT) {
             report_count_cut(arena, report, i, word);
@@ -474,10 +500,14 @@ enum status recovery_plan(struct arena *arena, struct recovery_report *report, s
 enum status recovery_run(struct arena *arena, struct recovery_report *report, struct error *error)
 {
     CHECK(!arena->is_read_only);
-    *report = (struct recovery_report){.is_same_boot = boot_is_same(arena)};
+    struct registry_extent intact;
     RETURN_IF_FAILED(tables_check(arena, error));
+    *report = report_begun(arena, &intact);
     holders_clear(arena);
     partitions_clear(arena);
+    if (!report->is_same_boot) {
+        registry_recover(arena, &intact);
+    }
     POINT(recovery_cleared);
     slots_recover(arena, report);
     caches_rebuild(arena);
@@ -493,6 +523,9 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
         store_relaxed_u32(&arena->globals->closing, CLOSING_NOT);
     }
     add_u64(&arena->globals->arena_epoch, 1); /* V3 */
+    if (!report->is_same_boot && arena->force(arena->map_descriptor) < 0) {
+        return error_set_os(error, "the recovered arena could not be forced to disk: check the disk, and attach again");
+    }
     boot_id_read(arena->globals->boot_id);
     return STATUS_OK;
 }

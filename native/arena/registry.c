@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "arena/lock.h"
+#include "base/bytes.h"
 #include "base/point.h"
+#include "format/crc32c.h"
 #include "format/murmur2.h"
 
 struct table {
@@ -205,6 +207,74 @@ bool registry_find_partition(struct registry *registry, uint32_t topic_index, in
            (tables_extend(registry) == STATUS_OK && find_partition(registry, topic_index, partition, partition_index));
 }
 
+/* ---- checksums ---- */
+
+/* The bits are inverted first, so that no entry of zeros has its own checksum. The name must be in the heap. */
+static uint32_t topic_crc(const struct arena *arena, uint32_t topic_index)
+{
+    CHECK(topic_index < arena->geometry.topic_count);
+    const struct topic_entry *topic = &arena->topics[topic_index];
+    uint32_t place[2] = {topic->name_index, topic->name_size};
+    return crc32c_extend(crc32c_extend(UINT32_MAX, place, sizeof place), arena->names + topic->name_index,
+                         topic->name_size);
+}
+
+static uint32_t partition_crc(const struct arena *arena, uint32_t partition_index)
+{
+    const struct partition_entry *entry = &arena->partitions[partition_index];
+    CHECK(entry->topic_index < arena->geometry.topic_count);
+    uint32_t key[2] = {entry->topic_index, (uint32_t)entry->partition};
+    return crc32c_extend(arena->topics[entry->topic_index].crc, key, sizeof key);
+}
+
+/* A name begins where the previous one ends. */
+static bool topic_is_intact(const struct arena *arena, uint32_t topic_index, uint32_t start)
+{
+    const struct topic_entry *topic = &arena->topics[topic_index];
+    return topic->name_index == start && topic->name_size >= 1 && topic->name_size <= TOPIC_NAME_SIZE_MAX &&
+           topic->name_size <= arena->geometry.name_heap_size - start && topic->crc == topic_crc(arena, topic_index);
+}
+
+struct registry_extent registry_intact(const struct arena *arena)
+{
+    struct registry_extent found = {0};
+    uint32_t topic_count = registry_topic_count(arena);
+    while (found.topic_count < topic_count && topic_is_intact(arena, found.topic_count, found.name_heap_used)) {
+        found.name_heap_used += arena->topics[found.topic_count].name_size;
+        found.topic_count++;
+    }
+    uint32_t partition_count = registry_partition_count(arena);
+    while (found.partition_count < partition_count &&
+           arena->partitions[found.partition_count].topic_index < found.topic_count &&
+           arena->partitions[found.partition_count].crc == partition_crc(arena, found.partition_count)) {
+        found.partition_count++;
+    }
+    return found;
+}
+
+/* A number of a batch is never used again, so next_seq stays. */
+void registry_cut(struct arena *arena, const struct registry_extent *extent)
+{
+    CHECK(extent->topic_count <= arena->geometry.topic_count);
+    CHECK(extent->partition_count <= arena->geometry.partition_count);
+    struct globals *globals = arena->globals;
+    store_relaxed_u32(&globals->topic_count, extent->topic_count);
+    store_relaxed_u32(&globals->partition_count, extent->partition_count);
+    store_relaxed_u32(&globals->name_heap_used, extent->name_heap_used);
+    memset(arena->names + extent->name_heap_used, 0, arena->geometry.name_heap_size - extent->name_heap_used);
+    for (uint32_t i = extent->topic_count; i < arena->geometry.topic_count; i++) {
+        memset(&arena->topics[i], 0, sizeof arena->topics[i]);
+    }
+    for (uint32_t i = extent->partition_count; i < arena->geometry.partition_count; i++) {
+        struct partition_entry *entry = &arena->partitions[i];
+        entry->topic_index = 0;
+        entry->partition = 0;
+        entry->crc = 0;
+        store_relaxed_u64(&entry->spilled_first_seq, 0);
+        store_relaxed_u64(&entry->spilled_end_seq, 0);
+    }
+}
+
 /* ---- create ---- */
 
 static bool name_is_allowed(const char *name, uint32_t size)
@@ -233,6 +303,7 @@ static enum status locked_create_topic(struct arena *arena, const char *name, ui
     memcpy(arena->names + start, name, name_size);
     arena->topics[index].name_index = start;
     arena->topics[index].name_size = name_size;
+    arena->topics[index].crc = topic_crc(arena, index);
     store_relaxed_u32(&arena->topics[index].partition_count, 0);
     store_relaxed_u32(&arena->topics[index].queued_batch_count_max, 0);
     store_relaxed_u64(&arena->topics[index].sticky, 0);
@@ -252,6 +323,7 @@ static enum status locked_create_partition(struct arena *arena, uint32_t topic_i
     }
     arena->partitions[index].topic_index = topic_index;
     arena->partitions[index].partition = partition;
+    arena->partitions[index].crc = partition_crc(arena, index);
     POINT(partition_written);
     store_release_u32(&arena->globals->partition_count, index + 1); /* R1 */
     return STATUS_OK;

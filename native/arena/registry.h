@@ -8,6 +8,12 @@
  *   R2 reader:  count (acquire), then entries below it
  *
  * Each process finds entries in a private hash table, and adds the entries published since its last search.
+ *
+ * AFTER A CRASH OF THE HOST each sector of the disk has one of its versions, independently. So a count may be newer
+ * than its entries, and a batch newer than the entry of its partition. Each entry has a checksum. Recovery keeps the
+ * entries before the first one that does not verify, clears the others, and forces the arena to disk before an index
+ * is given out again. A batch with an index past the kept entries is quarantined. Whatever was forced to disk stays:
+ * an entry is complete before a batch can name it, so it was forced with the batch or earlier.
  */
 #ifndef ARENA_REGISTRY_H
 #define ARENA_REGISTRY_H
@@ -33,6 +39,19 @@ bool registry_find_partition(struct registry *registry, uint32_t topic_index, in
 /* Returns a bounds-checked view of an entry, or STATUS_CORRUPT if the entry points outside the name heap. */
 enum status registry_topic_name(const struct arena *arena, uint32_t topic_index, const char **name,
                                 uint32_t *name_size) MUST_USE;
+
+/* The part of the tables that is in use. */
+struct registry_extent {
+    uint32_t topic_count;
+    uint32_t partition_count;
+    uint32_t name_heap_used;
+};
+
+/* Finds the entries that reached the disk whole before the host crashed. */
+struct registry_extent registry_intact(const struct arena *arena);
+
+/* Requires that no other process is attached. Clears the entries past the extent. */
+void registry_cut(struct arena *arena, const struct registry_extent *extent);
 
 /* Return counts that are safe for readers: acquire, and never above the geometry. */
 uint32_t registry_topic_count(const struct arena *arena);

@@ -34,6 +34,7 @@
 #include "arena/arena.h"
 #include "arena/attach.h"
 #include "arena/counters.h"
+#include "arena/registry.h"
 #include "arena/verify.h"
 #include "base/bytes.h"
 #include "base/point.h"
@@ -102,6 +103,25 @@ static inline struct arena *arena_attached(int file)
     struct error error = {0};
     enum status status = arena_attach(file_opened_again(file), file_opened_again(file), &arena, &error);
     return arena_or_exit(status, arena, &error);
+}
+
+/* Make the entries of all partitions, of one topic, unless the arena has some. Recovery after a crash of the host
+ * rejects a batch whose partition has no entry. */
+static inline void partitions_register(struct arena *arena)
+{
+    struct registry *registry;
+    struct error error = {0};
+    uint32_t topic_index, partition_index;
+    if (registry_partition_count(arena) > 0) {
+        return;
+    }
+    EXPECT_STATUS(registry_open(arena, &registry, &error), STATUS_OK);
+    EXPECT_STATUS(registry_topic(registry, "topic", 5, &topic_index), STATUS_OK);
+    for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
+        EXPECT_STATUS(registry_partition(registry, topic_index, (int32_t)i, &partition_index), STATUS_OK);
+        EXPECT_EQ_U64(partition_index, i);
+    }
+    registry_close(registry);
 }
 
 /* A participant for another thread: with its own entry and lock descriptor, but at the addresses of `shared`. TSan

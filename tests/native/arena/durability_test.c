@@ -124,6 +124,7 @@ TEST(a_leader_that_is_killed_is_followed_by_another)
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {
         int file = arena_file_new();
         struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+        partitions_register(arena);
         EXPECT(child_was_killed(child_started(file, append_and_sync, NULL, points[i], SIGKILL)));
         EXPECT_EQ_U64(done_of(arena), 0);
         EXPECT_STATUS(synced(arena), STATUS_OK);
@@ -179,6 +180,7 @@ TEST(a_failed_force_poisons_the_arena_for_all_and_permanently)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+    partitions_register(arena);
     struct arena *other = arena_attached(file);
     struct accumulator *producer = accumulator_opened(arena);
     EXPECT_STATUS(append_number(producer, 0, 1), STATUS_OK);
@@ -255,6 +257,7 @@ TEST(what_is_torn_after_the_forced_records_is_cut_off)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+    partitions_register(arena);
     struct accumulator *producer = accumulator_opened(arena);
     for (uint64_t number = 0; number < 5; number++) {
         EXPECT_STATUS(append_number(producer, 0, number), STATUS_OK);
@@ -286,6 +289,7 @@ TEST(a_sync_record_that_contradicts_the_bytes_is_not_used)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+    partitions_register(arena);
     struct accumulator *producer = accumulator_opened(arena);
     EXPECT_STATUS(append_number(producer, 0, 7), STATUS_OK);
     EXPECT_STATUS(synced(arena), STATUS_OK);
@@ -333,6 +337,7 @@ TEST(after_a_crash_no_ticket_is_below_a_number_that_was_used)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
+    partitions_register(arena);
     struct accumulator *producer = accumulator_opened(arena);
     for (uint64_t number = 0; number < 3; number++) {
         EXPECT_STATUS(append_number(producer, 0, number), STATUS_OK);
@@ -522,6 +527,7 @@ static struct host *host_new(int file, uint16_t level, const char *test)
     host = self;
     self->randomness = randomness_seeded(test);
     self->arena = arena_created(file, durable_geometry(level));
+    partitions_register(self->arena);
     self->arena->force = force_imaged;
     self->size = self->arena->size;
     self->delivered = calloc(1, sizeof *self->delivered);

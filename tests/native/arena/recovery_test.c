@@ -7,6 +7,7 @@
 
 #include "arena/attach.h"
 #include "arena/process.h"
+#include "arena/registry.h"
 #include "core/planting.h"
 #include "randomness.h"
 
@@ -235,6 +236,104 @@ TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE),
     EXPECT_EQ_U64(recovered_as_planned(arena).freed_count, 1);
     expect_scrubbed(arena, 2);
     expect_scrubbed(arena, 3);
+}
+
+/* ---- partitions whose entries the disk does not have ---- */
+
+static void lose_counts(struct arena *arena)
+{
+    store_relaxed_u32(&arena->globals->partition_count, 0);
+}
+
+static void lose_partition(struct arena *arena)
+{
+    arena->partitions[0].crc = 0;
+}
+
+static void lose_topic(struct arena *arena)
+{
+    memset(&arena->topics[0], 0, sizeof arena->topics[0]);
+}
+
+static void lose_name(struct arena *arena)
+{
+    memset(arena->names, 0, 5);
+}
+
+static void rename_partition(struct arena *arena)
+{
+    arena->partitions[0].partition = 1;
+}
+
+static uint32_t force_count;
+
+static int count_force(int descriptor)
+{
+    force_count++;
+    return fdatasync(descriptor);
+}
+
+/* A later entry gets the index, and the batch must not be sent to that partition. */
+TEST(after_a_crash_of_the_host_a_batch_of_a_partition_without_an_entry_is_quarantined)
+{
+    static void (*const losses[])(struct arena *arena) = {lose_counts, lose_partition, lose_topic, lose_name,
+                                                          rename_partition};
+    for (uint32_t i = 0; i < COUNT_OF(losses); i++) {
+        int file = arena_file_new();
+        struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
+        uint32_t slot_index = ready_batch_plant(arena, 2);
+        uint64_t next_seq = load_relaxed_u64(&arena->partitions[0].next_seq);
+        losses[i](arena);
+        arena->force = count_force;
+        force_count = 0;
+        boot_again(arena);
+        EXPECT_EQ_U64(recovered_as_planned(arena).quarantined_count, 1);
+        EXPECT_OR_SAY(slot_state_at(arena, slot_index) == SLOT_BAD, "row %u: not quarantined", i);
+        EXPECT_EQ_U64(registry_partition_count(arena), 0);
+        for (uint32_t partition = 0; partition < arena->geometry.partition_count; partition++) {
+            EXPECT_EQ_U64(arena->partitions[partition].crc, 0);
+        }
+        EXPECT_EQ_U64(load_relaxed_u64(&arena->partitions[0].next_seq), next_seq);
+        EXPECT_EQ_U64(load_relaxed_u64(&arena->topics[0].opened), 0);
+        EXPECT_EQ_U64(force_count, 1);
+        partitions_register(arena);
+        expect_sound(arena);
+        arena_detach(arena);
+        close(file);
+    }
+}
+
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), the_entries_before_the_first_one_that_is_lost_are_kept)
+{
+    ready_batch_plant(arena, 2);
+    memset(&arena->partitions[3], 0, sizeof arena->partitions[3]);
+    boot_again(arena);
+    struct recovery_report report = recovered_as_planned(arena);
+    EXPECT_EQ_U64(report.quarantined_count, 0);
+    EXPECT_EQ_U64(report.ready_count, 1);
+    EXPECT_EQ_U64(registry_topic_count(arena), 1);
+    EXPECT_EQ_U64(registry_partition_count(arena), 3);
+    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->name_heap_used), 5);
+    EXPECT_EQ_U64(errors_logged(arena), 1);
+}
+
+static int refuse_force(int descriptor)
+{
+    (void)descriptor;
+    errno = EIO;
+    return -1;
+}
+
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), an_arena_that_cannot_be_forced_is_recovered_again)
+{
+    struct recovery_report report;
+    struct error error = {0};
+    boot_again(arena);
+    arena->force = refuse_force;
+    EXPECT_STATUS(recovery_run(arena, &report, &error), STATUS_OS);
+    arena->force = fdatasync;
+    EXPECT(!recovered(arena).is_same_boot);
+    EXPECT(recovered(arena).is_same_boot);
 }
 
 /* ---- impossible words ---- */

@@ -29,6 +29,7 @@ static inline void word_plant(struct arena *arena, uint32_t slot_index, enum slo
 /* Plant an open batch of `count` numbered records in partition 0, and return its slot. */
 static inline uint32_t batch_plant(struct arena *arena, uint32_t count)
 {
+    partitions_register(arena);
     struct accumulator *producer = accumulator_opened(arena);
     for (uint32_t number = 0; number < count; number++) {
         EXPECT_STATUS(append_number(producer, 0, number), STATUS_OK);
@@ -54,6 +55,7 @@ static inline uint32_t chain_plant(struct arena *arena)
     for (uint32_t i = 0; i < value_size; i++) {
         value[i] = (uint8_t)(i * 7 / 3);
     }
+    partitions_register(arena);
     struct accumulator *producer = accumulator_opened(arena);
     append_waiting(producer, 0, record_of(value, value_size, 1000), &result);
     accumulator_close(producer);

@@ -37,6 +37,7 @@ static void company_begin(struct company *company)
 {
     *company = (struct company){.file = arena_file_new(), .rounds_max = ROUNDS_MAX};
     company->arena = arena_created(company->file, transactional_geometry());
+    partitions_register(company->arena);
     company->survivor = arena_attached(company->file);
     company->producer = accumulator_opened(company->arena);
     company->sender = sender_opened(company->survivor);
