@@ -352,8 +352,7 @@ struct partition_entry {
     atomic_u64 stuck;           /* stuck word; sender, when it changes. In this line because an opener of a batch
                                  * reads it, and has this line anyway */
     uint32_t crc;               /* holder of registry_lock, before partition_count: of the topic's crc and the number */
-    uint32_t reserved;
-    uint64_t reserved_1;
+    uint32_t reserved[3];
 
     ALIGNED atomic_u64 producer_id;        /* sender: producer id that next_base_sequence belongs to */
     atomic_u32 producer_epoch;             /* sender: the producer epoch of that id; 0 if none was ever assigned */

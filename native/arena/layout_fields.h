@@ -171,8 +171,7 @@
     FIELD(partition_entry, partition, 36, 4)           \
     FIELD(partition_entry, stuck, 40, 8)               \
     FIELD(partition_entry, crc, 48, 4)                 \
-    FIELD(partition_entry, reserved, 52, 4)            \
-    FIELD(partition_entry, reserved_1, 56, 8)          \
+    FIELD(partition_entry, reserved, 52, 12)           \
     FIELD(partition_entry, producer_id, 64, 8)         \
     FIELD(partition_entry, producer_epoch, 72, 4)      \
     FIELD(partition_entry, next_base_sequence, 76, 4)  \
