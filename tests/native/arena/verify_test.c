@@ -917,8 +917,8 @@ TEST(hostile_bytes_in_any_region_are_read_without_harm)
     close(file);
 }
 
-/* Refused with a sentence, or sound afterwards but for what recovery leaves alone: that it is poisoned, and the header of
- * a drained batch, which the sender writes again. */
+/* Refused with a sentence, or sound afterwards but for what recovery leaves alone: that it is poisoned, and the header
+ * of a drained batch, which the sender writes again. */
 static void expect_start_up(int file, uint32_t round)
 {
     struct arena *arena = NULL;
