@@ -28,9 +28,11 @@ MINUTES = 11.0
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
     """Return the given questions, or all of the scope."""
-    names: list[str] = arguments.questions or question_names()
-    is_everything = arguments.full or arguments.questions
-    return [name for name in names if is_everything or find_question(name).scope == "local"]
+    if arguments.questions:
+        names: list[str] = arguments.questions
+        return names
+    scopes = ("local", "full") if arguments.full else ("local",)
+    return [name for name in question_names() if find_question(name).scope in scopes]
 
 
 def ask(name: str, time_allowed: Allowed, arguments: argparse.Namespace) -> Answer | None:
@@ -99,8 +101,10 @@ def main() -> None:
     end = time.monotonic() + arguments.minutes * 60
     for number, name in enumerate(names, start=1):
         note(f"[{number}/{len(names)}] {name} ...")
-        limit_s = arguments.limit or find_question(name).limit_s
-        time_allowed = allowed(arguments.seconds, limit_s, end - time.monotonic(), len(names) - number + 1)
+        question = find_question(name)
+        limit_s = arguments.limit or question.limit_s
+        left_s = limit_s if question.scope == "alone" else end - time.monotonic()
+        time_allowed = allowed(arguments.seconds, limit_s, left_s, len(names) - number + 1)
         answer = ask(name, time_allowed, arguments)
         if answer is None:
             failed.append(name)

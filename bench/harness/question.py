@@ -66,13 +66,17 @@ class Contender:
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound for the median of `figure` of `contender`, in the figure's unit, or for its ratio to the peer."""
+    """A bound for the median of `figure` of `contender`, in the figure's unit, or for its ratio to the peer.
+
+    `peer` names the contender to compare with, if that is not the peer of `contender`.
+    """
 
     what: str
     contender: str
     figure: str
     bound: float
     is_ratio: bool = False
+    peer: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Question:
 
     A ratio compares with `peer`, or with the peer that the contender names. `repetitions` is the number of rounds if
     the time suffices for more than five. ``make bench`` excludes questions of scope "full", which need a broker or
-    Spark, or take long.
+    Spark, or take long. ``--full`` excludes those of scope "alone", which take up to an hour and are asked by name.
     """
 
     title: str
@@ -91,7 +95,7 @@ class Question:
     repetitions: int = 7
     limit_s: float = 90.0
     """The seconds after which the question is given up, unless the command line has another limit."""
-    scope: Literal["local", "full"] = "local"
+    scope: Literal["local", "full", "alone"] = "local"
     goals: Sequence[Goal] = ()
     is_exact: bool = False
     """True for a count, which is the same in each round, so one round suffices."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.harness.measuring import Measured, Series
 from bench.harness.question import Figure, Goal, Guarantees, Question
-from bench.harness.verdict import Interval, Spread, Verdict, exactly, interval, judge, ratios, spread
+from bench.harness.verdict import Interval, Reach, Spread, Verdict, exactly, interval, judge, ratios, reach, spread
 from setup import ROOT
 
 RESULTS = ROOT / "bench" / "results"
@@ -36,7 +36,13 @@ class Reached:
     figure: Figure
     value: float
     is_reached: bool
+    interval: Interval
     compared: Comparison | None
+
+    @property
+    def reach(self) -> Reach:
+        """The verdict on the goal, by the interval."""
+        return reach(self.interval, self.figure.better, self.goal.bound)
 
 
 @dataclass
@@ -64,27 +70,39 @@ class Answer:
     def found(self, goal: Goal) -> Reached | None:
         """Return the measured value of a goal, or None if it was not measured."""
         figure = self.figure(goal.figure)
-        measured, compared = self.spread(goal.contender, figure), self.compared(goal.contender, figure)
+        measured, compared = self.spread(goal.contender, figure), self.compared(goal.contender, figure, goal.peer)
         if measured is None or (goal.is_ratio and compared is None):
             return None
         value = compared.ratio if goal.is_ratio and compared else measured.median
         is_reached = value >= goal.bound if figure.better == "higher" else value <= goal.bound
-        return Reached(goal, figure, value, is_reached, compared)
+        between = compared.interval if goal.is_ratio and compared else self.interval(goal.contender, figure)
+        return Reached(goal, figure, value, is_reached, between, compared)
 
     def find(self, contender: str) -> Series | None:
         """Return the series of a contender, or None if it has none."""
         return next((series for series in self.series if series.contender == contender), None)
 
+    def _values(self, contender: str, figure: Figure) -> list[float]:
+        series = self.find(contender)
+        return [value * figure.scale for value in series.values(figure.name)] if series else []
+
     def spread(self, contender: str, figure: Figure) -> Spread | None:
         """Return the spread in the figure's unit, or None if the figure was not measured."""
-        series = self.find(contender)
-        values = series.values(figure.name) if series else []
-        return spread([value * figure.scale for value in values]) if values else None
+        values = self._values(contender, figure)
+        return spread(values) if values else None
 
-    def compared(self, contender: str, figure: Figure) -> Comparison | None:
-        """Compare a contender with its peer. Return None if one of them has no such figure, and for the peer itself."""
+    def interval(self, contender: str, figure: Figure) -> Interval:
+        """Return the interval of the median in the figure's unit. The figure must have been measured."""
+        values = self._values(contender, figure)
+        return exactly(values[0]) if self.is_exact else interval(values)
+
+    def compared(self, contender: str, figure: Figure, peer: str = "") -> Comparison | None:
+        """Compare a contender with its peer, or with `peer`.
+
+        Return None if one of them has no such figure, and for the peer itself.
+        """
         mine = self.find(contender)
-        theirs = self.find(mine.peer) if mine else None
+        theirs = self.find(peer or mine.peer) if mine else None
         if mine is None or theirs is None or mine is theirs:
             return None
         pair = mine.values(figure.name), theirs.values(figure.name)
@@ -93,7 +111,7 @@ class Answer:
         found = ratios(*pair)
         ratio = spread(found).median
         between = exactly(ratio) if self.is_exact else interval(found)
-        return Comparison(mine.peer, ratio, between, judge(between, figure.better))
+        return Comparison(theirs.contender, ratio, between, judge(between, figure.better))
 
     def headline(self) -> tuple[str, Figure, Comparison] | None:
         """Return the first comparison: contender, figure and result. Return None if no peer was measured."""

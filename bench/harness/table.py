@@ -29,9 +29,10 @@ def caption(figure: Figure) -> str:
 
 
 def render(answer: Answer) -> RenderableType:
-    """Return a table for each figure, the guarantees, and the missing contenders."""
+    """Return a table for each figure, the goals, the guarantees, and the missing contenders."""
     parts: list[RenderableType] = [Text(f"\n{answer.title}", style="bold")]
     parts += [_table(answer, figure) for figure in answer.figures]
+    parts += [_goals(answer)] if any(map(answer.found, answer.goals)) else []
     parts += [_guarantees(answer)] if any(series.version or series.guarantees for series in answer.series) else []
     parts += [Text(f"missing: {name}: {reason}", style="dim") for name, reason in answer.missing.items()]
     return Group(*parts)
@@ -46,6 +47,20 @@ def _table(answer: Answer, figure: Figure) -> Table:
         cells = (spread.median, spread.deviation, spread.lowest, spread.highest) if spread else ()
         spelled = [spell(cell) for cell in cells] or ["-"] * 4
         table.add_row(series.contender, *spelled, *_comparison_cells(answer.compared(series.contender, figure)))
+    return table
+
+
+def _goals(answer: Answer) -> Table:
+    """Return the table of the measured goals."""
+    table = Table(title="goals", title_justify="left", title_style="dim")
+    for name in ("", "goal", "median", "interval", "verdict"):
+        table.add_column(name, justify="left" if name in ("", "verdict") else "right")
+    for found in filter(None, map(answer.found, answer.goals)):
+        sign = "≥" if found.figure.better == "higher" else "≤"
+        unit = "of the peer" if found.goal.is_ratio else found.figure.unit
+        between = f"{spell(found.interval.low)} to {spell(found.interval.high)}"
+        bound = f"{sign} {spell(found.goal.bound)} {unit}"
+        table.add_row(found.goal.what, bound, spell(found.value), between, found.reach.value)
     return table
 
 

@@ -33,6 +33,14 @@ class Verdict(enum.Enum):
     OPEN = "undecided"
 
 
+class Reach(enum.Enum):
+    """The verdicts on a goal."""
+
+    REACHED = "reached"
+    MISSED = "missed"
+    OPEN = "open"
+
+
 @dataclass(frozen=True)
 class Interval:
     """An interval that contains the true median with the probability `confidence`."""
@@ -83,6 +91,16 @@ def _confidence(count: int, cut: int) -> float:
 def exactly(value: float) -> Interval:
     """Return the interval of a count."""
     return Interval(value, value, 1.0)
+
+
+def reach(found: Interval, better: Better, bound: float) -> Reach:
+    """Return the verdict on a goal: reached or missed if the whole interval is on one side of the bound."""
+    if found.confidence < CONFIDENCE_MIN:
+        return Reach.OPEN
+    best, worst = (found.high, found.low) if better == "higher" else (found.low, found.high)
+    if worst == bound or (worst > bound) == (better == "higher"):
+        return Reach.REACHED
+    return Reach.OPEN if best == bound or (best > bound) == (better == "higher") else Reach.MISSED
 
 
 def judge(found: Interval, better: Better, margin: float = MARGIN) -> Verdict:

@@ -21,11 +21,11 @@ from bench.harness.drift import drift
 from bench.harness.machine import machine
 from bench.harness.measuring import Measured, Series, measure
 from bench.harness.plots import plot
-from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
+from bench.harness.question import Better, Contender, Figure, Goal, Measurement, Question, UnavailableError
 from bench.harness.results import Answer, answer, from_json, lines, load, save, to_json
 from bench.harness.runner import Allowed, allowed
 from bench.harness.table import render, spell
-from bench.harness.verdict import Interval, Verdict, interval, judge, ratios, spread
+from bench.harness.verdict import Interval, Reach, Verdict, interval, judge, ratios, reach, spread
 from bench.questions.instructions import python_instructions
 from tests.bench.limits import limit_counts_from
 from tests.support.processes import WATCHDOG_S, process_exists
@@ -296,6 +296,45 @@ def test_a_goal_is_held_against_the_median_or_the_ratio() -> None:
     assert strict is not None
     assert not strict.is_reached
     assert answered.found(Goal("nobody", "nobody", "ns", 1)) is None
+
+
+def test_a_goal_may_name_a_peer_of_its_own() -> None:
+    contenders = [
+        Contender(name, constant(ns=value)) for name, value in {"ours": 1.0, "peer": 2.0, "best": 4.0}.items()
+    ]
+    goals = (
+        Goal("of the peer", "ours", "ns", 0.4, is_ratio=True),
+        Goal("of the best", "ours", "ns", 0.4, is_ratio=True, peer="best"),
+    )
+    answered = asked(contenders, goals=goals)
+    read = from_json(to_json(answered))
+    found = [reached for goal in read.goals if (reached := read.found(goal))]
+    assert [(each.value, each.reach) for each in found] == [(0.5, Reach.MISSED), (0.25, Reach.REACHED)]
+    assert [each.compared.peer for each in found if each.compared] == ["peer", "best"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "better", "verdict"),
+    [
+        (0.8, 1.0, "lower", Reach.REACHED),
+        (0.8, 1.1, "lower", Reach.OPEN),
+        (1.0, 1.1, "lower", Reach.OPEN),
+        (1.1, 1.2, "lower", Reach.MISSED),
+        (1.0, 1.2, "higher", Reach.REACHED),
+        (0.9, 1.2, "higher", Reach.OPEN),
+        (0.8, 0.9, "higher", Reach.MISSED),
+    ],
+)
+def test_a_goal_is_reached_or_missed_by_its_whole_interval(
+    low: float, high: float, better: Better, verdict: Reach
+) -> None:
+    assert reach(Interval(low, high, 0.95), better, 1.0) is verdict
+    assert reach(Interval(low, high, 0.88), better, 1.0) is Reach.OPEN, "four rounds prove nothing"
+
+
+def test_the_goals_are_shown_with_their_intervals() -> None:
+    text = shown(asked([Contender("ours", constant(ns=500.0))], goals=(Goal("a thing", "ours", "ns", 0.4),)))
+    assert all(word in text for word in ("a thing", "≤ 0.400 µs", "0.500 to 0.500", "missed"))
 
 
 def test_the_machine_is_described() -> None:

@@ -198,7 +198,10 @@ def test_the_command_line_asks_local_questions_by_default() -> None:
     local = chosen(parse([]))
     assert "producer_send" in local
     assert "spark_sink" not in local
-    assert set(chosen(parse(["--full"]))) == set(question_names())
+    alone = {name for name in question_names() if find_question(name).scope == "alone"}
+    assert alone
+    assert set(chosen(parse(["--full"]))) == set(question_names()) - alone
+    assert chosen(parse([*alone, "--full"])) == [*alone]
     assert chosen(parse(["spark_sink"])) == ["spark_sink"]
     seconds = parse(shlex.split("producer_send --seconds 3 --limit 9"))
     assert (seconds.questions, seconds.seconds, seconds.limit) == (["producer_send"], 3.0, 9.0)
