@@ -120,7 +120,7 @@ def _stopped(helper: Helper) -> Iterator[Helper]:
 def arena(bootstrap: str, _topic: str) -> Iterator[Way]:
     """Open an arena with its sender."""
     with temporary_arena() as shared:
-        words = ["--sink", f"kafka:{bootstrap}", "--set", f"linger_ms={LINGER_MS}ms"]
+        words = ["--quiet", "--sink", f"kafka:{bootstrap}", "--set", f"linger_ms={LINGER_MS}ms"]
         command = [sys.executable, "-m", "shmaccum.sender", shared.name, *words]
         with _stopped(Helper(command, _closes_output)) as sender:
             yield Way(ArenaClient, (shared.name, LINGER_MS), sender)

@@ -6,8 +6,7 @@ A round opens the clients of all workers, and does four jobs:
 1. A dry job. Its processor time is that of the sleeps and wake-ups, and is subtracted from the next one's.
 2. The measured job. Latencies are from the call of send to the report of the ack. Processor time is that of the workers
    and the helper until all records are in the broker's log, and separately that of the broker. The connections are
-   counted at the broker. Its live heap is the sum of the class histogram, for which the JVM collects all garbage. The
-   live heap before the clients were opened is subtracted.
+   counted at the broker. Its live heap is the sum of the class histogram, for which the JVM collects all garbage.
 3. A worker sends for a while, and kills itself right after its last send.
 4. The helper is killed in the middle of a job of the other workers, and started again at once.
 
@@ -158,13 +157,12 @@ class Round:
     def run(self, open_way: OpenWay) -> Measurement:
         """Measure the way."""
         topic = self._broker.new_topic()
-        heap_size = self._broker.heap_size()
         with open_way(self._broker.bootstrap, topic) as way:
             self._open_clients(way, topic)
             pacing_cpu_s = sum(result.cpu_s for result in self._do(self._job(1, job_seconds(JOB_S), is_dry=True)))
             measured = self._measure(way, topic, pacing_cpu_s)
             measured["connections"] = self._broker.connection_count()
-            measured["heap_mb"] = (self._broker.heap_size() - heap_size) / 1e6
+            measured["heap_mb"] = self._broker.heap_size() / 1e6
             self._kill_worker()
             self._kill_helper(way)
             self._close_clients(topic)

@@ -110,7 +110,7 @@ QUESTION = Question(
         Figure("host_cpu_us", "µs CPU/record", 1, "lower", "of workers and helper, without pacing"),
         Figure("broker_cpu_us", "µs CPU/record of the broker", 1, "lower"),
         Figure("connections", "connections", 1, "lower", "to the broker"),
-        Figure("heap_mb", "MB", 1, "lower", "live heap of the broker for the clients"),
+        Figure("heap_mb", "MB", 1, "lower", "live heap of the broker with all clients"),
         Figure("p50_ns", "ms", 1e-6, "lower", "from send to ack, median"),
         Figure("p99_ns", "ms", 1e-6, "lower", "from send to ack, 99 % within"),
         Figure("p999_ns", "ms", 1e-6, "lower", "from send to ack, 99.9 % within"),
