@@ -43,56 +43,47 @@ class Helper:
 
     Args:
         command: starts it.
-        wait: returns when the process serves.
+        serves: tests whether the process serves.
     """
 
-    def __init__(self, command: list[str], wait: Callable[[subprocess.Popen[bytes]], object]) -> None:
+    def __init__(self, command: list[str], serves: Callable[[], bool]) -> None:
         self._command = command
-        self._wait = wait
+        self._serves = serves
         self.start()
 
     def start(self) -> None:
-        """Start the process, and wait until it serves."""
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE)
-        try:
-            self._wait(self.process)
-        except BaseException:
-            self.kill()
-            raise
+        """Start the process, and wait until it serves.
+
+        Raises:
+            RuntimeError: it has ended.
+        """
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        while not self._serves():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self._command} has ended with {self.process.returncode}")
+            time.sleep(CONNECT_AGAIN_S)
 
     def kill(self) -> None:
         """Kill the process with SIGKILL."""
         self.process.kill()
-        self._ended()
+        self.process.wait(STOP_TIMEOUT_S)
 
     def stop(self) -> None:
         """Let the process deliver all records and exit."""
         self.process.terminate()
-        self._ended()
-
-    def _ended(self) -> None:
         self.process.wait(STOP_TIMEOUT_S)
-        assert self.process.stdout
-        self.process.stdout.close()
 
 
-def _closes_output(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a sender, which closes its standard output when it is open."""
-    assert process.stdout
-    process.stdout.read()
+def _listens(path: str, kind: SocketKind) -> Callable[[], bool]:
+    """Return a test for a process that listens on a socket in the file system."""
 
+    def is_true() -> bool:
+        found = connect(path, kind)
+        if found:
+            found.close()
+        return found is not None
 
-def _listens(path: str, kind: SocketKind) -> Callable[[subprocess.Popen[bytes]], None]:
-    """Return a wait for a process that listens on a socket in the file system."""
-
-    def wait(process: subprocess.Popen[bytes]) -> None:
-        while (found := connect(path, kind)) is None:
-            if process.poll() is not None:
-                raise RuntimeError(f"{process.args!r} has ended with {process.returncode}")
-            time.sleep(CONNECT_AGAIN_S)
-        found.close()
-
-    return wait
+    return is_true
 
 
 @dataclass(frozen=True)
@@ -120,9 +111,9 @@ def _stopped(helper: Helper) -> Iterator[Helper]:
 def arena(bootstrap: str, _topic: str) -> Iterator[Way]:
     """Open an arena with its sender."""
     with temporary_arena() as shared:
-        words = ["--quiet", "--sink", f"kafka:{bootstrap}", "--set", f"linger_ms={LINGER_MS}ms"]
+        words = ["--no-log", "--sink", f"kafka:{bootstrap}", "--set", f"linger_ms={LINGER_MS}ms"]
         command = [sys.executable, "-m", "shmaccum.sender", shared.name, *words]
-        with _stopped(Helper(command, _closes_output)) as sender:
+        with _stopped(Helper(command, lambda: shared.native.sender_is_alive)) as sender:
             yield Way(ArenaClient, (shared.name, LINGER_MS), sender)
 
 
