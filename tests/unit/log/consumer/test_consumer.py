@@ -393,7 +393,13 @@ def test_a_closed_consumer_reports_it(log: LogDirectory) -> None:
     consumer.close()
     consumer.close()
     await_no_other(before)
-    for call in (consumer.poll, consumer.wakeup, consumer.unsubscribe):
+    for call in (
+        consumer.poll,
+        consumer.wakeup,
+        consumer.unsubscribe,
+        lambda: consumer.subscribe([TOPIC]),
+        lambda: consumer.assign([TopicPartition(TOPIC, 0)]),
+    ):
         with pytest.raises(ConsumerStateError, match="was closed"):
             call()
 

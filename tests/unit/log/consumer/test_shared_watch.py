@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum.common import clock
 from shmaccum.log.consumer.change_waiter import ChangeWaiter
 from shmaccum.log.files.log_watch import LogWatch
 from tests.support.descriptors import open_descriptors
@@ -185,3 +186,15 @@ def test_without_an_instance_consumers_look_by_themselves(folders: list[str], mo
     assert not one.has_watch
     assert one.take() == set(folders)
     one.close()
+
+
+def test_each_path_is_checked_once_in_each_interval(
+    waiters: list[ChangeWaiter], folders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_s = clock.monotonic()
+    waiters[0].take()
+    found = []
+    for seconds in (5.1, 5.2, 10.0, 10.2, 10.3):
+        monkeypatch.setattr(clock, "monotonic", lambda now_s=began_s + seconds: now_s)
+        found.append(waiters[0].take())
+    assert found == [{folders[0]}, set(), set(), {folders[0]}, set()]

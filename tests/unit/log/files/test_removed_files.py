@@ -12,8 +12,9 @@ import pytest
 
 from shmaccum import Arena
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.exceptions import LogBusyError, NotALogError
+from shmaccum.exceptions import LogBusyError, LogLostError, NotALogError
 from shmaccum.log.files.file_names import GROUPS_FOLDER, OVERFLOW_FOLDER, SHIPPING_FOLDER, TRANSACTIONAL_IDS_FILE
+from shmaccum.log.files.lock_file import LockFile
 from shmaccum.log.files.shipping_positions import PositionsFile, Shipped, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.log.groups.offsets_file import Committed, OffsetsFile
 from shmaccum.log.groups.shared_offsets import shared_offsets
@@ -22,6 +23,7 @@ from shmaccum.log.server.transactions_file import TransactionsFile
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.shipping.shipper import shipping_lock
 from shmaccum.sender.sinks.memory import MemorySink
+from tests.support.descriptors import open_descriptors, open_files
 from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC, make_batches, offsets, open_log
 
@@ -210,3 +212,34 @@ def test_an_arena_with_a_long_name_is_removed(tmp_path: Path, size: int) -> None
     Arena.create(path, buffer_memory="1MiB").close()
     Arena.remove(path)
     assert not os.listdir(tmp_path)
+
+
+def test_a_directory_that_is_back_is_opened_by_the_next_check(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log") as log:
+        log.check_paths()
+        (tmp_path / "log").rename(tmp_path / "moved")
+        with pytest.raises(LogLostError):
+            log.require_name()
+        (tmp_path / "moved").rename(tmp_path / "log")
+        log.check_paths()
+        log.require_name()
+
+
+def test_a_lock_file_that_was_removed_before_its_lock_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock = tmp_path / ".lock", LockFile._lock
+    removed: list[Path] = []
+
+    def remove_first(self: LockFile) -> None:
+        lock(self)
+        if not removed:
+            removed.append(path)
+            path.unlink()
+
+    monkeypatch.setattr(LockFile, "_lock", remove_first)
+    held = LockFile(str(path))
+    assert [target for _, target in open_descriptors() if target.startswith(str(path))] == [str(path)]
+    assert len(open_files(tmp_path)) == 1
+    held.release()
+    assert open_files(path) == open_files(tmp_path) == []

@@ -539,3 +539,23 @@ def test_a_death_while_the_lock_is_signed_is_no_crash_of_the_host(tmp_path: Path
 def batches_per_index_entry(batches: list[MadeBatch]) -> int:
     """The largest number of batches between two index entries."""
     return 4096 // min(batch.size for batch in batches) + 2
+
+
+@pytest.mark.parametrize(
+    ("position", "resume_position", "has_lost"),
+    [
+        (0, 512, True),
+        (0, 511, False),
+        (1, 512, True),
+        (500, 512, True),
+        (501, 512, False),
+        (501, 1024, True),
+        (501, 1023, False),
+    ],
+)
+def test_a_lost_sector_is_zero_to_its_end(position: int, resume_position: int, has_lost: bool) -> None:
+    damage = Damage(position, resume_position, "")
+    assert recovery.has_lost_sector(memoryview(bytes(1024)), damage) is has_lost
+    content = bytearray(1024)
+    content[511] = content[1023] = 1
+    assert not recovery.has_lost_sector(memoryview(content), damage)

@@ -21,6 +21,7 @@ from shmaccum.log.files.producer_state import ProducerState
 from shmaccum.log.files.recovery import Recovery
 from shmaccum.log.files.transaction_index import Aborted, pack_aborted, read_aborted
 from shmaccum.log.files.transaction_marker import decision_in, marker_batch
+from shmaccum.log.files.transaction_view import TransactionView
 from tests.support.processes import Child
 from tests.support.segment_log import (
     START_MS,
@@ -368,3 +369,19 @@ def test_random_transactions_are_read_as_they_were_decided(tmp_path: Path, seede
     finally:
         log.close()
     assert check_log(tmp_path) == []
+
+
+@pytest.mark.parametrize(("shift", "is_known"), [(-1, True), (0, False), (1, False)])
+def test_an_entry_of_a_segment_ends_before_the_next_segment(tmp_path: Path, shift: int, is_known: bool) -> None:
+    with open_log(tmp_path, segment_bytes=300) as log:
+        partition = log.partition(TOPIC, 0)
+        while len(log_files(tmp_path)) < 3:
+            partition.append([make_batch([b"v" * 100])])
+    folder = partition_folder(tmp_path)
+    second = int(log_files(tmp_path)[1].stem)
+    entry = Aborted(A, 0, second + shift, second + shift)
+    log_files(tmp_path)[0].with_suffix(".txnindex").write_bytes(pack_aborted([entry]))
+    view = TransactionView(os.fspath(folder))
+    assert view.start_offset > second
+    assert view.has_any() is is_known
+    assert view.is_aborted(A, 0) is is_known

@@ -25,6 +25,7 @@ from shmaccum.exceptions import (
     LogPartitionNotFoundError,
     NotALogError,
 )
+from shmaccum.log.files import partition_log
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import (
     CHECK_INTERVAL_S,
@@ -34,7 +35,7 @@ from shmaccum.log.files.directory import (
     LogDirectory,
 )
 from shmaccum.log.files.partition_folders import make_partition_folder
-from shmaccum.log.files.partition_log import PartitionLog
+from shmaccum.log.files.partition_log import SNAPSHOT_BATCH_COUNT, PartitionLog
 from shmaccum.log.files.producer_state import KEPT_COUNT, Rejection
 from shmaccum.log.files.transaction_files import TransactionFiles
 from tests.support.processes import run_in_child
@@ -717,3 +718,30 @@ def test_the_headers_in_the_log_have_ascending_offsets(tmp_path: Path) -> None:
     wire = wire_in_files(tmp_path)
     size = len(wire) // 4
     assert [read_header(wire, index * size).base_offset for index in range(4)] == [0, 3, 6, 9]
+
+
+def test_batches_that_were_appended_through_the_log_end_are_counted_for_the_snapshot(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(make_batches(1))
+        partition.appended(SNAPSHOT_BATCH_COUNT - 2, 0)
+        assert log_files(tmp_path, ".snapshot") == []
+        partition.appended(1, 0)
+        assert len(log_files(tmp_path, ".snapshot")) == 1
+
+
+def test_a_segment_that_is_closed_has_no_descriptor(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        active = log.partition(TOPIC, 0)._active
+        assert active.descriptor >= 0
+    assert active.descriptor == -1
+
+
+@pytest.mark.parametrize("offset_max", [5, 7])
+def test_a_segment_takes_the_largest_relative_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset_max: int
+) -> None:
+    monkeypatch.setattr(partition_log, "RELATIVE_OFFSET_MAX", offset_max)
+    with open_log(tmp_path) as log:
+        log.partition(TOPIC, 0).append(make_batches(3))
+    assert [int(path.stem) for path in log_files(tmp_path)] == [0, 6]

@@ -20,7 +20,7 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import SparkSourceOptions
 from shmaccum.exceptions import LogPartitionNotFoundError
 from shmaccum.log.files import LogDirectory, LogReader, check_log, partition_folders
-from shmaccum.log.files.partition_folders import FOLDERLESS_MAX, UNFINISHED
+from shmaccum.log.files.partition_folders import FOLDERLESS_MAX, UNFINISHED, _is_whole
 from shmaccum.log.files.shipping_positions import PositionsFile, read_shipped
 from shmaccum.log.files.small_files import read_topic_id
 from shmaccum.log.server.topics import LogTopics
@@ -324,3 +324,7 @@ def test_the_next_writer_removes_the_folder_of_a_dead_one(tmp_path: Path) -> Non
     assert LogReader(tmp_path).topics() == [TOPIC]
     with open_log(tmp_path):
         assert not (tmp_path / UNFINISHED).exists()
+
+
+def test_a_folder_that_was_deleted_is_not_whole(tmp_path: Path) -> None:
+    assert not _is_whole(str(tmp_path / "deleted"))

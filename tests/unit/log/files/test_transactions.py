@@ -30,7 +30,16 @@ from shmaccum.exceptions import (
     TransactionNotAppliedError,
     TransactionOverError,
 )
-from shmaccum.log.files import LogDirectory, LogReader, StagedAttempt, TransactionId, Winner, check_log, transactions
+from shmaccum.log.files import (
+    LogDirectory,
+    LogReader,
+    StagedAttempt,
+    TransactionId,
+    Winner,
+    check_log,
+    transaction_files,
+    transactions,
+)
 from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import properties
 from shmaccum.log.files.transaction_applier import STAGING_KEPT_S, RestampedBatch
@@ -640,3 +649,12 @@ def test_a_kill_leaves_the_right_to_write_to_the_next_one(tmp_path: Path) -> Non
     child.kill()
     thread.join(WATCHDOG_S)
     assert words(tmp_path) == {"a": 12}
+
+
+def test_decided_transactions_are_sorted_by_series_and_number(tmp_path: Path) -> None:
+    files = TransactionFiles(str(tmp_path))
+    Path(files.folder).mkdir(parents=True, exist_ok=True)
+    decided = [TransactionId("a"), *(TransactionId("a", number) for number in (0, 2, 10)), TransactionId("b", 1)]
+    for each in reversed(decided):
+        Path(files._path(each, transaction_files.DECIDED)).touch()
+    assert files.unfinished() == decided

@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -725,3 +725,28 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+@pytest.mark.parametrize(("process_count", "pause_ns"), [(1, 30_000), (3, 90_000), (33, 990_000), (34, 1_000_000)])
+def test_the_pause_of_joins_grows_with_the_processes_up_to_its_limit(process_count: int, pause_ns: int) -> None:
+    rows = {str(number): SimpleNamespace(pid=number % process_count) for number in range(100)}
+    member = SimpleNamespace(plan=SimpleNamespace(members=rows))
+    assert Membership._join_pause_ns.fget(member) == pause_ns  # type: ignore[attr-defined]
+
+
+def test_a_member_that_leaves_wakes_the_others_and_keeps_no_lock_in_a_copy_of_its_descriptor(
+    join: Join, tmp_path: Path
+) -> None:
+    first, second = join(), join()
+    assert settle(first, second) == [2, 1]
+    copy = os.dup(first.locks._descriptor.number)
+    try:
+        os.utime(first.locks.path, ns=(0, 0))
+        second.locks.wake()
+        assert os.stat(first.locks.path).st_mtime_ns > 0
+        os.utime(first.locks.path, ns=(0, 0))
+        first.leave()
+        assert os.stat(first.locks.path).st_mtime_ns > 0
+        assert settle(second) == [3]
+    finally:
+        os.close(copy)

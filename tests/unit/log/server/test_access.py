@@ -366,3 +366,33 @@ def test_a_request_makes_no_thousands_of_folders(server: LogServer, count: int) 
     }
     assert errors(answer(server, ANONYMOUS, 19, 5, made)) == {BrokerError.INVALID_PARTITIONS}
     assert server._topics.partition_count(TOPIC) == 1
+
+
+def numbers(found: Any) -> dict[str, set[int]]:
+    """Every number in an answer that is no error, by its field."""
+    together: dict[str, set[int]] = {}
+    for each in found.values() if isinstance(found, dict) else found if isinstance(found, list) else ():
+        for name, values in numbers(each).items():
+            together.setdefault(name, set()).update(values)
+    if isinstance(found, dict):
+        for name, value in found.items():
+            if type(value) is int:
+                together.setdefault(name, set()).add(value)
+    return together
+
+
+@pytest.mark.parametrize(
+    ("api_key", "fields"),
+    [
+        (0, {"base_offset", "log_append_time_ms", "log_start_offset"}),
+        (2, {"timestamp", "offset", "leader_epoch"}),
+        (21, {"low_watermark"}),
+        (23, {"leader_epoch", "end_offset"}),
+    ],
+)
+def test_a_refused_answer_has_no_numbers(server: LogServer, api_key: int, fields: set[str]) -> None:
+    values = next(values for key, values, _ in CASES if key == api_key)
+    for version in versions(server, api_key):
+        found = numbers(answer(server, User("stranger"), api_key, version, values))
+        assert {name: found[name] for name in fields & found.keys()} == {name: {-1} for name in fields & found.keys()}
+        assert fields & found.keys()

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +25,8 @@ from shmaccum.log.groups.member_locks import MemberLocks
 from shmaccum.log.groups.offsets_file import OFFSETS, Committed, GroupLock, OffsetsFile, coordinator_address, group_ids
 from shmaccum.log.server.call import Call
 from shmaccum.log.server.consumer_group import ConsumerLimits
-from shmaccum.log.server.coordinator import EMPTY_KEPT_S, Coordinator
-from shmaccum.log.server.group import GroupLimits
+from shmaccum.log.server.coordinator import EMPTY_KEPT_S, Coordinator, LoadedGroup
+from shmaccum.log.server.group import Group, GroupLimits, GroupState
 from shmaccum.log.server.group_requests import GroupRequests
 from shmaccum.log.server.messages import decode, encode_request, read_head
 from shmaccum.log.server.offset_requests import OffsetRequests
@@ -264,3 +265,44 @@ def test_a_server_killed_in_a_commit_leaves_the_old_offsets_or_the_new_ones(
             break
     assert outcomes == {1, 2}
     assert number > 3
+
+
+@pytest.mark.parametrize("state", GroupState)
+def test_a_generation_is_stored_once_its_members_have_their_assignment(log: str, state: GroupState) -> None:
+    loaded = LoadedGroup(log, "a", GroupLimits(), is_synced=False)
+    assert isinstance(loaded.group, Group)
+    loaded.group.generation, loaded.group.state = 5, state
+    loaded.store_generation()
+    loaded.close()
+    assert OffsetsFile(log, "a", is_writer=False).generation == (
+        5 if state in {GroupState.STABLE, GroupState.EMPTY} else 0
+    )
+
+
+def test_twenty_groups_are_examined_in_each_call(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(21):
+        commit(log, f"g{number}", 1)
+    coordinator = coordinator_of(log)
+    examined: list[str] = []
+    monkeypatch.setattr(coordinator, "_maybe_expire", examined.append)
+    counts = []
+    for _ in range(3):
+        coordinator.retain()
+        counts.append(len(examined))
+    assert counts == [20, 21, 41]
+    assert len(set(examined[:21])) == 21
+
+
+def test_a_tick_at_a_deadline_has_work(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = [0.0]
+    coordinator = Coordinator(log, LogTopics(log), GroupLimits(), ConsumerLimits(), clock_ms=lambda: now_ms[0])
+    loaded = coordinator.load("a")
+    assert not isinstance(loaded, BrokerError)
+    ticks: list[float] = []
+    loaded.group = SimpleNamespace(deadline_ms=10.0, tick=ticks.append)  # type: ignore[assignment]
+    monkeypatch.setattr(coordinator, "store_and_answer", lambda _loaded: None)
+    for now_ms[0] in (9.0, 10.0, 11.0):
+        coordinator.tick()
+    assert ticks == [10.0, 11.0]
+    coordinator._groups.clear()
+    loaded.close()

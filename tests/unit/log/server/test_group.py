@@ -617,3 +617,29 @@ def test_a_group_takes_no_more_bytes_than_it_may_have() -> None:
     assert simulation.synced("too large").error is BrokerError.GROUP_MAX_SIZE_REACHED
     simulation.sync("small", leader, generation, [(leader, bytes(40)), (other, bytes(20))])
     assert simulation.synced("small").assignment == bytes(40)
+
+
+def test_a_member_that_joins_again_as_another_instance_is_fenced() -> None:
+    simulation = Simulation()
+    simulation.join("join", instance_id="i")
+    simulation.pass_time(INITIAL_DELAY_MS)
+    member_id = simulation.joined("join").member_id
+    simulation.join("again", member_id, instance_id="other")
+    assert simulation.joined("again").error is BrokerError.FENCED_INSTANCE_ID
+    simulation.join("right", member_id, instance_id="i")
+    assert simulation.joined("right").error is BrokerError.NONE
+
+
+@pytest.mark.parametrize("waits", ["join", "sync"])
+def test_a_waiting_member_that_is_removed_gets_an_answer(waits: str) -> None:
+    simulation = Simulation()
+    for token in ("one", "two"):
+        simulation.join(token)
+    if waits == "sync":
+        simulation.pass_time(INITIAL_DELAY_MS)
+        (other,) = {simulation.joined(token).member_id for token in ("one", "two")} - {simulation.group.leader}
+        simulation.sync("sync", other, 1)
+    simulation.group.remove_all()
+    simulation.take()
+    answers = [simulation.synced("sync")] if waits == "sync" else [simulation.joined(each) for each in ("one", "two")]
+    assert {answer.error for answer in answers} == {BrokerError.UNKNOWN_MEMBER_ID}

@@ -169,3 +169,68 @@ def test_no_bytes_of_a_file_lead_astray(tmp_path: Path, seeded: Callable[[], ran
 def test_a_way_along_a_descriptor_that_is_none_is_an_error() -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         find_batch(2**31 - 1, 0, 100, 0)
+
+
+def test_positions_lead_to_the_batches_around_an_offset_and_a_position() -> None:
+    interval = log_heads.POSITION_INTERVAL
+    known = log_heads._Positions(100)
+    for offset, position in ((101, interval - 1), (102, interval), (103, 2 * interval - 1), (104, 2 * interval)):
+        known.add(offset, position)
+    assert (known.offsets, known.positions) == ([100, 102, 104], [0, interval, 2 * interval])
+    assert [known.before(offset) for offset in (99, 101, 102, 103, 104, 200)] == [
+        0,
+        0,
+        *[interval] * 2,
+        *[2 * interval] * 2,
+    ]
+    positions = (0, 1, interval, interval + 1, 2 * interval, 2 * interval + 1)
+    assert [known.after(position) for position in positions] == [101, 103, 103, 105, 105, None]
+    known.cut(103)
+    assert (known.offsets, known.positions) == ([100, 102], [0, interval])
+    known.cut(50)
+    assert (known.offsets, known.positions) == ([100], [0])
+
+
+@pytest.mark.parametrize(
+    ("position_shift", "offset_shift"), [(0, 0), (1, 0), (0, 1), (1 << 20, 0)], ids=["right", "odd", "wrong", "beyond"]
+)
+def test_the_last_index_entry_is_used_only_if_it_leads_to_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position_shift: int, offset_shift: int
+) -> None:
+    with open_log(tmp_path / "log", index_interval_bytes=200) as directory:
+        directory.partition(*PLACE).append(make_batches(10))
+    indexed_positions = log_heads._indexed_positions
+    begun: list[int] = []
+
+    def shifted(folder: str, base_offset: int) -> log_heads._Positions:
+        found = indexed_positions(folder, base_offset)
+        found.positions[-1] += position_shift
+        found.offsets[-1] += offset_shift
+        return found
+
+    monkeypatch.setattr(log_heads, "_indexed_positions", shifted)
+    monkeypatch.setattr(log_heads._Positions, "cut", lambda *_: None)
+    verify_new = LogHead._verify_new
+
+    def verify(head: LogHead) -> bool:
+        begun.append(head._end)
+        return verify_new(head)
+
+    monkeypatch.setattr(LogHead, "_verify_new", verify)
+    assert head_of(tmp_path / "log").end_offset == 30
+    assert (begun[0] > 0) is (position_shift == offset_shift == 0)
+
+
+@pytest.mark.parametrize("read_size", [1000, log_heads.READ_SIZE], ids=["large", "ordinary"])
+def test_the_leader_epoch_of_a_new_batch_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_size: int
+) -> None:
+    monkeypatch.setattr(log_heads, "READ_SIZE", read_size)
+    with open_log(tmp_path / "log") as directory:
+        partition = directory.partition(*PLACE)
+        partition.append(make_batches(1))
+        head = head_of(tmp_path / "log")
+        partition.epochs.learn(7, 3)
+        partition.append([make_batch([b"x" * 2000])])
+        assert head.refresh()
+        assert head.epochs.latest == 7
