@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.reader import PartitionReader
@@ -17,8 +17,7 @@ AT_TIME = re.compile(r"s@([0-9]+)")
 OFFSET_FORMS = "beginning, end, an offset, -N for the last N records, or s@MS for a timestamp"
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """A start: an offset, a number of records before the end, or a timestamp. Without any, the start of the log."""
 
     offset: int | None = None

@@ -37,9 +37,21 @@ from shmaccum.log.files import (
 from shmaccum.log.files.codecs import decompress
 from shmaccum.log.files.partition_folders import make_partition_folder
 from shmaccum.log.files.reader import POLL_INTERVAL_S_MAX, POLL_INTERVAL_S_MIN, OnCorrupt, PartitionReader
+from shmaccum.log.files.segment_view import HEADERS_SIZE, SegmentView
+from shmaccum.log.files.walk import exactly
 from shmaccum.sender.sinks.compression import CODECS as COMPRESSIONS
 from shmaccum.sender.sinks.compression import Compressor
-from tests.support.segment_log import START_MS, TOPIC, MadeBatch, log_files, make_batch, make_batches, offsets, open_log
+from tests.support.segment_log import (
+    START_MS,
+    TOPIC,
+    MadeBatch,
+    log_files,
+    make_batch,
+    make_batches,
+    offsets,
+    open_log,
+    partition_folder,
+)
 
 
 def reader_of(path: Path, *, verify_crc: bool = True, on_corrupt: OnCorrupt = "raise") -> PartitionReader:
@@ -472,3 +484,21 @@ def test_a_directory_that_has_not_changed_is_not_read_again(tmp_path: Path, monk
     for number in (1, 2):  # changes within the resolution of the clock
         make(number, now_ns)
         assert len(partition_folders.partitions_of(str(tmp_path))) == number + 1
+
+
+def test_headers_of_batches_are_read_one_after_another(tmp_path: Path) -> None:
+    """Each read of the file has a few of them."""
+    batches = make_batches(50)
+    with open_log(tmp_path) as log:
+        log.partition(TOPIC, 0).append(batches)
+    view = SegmentView(os.fspath(partition_folder(tmp_path)), 0, is_finished=True, is_crc_checked=True)
+    position = 0
+    for number, batch in enumerate(batches):
+        found = view.unread_batch(position, exactly(3 * number))
+        assert found is not None
+        assert (found.base_offset, found.size) == (3 * number, batch.size)
+        position += batch.size
+    assert position > 3 * HEADERS_SIZE
+    assert view.unread_batch(0, exactly(0)) is not None
+    assert view.unread_batch(position, exactly(150)) is None
+    view.close()

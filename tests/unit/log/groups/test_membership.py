@@ -744,6 +744,7 @@ def test_a_member_that_leaves_wakes_the_others_and_keeps_no_lock_in_a_copy_of_it
         os.utime(first.locks.path, ns=(0, 0))
         second.locks.wake()
         assert os.stat(first.locks.path).st_mtime_ns > 0
+        assert os.path.getsize(first.locks.path) == 8
         os.utime(first.locks.path, ns=(0, 0))
         first.leave()
         assert os.stat(first.locks.path).st_mtime_ns > 0

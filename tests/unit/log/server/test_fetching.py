@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from kafka.protocol.consumer.fetch import FetchResponse as KafkaFetchResponse
 from shmaccum._native import read_fetch, write_fetch
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.log_file import FileRange, LogFile
+from shmaccum.log.server import long_poll
 from shmaccum.log.server.fetch import is_enough
 from shmaccum.log.server.fetch_frames import (
     FetchRequest,
@@ -26,6 +29,7 @@ from shmaccum.log.server.fetch_frames import (
     write_response,
 )
 from shmaccum.log.server.messages import BadFrameError, Request
+from shmaccum.log.server.steps import take_all
 
 VERSIONS = range(4, 18)
 
@@ -214,3 +218,20 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_asks_for(tmp_path: Path, sizes: l
     wanted = Wanted("flights", 0, 0, 1 << 20, -1)
     found = [PartitionRecords(wanted, BrokerError.NONE, records=FileRange(file, 0, size)) for size in sizes]
     assert is_enough(FetchRequest(500, 100, 1 << 20, 0, 0, -1, [], []), found) is expected
+
+
+@pytest.mark.parametrize(("partitions_max", "is_parked"), [(5, False), (6, True)])
+def test_a_fetch_of_too_many_partitions_is_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch, partitions_max: int, is_parked: bool
+) -> None:
+    monkeypatch.setattr(long_poll, "PARKED_PARTITIONS_MAX", partitions_max)
+    topics: Any = SimpleNamespace(head=lambda *_place: None)
+    poll = long_poll.LongPoll(topics, lambda: None, has_reports=True)
+    call: Any = type("FakeCall", (), {"began_s": 0.0})()
+    fetch = long_poll.Fetch(call, read_request(as_request(4)), None)
+    assert len(fetch.wanted) == 6
+    fetch.may_have_grown = False
+    take_all(poll.park(fetch))
+    assert (call in poll._parked) is is_parked
+    assert fetch.deadline_s == (0.5 if is_parked else -math.inf)
+    assert fetch.may_have_grown is not is_parked

@@ -7,15 +7,21 @@ import base64
 import hashlib
 import hmac
 import os
+import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from shmaccum.common import clock
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server.login import Login, LoginError
+from shmaccum.log.server.login_requests import LoginRequests
+from shmaccum.log.server.transport import TlsTransport
 from shmaccum.log.server.users import (
     Grant,
     Right,
@@ -302,3 +308,27 @@ def test_changes_at_the_same_time_are_all_kept(path: str) -> None:
     for thread in threads:
         thread.join()
     assert len(read_users(path)) == 9
+
+
+def test_a_failed_login_is_answered_when_its_delay_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered: list[float] = []
+    requests = LoginRequests(lambda: None)
+    for deadline_s in (10.0, 11.0):
+        call: Any = SimpleNamespace(complete=lambda _refusal, deadline_s=deadline_s: answered.append(deadline_s))
+        requests._refused.append((deadline_s, call, {}))
+    found = []
+    for now_s in (9.9, 10.0, 10.9, 11.0):
+        monkeypatch.setattr(clock, "monotonic", lambda now_s=now_s: now_s)
+        requests.tick()
+        found.append(len(answered))
+    monkeypatch.undo()
+    requests.close()
+    assert found == [0, 1, 1, 2]
+
+
+def test_a_tls_connection_waits_for_its_client_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    context: Any = SimpleNamespace(wrap_socket=lambda accepted, **_options: accepted)
+    with ours, theirs:
+        transport = TlsTransport(ours, context)
+        assert (transport.is_open, transport.wants_to_write) == (False, False)

@@ -19,12 +19,14 @@ from shmaccum.common.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogDirectory, LogReader, check_log
 from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.groups.frames import pack_frame
 from shmaccum.log.groups.offsets_file import GroupLock, OffsetsFile
 from shmaccum.log.server import LogServer, transactions_file
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import Coordinator
 from shmaccum.log.server.group import GroupLimits
+from shmaccum.log.server.produce import _NO_RULES, Prepared, ProduceHandler
 from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import EXPIRATION_MS, EXPIRY_INTERVAL_MS, TransactionCoordinator
@@ -459,3 +461,34 @@ def test_a_death_at_any_system_call_leaves_all_of_a_transaction_or_nothing(
         if survived:
             break
     assert number > 30
+
+
+def test_a_file_that_is_rewritten_has_one_descriptor(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log"):
+        pass
+    file = TransactionsFile(os.fspath(tmp_path / "log"), is_synced=False)
+    file._rewrite()
+    opened = [target for _, target in open_descriptors() if target.startswith(file._path)]
+    file.close()
+    assert opened == [file._path]
+
+
+@pytest.mark.parametrize(
+    ("version", "topic", "error"),
+    [
+        (12, "deleted", BrokerError.UNKNOWN_TOPIC_OR_PARTITION),
+        (13, "deleted", BrokerError.UNKNOWN_TOPIC_ID),
+        (12, None, BrokerError.UNKNOWN_TOPIC_OR_PARTITION),
+        (13, None, BrokerError.UNKNOWN_TOPIC_ID),
+    ],
+)
+def test_batches_for_a_topic_that_was_deleted_meanwhile_are_rejected(
+    tmp_path: Path, version: int, topic: str | None, error: BrokerError
+) -> None:
+    with open_log(tmp_path / "log") as directory:
+        unused: Any = None
+        handler = ProduceHandler(directory, unused, unused, unused)
+        call: Any = SimpleNamespace(version=version, message=SimpleNamespace(acks=-1))
+        found = handler._append(Prepared(topic, SimpleNamespace(index=0), _NO_RULES, []), call)
+    assert isinstance(found, Rejection)
+    assert found.error_code is error
