@@ -420,13 +420,11 @@ class PartitionLog:
         self._active.check_index_names()
 
     def _storage_error(self, what: str, error: OSError) -> Rejection:
+        number = error.errno or 0
+        sentence = f"{self._active.path} {what}: {os.strerror(number)}. Nothing is lost, it will be tried again"
         if isinstance(error, LogLostError):
-            return Rejection(BrokerError.KAFKA_STORAGE_ERROR, str(error), error.errno or 0)
-        return Rejection(
-            BrokerError.KAFKA_STORAGE_ERROR,
-            f"{self._active.path} {what}: {os.strerror(error.errno or 0)}. Nothing is lost, it will be tried again",
-            error.errno or 0,
-        )
+            sentence = str(error)
+        return Rejection(BrokerError.KAFKA_STORAGE_ERROR, sentence, number)
 
     def _add_finding(self, error: OSError | None, consequence: str) -> None:
         if error is not None and not self.is_lost:

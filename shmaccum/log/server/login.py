@@ -97,9 +97,9 @@ class ScramExchange:
         self._users = users
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
-        self._header = ""
+        self._header: str
+        self._nonce: str
         self._first = ""
-        self._nonce = ""
         self.name = ""
         self.is_over = False
 

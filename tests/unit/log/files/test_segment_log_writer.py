@@ -730,10 +730,33 @@ def test_batches_that_were_appended_through_the_log_end_are_counted_for_the_snap
         assert len(log_files(tmp_path, ".snapshot")) == 1
 
 
-def test_a_segment_that_is_closed_has_no_descriptor(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "number", "sentence"),
+    [
+        (OSError(errno.ENOSPC, "full"), errno.ENOSPC, "No space left on device. Nothing is lost"),
+        (OSError("without a number"), 0, "Success. Nothing is lost"),
+        (LogLostError("it was removed"), errno.ESTALE, "it was removed"),
+    ],
+)
+def test_a_storage_error_has_the_number_of_its_cause(
+    tmp_path: Path, error: OSError, number: int, sentence: str
+) -> None:
     with open_log(tmp_path) as log:
-        active = log.partition(TOPIC, 0)._active
+        found = log.partition(TOPIC, 0)._storage_error("cannot be written", error)
+    assert (found.error_code, found.errno) == (BrokerError.KAFKA_STORAGE_ERROR, number)
+    assert sentence in found.message
+
+
+def test_a_segment_knows_the_bytes_that_are_on_disk_and_has_no_descriptor_once_it_is_closed(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        active = partition._active
+        assert active.synced_size == 0
         assert active.descriptor >= 0
+        partition.append(make_batches(1))
+        assert active.synced_size == 0
+        active.sync()
+        assert active.synced_size == active.size > 0
     assert active.descriptor == -1
 
 

@@ -59,6 +59,10 @@ def begun(state: TransactionalId = NEW, expected: ProducerKey = NO_PRODUCER) -> 
     return initialized(state, TIMEOUT_MS, expected, lambda: 99, 1)
 
 
+def test_a_new_transactional_id_has_no_producer_and_no_transaction() -> None:
+    assert TransactionalId("etl", 7, -1, -1, -1, 0, TransactionState.EMPTY, -1, -1) == NEW
+
+
 def error_of(step: Callable[[], object]) -> BrokerError:
     with pytest.raises(TransactionRefusedError) as caught:
         step()
