@@ -289,7 +289,8 @@ static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verd
         break;
     case VERDICT_QUARANTINE:
         store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_BAD)); /* V3 */
-        error_log_record(arena, STATUS_CORRUPT, "recovery: a batch contradicts itself, its checksum or the tables: quarantined");
+        error_log_record(arena, STATUS_CORRUPT,
+                         "recovery: a batch contradicts itself, its checksum or the tables: quarantined");
         break;
     default:
         break;
