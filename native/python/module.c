@@ -17,6 +17,7 @@
 #include "python/arena/arena_methods.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/common/record_decode.h"
 #include "python/common/token_type.h"
 #include "python/common/view_type.h"
@@ -406,18 +407,19 @@ static void module_free(void *module)
     PyObject_Free(state->spare_future);
 }
 
+static PyObject *layout_field_row(const void *fields, uint32_t index)
+{
+    const struct layout_field *field = (const struct layout_field *)fields + index;
+    return Py_BuildValue("(ssII)", field->type, field->field, field->offset, field->size);
+}
+
 /* The structs of the arena's file, which tests compare with the frozen layout. */
 PyObject *py_module_layout_fields(PyObject *module)
 {
     (void)module;
     size_t count;
     const struct layout_field *fields = layout_fields(&count);
-    PyObject *list = PyList_New(0);
-    for (size_t i = 0; i < count && list != NULL; i++) {
-        list = list_add(list, Py_BuildValue("(ssII)", fields[i].type, fields[i].field, fields[i].offset,
-                                            fields[i].size));
-    }
-    return list;
+    return list_of((uint32_t)count, layout_field_row, fields);
 }
 
 #define METHODS_PART METHODS_WRAPPED

@@ -9,67 +9,43 @@
 #include "arena/topic_share.h"
 #include "python/arena/arena_methods.h"
 
-static PyObject *state_counts(const struct census *census)
+static PyObject *state_count(const void *all, uint32_t state)
 {
-    PyObject *list = PyList_New(0);
-    for (int i = 0; i <= SLOT_BAD && list != NULL; i++) {
-        list = list_add(list, PyLong_FromUnsignedLong(census->states[i]));
-    }
-    return list;
+    const struct census *census = all;
+    return PyLong_FromUnsignedLong(census->states[state]);
 }
 
 /* (partition index, batches, records, bytes, created_ns of the oldest) of each queue. */
-static PyObject *queues(const struct census *census)
+static PyObject *queue_row(const void *all, uint32_t index)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < census->queue_count && list != NULL; i++) {
-        const struct queue_census *queue = &census->queues[i];
-        if (queue->batch_count != 0) {
-            list = list_add(list, Py_BuildValue("(IIKKK)", i, queue->batch_count,
-                                                 (unsigned long long)queue->record_count,
-                                                 (unsigned long long)queue->size,
-                                                 (unsigned long long)queue->created_ns));
-        }
-    }
-    return list;
+    const struct queue_census *queue = &((const struct census *)all)->queues[index];
+    return queue->batch_count == 0
+               ? NULL
+               : Py_BuildValue("(IIKKK)", index, queue->batch_count, (unsigned long long)queue->record_count,
+                               (unsigned long long)queue->size, (unsigned long long)queue->created_ns);
 }
 
 /* (partition index, records) of each partition with quarantined batches. */
-static PyObject *damage(const struct census *census)
+static PyObject *damage_row(const void *all, uint32_t index)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < census->queue_count && list != NULL; i++) {
-        const struct queue_census *queue = &census->queues[i];
-        if (queue->damaged_batch_count != 0) {
-            list = list_add(list, Py_BuildValue("(IK)", i, (unsigned long long)queue->damaged_record_count));
-        }
-    }
-    return list;
+    const struct queue_census *queue = &((const struct census *)all)->queues[index];
+    return queue->damaged_batch_count == 0
+               ? NULL
+               : Py_BuildValue("(IK)", index, (unsigned long long)queue->damaged_record_count);
 }
 
 /* (partition index, slots) of each partition whose batches hold any. */
-static PyObject *held(const struct census *census)
+static PyObject *held_row(const void *all, uint32_t index)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < census->queue_count && list != NULL; i++) {
-        if (census->queues[i].held != 0) {
-            list = list_add(list, Py_BuildValue("(II)", i, census->queues[i].held));
-        }
-    }
-    return list;
+    const struct queue_census *queue = &((const struct census *)all)->queues[index];
+    return queue->held == 0 ? NULL : Py_BuildValue("(II)", index, queue->held);
 }
 
 /* (entry index, slots owned privately, slots held) of each process that holds any. */
-static PyObject *holdings(const struct census *census)
+static PyObject *holding_row(const void *all, uint32_t index)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < census->holding_count && list != NULL; i++) {
-        const struct holding_census *holding = &census->holdings[i];
-        if (holding->held != 0) {
-            list = list_add(list, Py_BuildValue("(III)", i, holding->owned, holding->held));
-        }
-    }
-    return list;
+    const struct holding_census *holding = &((const struct census *)all)->holdings[index];
+    return holding->held == 0 ? NULL : Py_BuildValue("(III)", index, holding->owned, holding->held);
 }
 
 /* (slot index, word, partition index, created_ns, delivery_stamp_ms) of the batch that waits longest, or None. */
@@ -86,45 +62,42 @@ static PyObject *oldest(const struct arena *core, const struct census *census)
 
 /* The entry index of each process that waits for buffers and is not parked, once for each of its waits. An index is
  * input. */
-static PyObject *waiting(const struct arena *core)
+static PyObject *waiting_entry(const void *all, uint32_t index)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < core->geometry.waiter_count && list != NULL; i++) {
-        const struct waiter_entry *waiter = &core->waiters[i];
-        if (waiter_word_state(load_relaxed_u64(&waiter->word)) == WAITER_WAIT) {
-            list = list_add(list, PyLong_FromUnsignedLong(owner_index(load_relaxed_u32(&waiter->owner))));
-        }
-    }
-    return list;
+    const struct waiter_entry *waiter = &((const struct arena *)all)->waiters[index];
+    return waiter_word_state(load_relaxed_u64(&waiter->word)) != WAITER_WAIT
+               ? NULL
+               : PyLong_FromUnsignedLong(owner_index(load_relaxed_u32(&waiter->owner)));
 }
 
 /* (entry index of the process, partition index or -1, waiting_ns, free slots that it needs, whether the part of records
  * larger than a slot has room for it) of each parked wait. All of it is input. */
-static PyObject *parked(const struct arena *core)
+static PyObject *parked_row(const void *all, uint32_t index)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < core->geometry.waiter_count && list != NULL; i++) {
-        const struct waiter_entry *waiter = &core->waiters[i];
-        uint64_t word = load_relaxed_u64(&waiter->word);
-        if (waiter_word_state(word) == WAITER_PARKED) {
-            uint32_t partition_index = waiter_partition_index(waiter);
-            uint32_t need = waiter_word_need(word) == 0 ? 1 : waiter_word_need(word);
-            bool has_part = need == 1 || topic_share_admits_oversized(core, partition_index, need, 0);
-            list = list_add(list, Py_BuildValue("(IiKIN)", owner_index(load_relaxed_u32(&waiter->owner)),
-                                                (int)partition_index,
-                                                (unsigned long long)load_relaxed_u64(&waiter->waiting_ns),
-                                                topic_share_free_needed(core, partition_index, need, 0),
-                                                PyBool_FromLong(has_part)));
-        }
+    const struct arena *core = all;
+    const struct waiter_entry *waiter = &core->waiters[index];
+    uint64_t word = load_relaxed_u64(&waiter->word);
+    if (waiter_word_state(word) != WAITER_PARKED) {
+        return NULL;
     }
-    return list;
+    uint32_t partition_index = waiter_partition_index(waiter);
+    uint32_t need = waiter_word_need(word) == 0 ? 1 : waiter_word_need(word);
+    bool has_part = need == 1 || topic_share_admits_oversized(core, partition_index, need, 0);
+    return Py_BuildValue("(IiKIN)", owner_index(load_relaxed_u32(&waiter->owner)), (int)partition_index,
+                         (unsigned long long)load_relaxed_u64(&waiter->waiting_ns),
+                         topic_share_free_needed(core, partition_index, need, 0), PyBool_FromLong(has_part));
 }
 
 static PyObject *census_to_dict(const struct arena *core, const struct census *census)
 {
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N}", "states", state_counts(census), "queues", queues(census),
-                         "damage", damage(census), "held", held(census), "holdings", holdings(census), "oldest",
-                         oldest(core, census), "waiting", waiting(core), "parked", parked(core));
+    uint32_t queues = census->queue_count;
+    uint32_t waiters = core->geometry.waiter_count;
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N}", "states", list_of(SLOT_BAD + 1, state_count, census),
+                         "queues", list_of(queues, queue_row, census), "damage", list_of(queues, damage_row, census),
+                         "held", list_of(queues, held_row, census), "holdings",
+                         list_of(census->holding_count, holding_row, census), "oldest", oldest(core, census),
+                         "waiting", list_of(waiters, waiting_entry, core), "parked",
+                         list_of(waiters, parked_row, core));
 }
 
 PyObject *py_arena_census(struct arena_object *self)

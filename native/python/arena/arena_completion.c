@@ -91,10 +91,7 @@ static bool row_add(const struct arena *core, uint64_t number, PyObject *rows)
     if (completion_at(core, number, &completion) != STATUS_OK) {
         return true;
     }
-    PyObject *row = completion_to_row(number, &completion);
-    bool is_added = row != NULL && PyList_Append(rows, row) == 0;
-    Py_XDECREF(row);
-    return is_added;
+    return list_put(rows, completion_to_row(number, &completion));
 }
 
 static PyObject *rows_list(const struct arena *core, uint64_t first, uint64_t last)

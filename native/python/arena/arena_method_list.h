@@ -166,12 +166,14 @@ VALUE(arena_open, transaction_why, PyLong_FromUnsignedLong(transaction_word_why(
       "Why the newest transaction was aborted, as a number. 0 if it was not.")
 VALUE(arena_open, transaction_word, PyLong_FromUnsignedLongLong(transaction_read(self->core)),
       "A number that changes whenever the transaction does.")
-METHOD(arena_attached, abort_transaction, INTEGER(number, 1, TRANSACTION_NUMBER_MAX),
-       "Abort the transaction with this number.")
+RESULT_OF(arena_attached, abort_transaction, INTEGER(number, 1, TRANSACTION_NUMBER_MAX),
+          none_or_raise(self->state, transaction_abort(self->core, (uint64_t)given->number, TRANSACTION_WHY_ASKED)),
+          "Abort the transaction with this number.")
 NO_ARGUMENTS(arena_attached, begin_transaction,
              "Begin a transaction and return its number. Return None while the last one still ends: call again.")
-METHOD(arena_attached, commit_transaction, INTEGER(number, 1, TRANSACTION_NUMBER_MAX),
-       "Let the sender deliver and commit the transaction with this number. It takes no more records.")
+RESULT_OF(arena_attached, commit_transaction, INTEGER(number, 1, TRANSACTION_NUMBER_MAX),
+          none_or_raise(self->state, transaction_commit(self->core, (uint64_t)given->number)),
+          "Let the sender deliver and commit the transaction with this number. It takes no more records.")
 METHOD(arena_attached, count_transaction_time, INTEGER(step, 0, TRANSACTION_STEP_COUNT - 1)
        INTEGER(time_ns, 0, INT64_MAX), "Count the time of one step of a transaction.")
 RESULT(arena_attached, leave_transaction, NONE_AFTER(transaction_leave(self->core)),

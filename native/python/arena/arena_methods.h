@@ -10,6 +10,7 @@
 #include "arena/transaction.h"
 #include "arena/verify.h"
 #include "python/common/arena_object.h"
+#include "python/common/items.h"
 
 /* The steps of a transaction whose times a producer reports (shmaccum/producer/producer.py). */
 enum { TRANSACTION_STEP_COUNT = 5 };
@@ -57,8 +58,5 @@ static inline bool arena_attached_begin(struct arena_object *self)
 
 #define METHODS_PART METHODS_DECLARED
 #include "python/arena/arena_method_list.h"
-
-/* Appends to a list, and takes over `item`. Frees the list after a failure. In arena_report.c. */
-PyObject *list_add(PyObject *list, PyObject *item);
 
 #endif

@@ -88,8 +88,9 @@ PyObject *py_arena_layout(struct arena_object *self)
     return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
 }
 
-static PyObject *extension_to_dict(const struct arena *core, uint32_t index)
+static PyObject *extension_to_dict(const void *all, uint32_t index)
 {
+    const struct arena *core = all;
     const struct extension *extension = &core->extensions[index];
     return Py_BuildValue("{s:I,s:K,s:I,s:I,s:N}", "kind", extension->kind, "ref", (unsigned long long)extension->ref,
                          "stride", extension->stride, "count", extension->count, "is_valid",
@@ -99,19 +100,13 @@ static PyObject *extension_to_dict(const struct arena *core, uint32_t index)
 PyObject *py_arena_features(struct arena_object *self)
 {
     const struct arena *core = self->core;
-    PyObject *list = PyList_New(0);
     char build[BUILD_SIZE];
-    for (uint32_t i = 0; list != NULL && i < core->extension_count; i++) {
-        list = list_add(list, extension_to_dict(core, i));
-    }
-    if (list == NULL) {
-        return NULL;
-    }
     build_name_of(core->superblock, build);
     return Py_BuildValue("{s:s,s:K,s:K,s:K,s:N}", "build", build, "compatible",
                          (unsigned long long)core->features_compatible, "read_only",
                          (unsigned long long)core->features_read_only, "incompatible",
-                         (unsigned long long)core->features_incompatible, "regions", list);
+                         (unsigned long long)core->features_incompatible, "regions",
+                         list_of(core->extension_count, extension_to_dict, core));
 }
 
 PyObject *py_arena_state_counts(struct arena_object *self)
@@ -160,23 +155,18 @@ PyObject *py_arena_recovery_plan(struct arena_object *self)
 
 /* ---- lists ---- */
 
-PyObject *list_add(PyObject *list, PyObject *item)
-{
-    if (item == NULL || PyList_Append(list, item) < 0) {
-        Py_CLEAR(list);
-    }
-    Py_XDECREF(item);
-    return list;
-}
-
 /* Bytes of other processes may not be text. */
 static PyObject *text_of(const char *bytes, size_t size_max)
 {
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strnlen(bytes, size_max), "replace");
 }
 
-static PyObject *error_to_dict(const struct error_entry *entry)
+static PyObject *error_to_dict(const void *all, uint32_t index)
 {
+    const struct error_entry *entry = &((const struct arena *)all)->error_log[index];
+    if (load_acquire_u64(&entry->key) == 0) { /* V4 */
+        return NULL;
+    }
     bool is_readable = load_acquire_u32(&entry->is_readable) != 0; /* E1 */
     PyObject *text = is_readable ? text_of(entry->text, ERROR_LOG_TEXT_SIZE) : PyUnicode_FromString("");
     const char *status = is_readable ? status_name(error_code_status(entry->code)) : "UNKNOWN";
@@ -189,14 +179,7 @@ static PyObject *error_to_dict(const struct error_entry *entry)
 
 PyObject *py_arena_errors(struct arena_object *self)
 {
-    const struct arena *core = self->core;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < ERROR_LOG_COUNT && list != NULL; i++) {
-        if (load_acquire_u64(&core->error_log[i].key) != 0) { /* V4 */
-            list = list_add(list, error_to_dict(&core->error_log[i]));
-        }
-    }
-    return list;
+    return list_of(ERROR_LOG_COUNT, error_to_dict, self->core);
 }
 
 static const char *role_name(uint32_t role)
@@ -209,8 +192,9 @@ static const char *role_name(uint32_t role)
     return role < sizeof names / sizeof names[0] ? names[role] : "unknown";
 }
 
-static PyObject *process_to_dict(const struct arena *core, uint32_t index)
+static PyObject *process_to_dict(const void *all, uint32_t index)
 {
+    const struct arena *core = all;
     const struct process_entry *entry = &core->processes[index];
     uint32_t owner = owner_of(index, load_acquire_u32(&entry->generation)); /* V4 */
     char name[PROCESS_NAME_SIZE];
@@ -236,13 +220,9 @@ static PyObject *process_to_dict(const struct arena *core, uint32_t index)
 PyObject *py_arena_processes(struct arena_object *self)
 {
     const struct arena *core = self->core;
-    PyObject *list = PyList_New(0);
     uint32_t used = load_acquire_u32(&core->globals->process_count_used); /* V4 */
     used = used < core->geometry.process_count ? used : core->geometry.process_count;
-    for (uint32_t i = 0; i < used && list != NULL; i++) {
-        list = list_add(list, process_to_dict(core, i));
-    }
-    return list;
+    return list_of(used, process_to_dict, core);
 }
 
 /* Returns None unless the living sender has published it. */
@@ -281,45 +261,36 @@ PyObject *py_arena_delivery_clock(struct arena_object *self)
                          (unsigned long long)since_ns, "outage", since_ns == 0 ? "" : text);
 }
 
-/* Indexes of the partitions of which batches lie in the overflow. */
-static PyObject *spilled_partitions(const struct arena *core)
+/* The index of each partition of which batches lie in the overflow. */
+static PyObject *spilled_partition(const void *core, uint32_t index)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < registry_partition_count(core) && list != NULL; i++) {
-        if (spilled_has_up_to(core, i, UINT64_MAX)) {
-            list = list_add(list, PyLong_FromUnsignedLong(i));
-        }
-    }
-    return list;
+    return spilled_has_up_to(core, index, UINT64_MAX) ? PyLong_FromUnsignedLong(index) : NULL;
 }
 
 /* The index, the first seq and the end seq of each of them. */
-static PyObject *spilled_ranges(const struct arena *core)
+static PyObject *spilled_range(const void *core, uint32_t index)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < registry_partition_count(core) && list != NULL; i++) {
-        if (spilled_has_up_to(core, i, UINT64_MAX)) {
-            const struct partition_entry *partition = &core->partitions[i];
-            list = list_add(list, Py_BuildValue("(IKK)", i,
-                                                (unsigned long long)load_relaxed_u64(&partition->spilled_first_seq),
-                                                (unsigned long long)load_relaxed_u64(&partition->spilled_end_seq)));
-        }
-    }
-    return list;
+    const struct partition_entry *partition = &((const struct arena *)core)->partitions[index];
+    return spilled_has_up_to(core, index, UINT64_MAX)
+               ? Py_BuildValue("(IKK)", index, (unsigned long long)load_relaxed_u64(&partition->spilled_first_seq),
+                               (unsigned long long)load_relaxed_u64(&partition->spilled_end_seq))
+               : NULL;
 }
 
 PyObject *py_arena_spilled(struct arena_object *self)
 {
     const struct arena *core = self->core;
+    uint32_t partition_count = registry_partition_count(core);
     struct spilled_totals totals;
     spilled_read(core, &totals);
     return Py_BuildValue("{s:K,s:K,s:K,s:K,s:N,s:N}", "batch_count", (unsigned long long)totals.batch_count,
                          "record_count", (unsigned long long)totals.record_count, "size",
                          (unsigned long long)totals.size, "since_ns", (unsigned long long)totals.since_ns,
-                         "partitions", spilled_partitions(core), "ranges", spilled_ranges(core));
+                         "partitions", list_of(partition_count, spilled_partition, core), "ranges",
+                         list_of(partition_count, spilled_range, core));
 }
 
-static PyObject *topic_name(const struct arena *core, uint32_t topic_index)
+static PyObject *topic_name(const void *core, uint32_t topic_index)
 {
     const char *name;
     uint32_t size;
@@ -353,48 +324,45 @@ PyObject *py_arena_partition_limit(struct arena_object *self, const struct py_ar
 }
 
 /* (partition index, reason, error code, since when in ms, free slots that it needs) of each partition that is stuck. */
+static PyObject *stuck_row(const void *all, uint32_t index)
+{
+    const struct arena *core = all;
+    uint64_t word = load_relaxed_u64(&core->partitions[index].stuck);
+    return stuck_word_reason(word) != STUCK_NOT && partition_is_stuck(core, index)
+               ? Py_BuildValue("(IIiKI)", index, stuck_word_reason(word), (int)stuck_word_error_code(word),
+                               (unsigned long long)stuck_word_since_ms(word),
+                               topic_share_free_needed(core, index, 1, 0))
+               : NULL;
+}
+
 PyObject *py_arena_stuck_partitions(struct arena_object *self)
 {
-    const struct arena *core = self->core;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < registry_partition_count(core); i++) {
-        uint64_t word = load_relaxed_u64(&core->partitions[i].stuck);
-        if (stuck_word_reason(word) != STUCK_NOT && partition_is_stuck(core, i)) {
-            list = list_add(list, Py_BuildValue("(IIiKI)", i, stuck_word_reason(word), (int)stuck_word_error_code(word),
-                                                (unsigned long long)stuck_word_since_ms(word),
-                                                topic_share_free_needed(core, i, 1, 0)));
-        }
-    }
-    return list;
+    return list_of(registry_partition_count(self->core), stuck_row, self->core);
 }
 
 PyObject *py_arena_topics(struct arena_object *self)
 {
-    const struct arena *core = self->core;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < registry_topic_count(core); i++) {
-        list = list_add(list, topic_name(core, i));
-    }
-    return list;
+    return list_of(registry_topic_count(self->core), topic_name, self->core);
+}
+
+static PyObject *partition_row(const void *core, uint32_t index)
+{
+    const struct partition_entry *entry = &((const struct arena *)core)->partitions[index];
+    return Py_BuildValue("(Ni)", topic_name(core, entry->topic_index), entry->partition);
 }
 
 PyObject *py_arena_partitions(struct arena_object *self)
 {
-    const struct arena *core = self->core;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < registry_partition_count(core); i++) {
-        const struct partition_entry *entry = &core->partitions[i];
-        list = list_add(list, Py_BuildValue("(Ni)", topic_name(core, entry->topic_index), entry->partition));
-    }
-    return list;
+    return list_of(registry_partition_count(self->core), partition_row, self->core);
 }
 
 /* ---- verify ---- */
 
 enum { FINDINGS_SHOWN_MAX = 256 };
 
-static PyObject *finding_to_tuple(const struct finding *finding)
+static PyObject *finding_to_tuple(const void *findings, uint32_t index)
 {
+    const struct finding *finding = (const struct finding *)findings + index;
     PyObject *text = text_of(finding->text, VERIFY_TEXT_SIZE);
     return finding->slot_index == NO_SLOT ? Py_BuildValue("(ON)", Py_None, text)
                                           : Py_BuildValue("(IN)", finding->slot_index, text);
@@ -402,13 +370,13 @@ static PyObject *finding_to_tuple(const struct finding *finding)
 
 static PyObject *findings_to_list(const struct finding *findings, uint32_t found)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < found && i < FINDINGS_SHOWN_MAX && list != NULL; i++) {
-        list = list_add(list, finding_to_tuple(&findings[i]));
-    }
-    if (list != NULL && found > FINDINGS_SHOWN_MAX) {
-        PyObject *rest = PyUnicode_FromFormat("and %u more", found - FINDINGS_SHOWN_MAX);
-        list = list_add(list, Py_BuildValue("(ON)", Py_None, rest));
+    uint32_t shown = found < FINDINGS_SHOWN_MAX ? found : FINDINGS_SHOWN_MAX;
+    PyObject *list = list_of(shown, finding_to_tuple, findings);
+    if (list != NULL && found > shown) {
+        PyObject *rest = PyUnicode_FromFormat("and %u more", found - shown);
+        if (!list_put(list, Py_BuildValue("(ON)", Py_None, rest))) {
+            Py_CLEAR(list);
+        }
     }
     return list;
 }

@@ -51,21 +51,6 @@ PyObject *py_arena_begin_transaction(struct arena_object *self)
     }
 }
 
-static PyObject *answer(const struct arena_object *self, enum status status)
-{
-    return status == STATUS_OK ? Py_NewRef(Py_None) : raise_status(self->state, status);
-}
-
-PyObject *py_arena_commit_transaction(struct arena_object *self, const struct py_arena_commit_transaction *given)
-{
-    return answer(self, transaction_commit(self->core, (uint64_t)given->number));
-}
-
-PyObject *py_arena_abort_transaction(struct arena_object *self, const struct py_arena_abort_transaction *given)
-{
-    return answer(self, transaction_abort(self->core, (uint64_t)given->number, TRANSACTION_WHY_ASKED));
-}
-
 /* The steps whose times a producer reports, in the order of its table (shmaccum/producer/producer.py). */
 static const enum counter step_counters[TRANSACTION_STEP_COUNT] = {
     COUNTER_TRANSACTION_INIT_NS,   COUNTER_TRANSACTION_BEGIN_NS, COUNTER_TRANSACTION_SEND_OFFSETS_NS,

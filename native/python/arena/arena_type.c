@@ -141,25 +141,14 @@ PyObject *py_arena_producer_identity(struct arena_object *self)
                          PyBytes_FromStringAndSize((const char *)identity.sink, sizeof identity.sink));
 }
 
-/* Returns false with an exception set. */
-static bool list_add_number(PyObject *list, uint32_t number)
+static PyObject *opened_semaphore(const void *core, uint32_t index)
 {
-    PyObject *object = PyLong_FromUnsignedLong(number);
-    bool is_added = object != NULL && PyList_Append(list, object) == 0;
-    Py_XDECREF(object);
-    return is_added;
+    return waiter_semaphore_is_open(core, index) ? PyLong_FromUnsignedLong(index) : NULL;
 }
 
 PyObject *py_arena_opened_semaphores(struct arena_object *self)
 {
-    const struct arena *core = self->core;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < core->geometry.waiter_count; i++) {
-        if (waiter_semaphore_is_open(core, i) && !list_add_number(list, i)) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
+    return list_of(self->core->geometry.waiter_count, opened_semaphore, self->core);
 }
 
 PyObject *py_arena_options(struct arena_object *self)
@@ -309,7 +298,7 @@ PyObject *py_arena_available_partitions(struct arena_object *self, const struct 
     uint32_t count = topic_partition_count(self->core, topic_index);
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; i < count && list != NULL; i++) {
-        if (partition_is_available(self, topic_index, i) && !list_add_number(list, i)) {
+        if (partition_is_available(self, topic_index, i) && !list_put(list, PyLong_FromUnsignedLong(i))) {
             Py_CLEAR(list);
         }
     }
@@ -327,17 +316,19 @@ PyObject *py_arena_want_partitions(struct arena_object *self, const struct py_ar
     Py_RETURN_NONE;
 }
 
+static PyObject *wanted_topic(const void *all, uint32_t index)
+{
+    struct arena *core = ((const struct arena_object *)all)->core;
+    const char *name;
+    uint32_t size;
+    return topic_take_wanted(core, index) && registry_topic_name(core, index, &name, &size) == STATUS_OK
+               ? PyUnicode_DecodeUTF8(name, size, "replace")
+               : NULL;
+}
+
 PyObject *py_arena_take_wanted_topics(struct arena_object *self)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < registry_topic_count(self->core); i++) {
-        const char *name;
-        uint32_t size;
-        if (topic_take_wanted(self->core, i) && registry_topic_name(self->core, i, &name, &size) == STATUS_OK) {
-            list = list_add(list, PyUnicode_DecodeUTF8(name, size, "replace"));
-        }
-    }
-    return list;
+    return list_of(registry_topic_count(self->core), wanted_topic, self);
 }
 
 PyObject *py_arena_set_topic_partition_count(struct arena_object *self,

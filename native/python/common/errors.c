@@ -101,6 +101,11 @@ PyObject *raise_status(const struct module_state *state, enum status status)
     return NULL;
 }
 
+PyObject *none_or_raise(const struct module_state *state, enum status status)
+{
+    return status == STATUS_OK ? Py_NewRef(Py_None) : raise_status(state, status);
+}
+
 PyObject *raise_format(const struct module_state *state, enum status status, const char *format, ...)
 {
     va_list arguments;

@@ -16,6 +16,9 @@ PyObject *raise_error(const struct module_state *state, const struct error *erro
 PyObject *raise_status(const struct module_state *state, enum status status);
 PyObject *raise_format(const struct module_state *state, enum status status, const char *format, ...);
 
+/* Returns None for STATUS_OK. Any other status is raised. */
+PyObject *none_or_raise(const struct module_state *state, enum status status);
+
 /* Take the exception that is set from the interpreter, and raise it again (takes it over). */
 PyObject *exception_take(void);
 void exception_put(PyObject *exception);

@@ -7,6 +7,7 @@
 
 #include <Python.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Returns a new reference, or NULL if there is none or an exception is set. */
 static inline PyObject *dict_item(PyObject *dict, PyObject *key)
@@ -37,6 +38,10 @@ static inline bool list_put(PyObject *list, PyObject *object)
     Py_XDECREF(object);
     return is_put;
 }
+
+/* Makes a list of the items 0 to count - 1 that `make` returns. It returns NULL with an exception set after a failure,
+ * and NULL without one to omit an item. */
+PyObject *list_of(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
 
 /* Makes a tuple of the type, and takes over its items. Returns NULL with an exception if one is missing. */
 PyObject *tuple_make(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count);

@@ -7,6 +7,7 @@
 #include "format/record.h"
 #include "format/record_batch.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 
 static PyObject *bytes_or_none(const uint8_t *start, int32_t size)
 {
@@ -24,10 +25,9 @@ static PyObject *headers_to_list(const struct record_view *view)
             pair = Py_BuildValue("(NN)", PyUnicode_DecodeUTF8((const char *)header.key, header.key_size, "replace"),
                                  bytes_or_none(header.value, header.value_size));
         }
-        if (pair == NULL || PyList_Append(list, pair) < 0) {
+        if (!list_put(list, pair)) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(pair);
     }
     return list;
 }
@@ -49,10 +49,9 @@ static PyObject *records_to_list(const uint8_t *cursor, const uint8_t *end, int6
         if (record_read(&cursor, end, &view) == STATUS_OK) {
             record = record_to_tuple(&view, base_timestamp);
         }
-        if (record == NULL || PyList_Append(list, record) < 0) {
+        if (!list_put(list, record)) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(record);
     }
     return list;
 }

@@ -11,6 +11,7 @@
  * Bytes are input: no byte outside of the block is read, and a batch makes at most a record of seven of its bytes.
  */
 #include "python/common/arguments.h"
+#include "python/common/items.h"
 #include "python/common/errors.h"
 #include "python/log/consumer_record.h"
 #include "python/log/log.h"
@@ -36,10 +37,7 @@ struct order {
 /* Returns false with an exception set. */
 static bool record_append(struct order *order, const struct record_view *view, const struct batch_facts *facts)
 {
-    PyObject *record = consumer_record_new(order->state, view, facts, order->place, &order->source);
-    bool is_appended = record != NULL && PyList_Append(order->list, record) == 0;
-    Py_XDECREF(record);
-    return is_appended;
+    return list_put(order->list, consumer_record_new(order->state, view, facts, order->place, &order->source));
 }
 
 /* Appends the records in [cursor, end) to the list. Returns false with an exception set; some may be appended then. */

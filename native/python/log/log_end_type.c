@@ -361,10 +361,7 @@ bool log_end_remember(struct log_end_object *log, const struct log_batch *batche
     int64_t offset = log->core.segment->next_offset;
     Py_ssize_t known_count = rows == NULL ? 0 : PyList_GET_SIZE(rows);
     for (uint32_t i = 0; i < count && rows != NULL; i++) {
-        PyObject *row = row_make(log->row_type, &batches[i], offset);
-        bool is_added = row != NULL && PyList_Append(rows, row) == 0;
-        Py_XDECREF(row);
-        if (!is_added) {
+        if (!list_put(rows, row_make(log->row_type, &batches[i], offset))) {
             rows_delete(rows, known_count, PyList_GET_SIZE(rows));
             Py_DECREF(rows);
             return false;

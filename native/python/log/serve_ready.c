@@ -52,10 +52,7 @@ struct loop {
 /* Takes over the outcome, which may be missing with an exception set. */
 static bool note(struct loop *loop, PyObject *source, uint32_t events, PyObject *outcome)
 {
-    PyObject *one = outcome == NULL ? NULL : Py_BuildValue("(OIN)", source, events, outcome);
-    bool is_noted = one != NULL && PyList_Append(loop->noted, one) == 0;
-    Py_XDECREF(one);
-    return is_noted;
+    return outcome != NULL && list_put(loop->noted, Py_BuildValue("(OIN)", source, events, outcome));
 }
 
 /* Returns true for an answer that left nothing to do, for the socket or for a session. */

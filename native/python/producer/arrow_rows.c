@@ -2,6 +2,7 @@
 #include "python/producer/arrow_rows.h"
 
 #include "python/common/errors.h"
+#include "python/common/items.h"
 
 enum { ROWS_AT_ONCE = 64 };
 
@@ -92,10 +93,9 @@ static PyObject *headers_of(const struct arrow_header_run *run)
         const struct record_header *header = &run->headers[i];
         PyObject *pair = Py_BuildValue("(NN)", text_of(header->key, header->key_size),
                                        bytes_of(header->value, header->value_size));
-        if (pair == NULL || PyList_Append(list, pair) < 0) {
+        if (!list_put(list, pair)) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(pair);
     }
     return list;
 }
@@ -103,13 +103,10 @@ static PyObject *headers_of(const struct arrow_header_run *run)
 static bool row_add(PyObject *list, const struct columns *columns, uint32_t i, PyObject *topic)
 {
     PyObject *name = topic != NULL ? Py_NewRef(topic) : text_of(columns->topics[i].start, columns->topics[i].size);
-    PyObject *row = Py_BuildValue("(NNNNNN)", name, bytes_of(columns->values[i].start, columns->values[i].size),
-                                  bytes_of(columns->keys[i].start, columns->keys[i].size),
-                                  headers_of(&columns->runs[i]), number_of(columns->partitions[i], -1),
-                                  number_of(columns->timestamps_ms[i], NO_TIMESTAMP));
-    bool is_added = row != NULL && PyList_Append(list, row) == 0;
-    Py_XDECREF(row);
-    return is_added;
+    return list_put(list, Py_BuildValue("(NNNNNN)", name, bytes_of(columns->values[i].start, columns->values[i].size),
+                                        bytes_of(columns->keys[i].start, columns->keys[i].size),
+                                        headers_of(&columns->runs[i]), number_of(columns->partitions[i], -1),
+                                        number_of(columns->timestamps_ms[i], NO_TIMESTAMP)));
 }
 
 static bool some_rows_add(const struct module_state *state, PyObject *list, const struct arrow_batch *batch,

@@ -2,6 +2,7 @@
 #include "python/sender/batch_loop_parts.h"
 
 #include "base/clock.h"
+#include "python/common/items.h"
 #include "python/sender/part.h"
 
 enum { STREAM_FIELDS = 14 };
@@ -123,17 +124,9 @@ static PyObject *link_report(const void *links, uint32_t index)
                          (long long)link->sent_size, (long long)link->received_total);
 }
 
-/* Takes the tuple over, which may be NULL. */
-static bool tell(const struct batch_loop_arguments *given, PyObject *tuple)
-{
-    bool is_added = tuple != NULL && PyList_Append(given->found, tuple) == 0;
-    Py_XDECREF(tuple);
-    return is_added;
-}
-
 bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed)
 {
-    return kept != NULL && tell(given, Py_BuildValue("(NO)", kept, has_failed ? Py_True : Py_False));
+    return kept != NULL && list_put(given->found, Py_BuildValue("(NO)", kept, has_failed ? Py_True : Py_False));
 }
 
 /* ---- the whole ---- */
@@ -164,8 +157,8 @@ static bool parts_run(const struct batch_loop_arguments *given, struct batch_loo
         PyErr_NoMemory();
         return false;
     }
-    return tell(given, batch_loop_tuple(loop->stream_count, stream_report, loop->streams)) &&
-           tell(given, batch_loop_tuple(loop->link_count, link_report, loop->links));
+    return list_put(given->found, batch_loop_tuple(loop->stream_count, stream_report, loop->streams)) &&
+           list_put(given->found, batch_loop_tuple(loop->link_count, link_report, loop->links));
 }
 
 bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct ship_recorder *recorder,

@@ -249,10 +249,7 @@ static bool runs_tally(const struct append_call *call, struct delivered *deliver
         if (run->largest_record > call->largest_record && run->largest_record > delivered->largest_record) {
             delivered->largest_record = run->largest_record;
         }
-        PyObject *row = run->ended_count == 0 ? NULL : run_row(run);
-        bool is_added = run->ended_count == 0 || (row != NULL && PyList_Append(rows, row) == 0);
-        Py_XDECREF(row);
-        if (!is_added) {
+        if (run->ended_count > 0 && !list_put(rows, run_row(run))) {
             return false;
         }
     }

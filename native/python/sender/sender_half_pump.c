@@ -20,6 +20,7 @@
 #include "arena/waiter_semaphores.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/sender/batch_type.h"
 #include "python/sender/part.h"
 #include "sender/pump.h"
@@ -259,10 +260,9 @@ static PyObject *requests_report(struct call *call, struct pump_link *link)
     PyObject *requests = PyList_New(0);
     for (uint32_t number = link->broker.first; number != link->broker.end; number++) {
         PyObject *request = request_report(call, link, number);
-        if (request == NULL || requests == NULL || PyList_Append(requests, request) < 0) {
+        if (requests == NULL || !list_put(requests, request)) {
             Py_CLEAR(requests);
         }
-        Py_XDECREF(request);
     }
     return requests;
 }
@@ -290,20 +290,13 @@ static void damaged_leave(struct pump *pump, struct pump_link *link)
     }
 }
 
-static bool found_add(PyObject *found, PyObject *object)
-{
-    bool is_added = object != NULL && PyList_Append(found, object) == 0;
-    Py_XDECREF(object);
-    return is_added;
-}
-
 static PyObject *links_report(struct call *call)
 {
     PyObject *links = PyList_New(0);
     for (uint32_t i = 0; i < call->pump.link_count; i++) {
         damaged_leave(&call->pump, &call->pump.links[i]);
         PyObject *link = link_report(call, &call->pump.links[i]);
-        if (links == NULL || !found_add(links, link)) {
+        if (links == NULL || !list_put(links, link)) {
             Py_CLEAR(links);
         }
     }
@@ -316,7 +309,7 @@ static PyObject *rows_report(const struct pump *pump)
     for (uint32_t i = 0; i < pump->place_count && rows != NULL; i++) {
         const struct pump_place *place = &pump->places[i];
         if (place->batch_count > 0 &&
-            !found_add(rows, delivered_row(i, place->batch_count, place->record_count, place->size, 0))) {
+            !list_put(rows, delivered_row(i, place->batch_count, place->record_count, place->size, 0))) {
             Py_CLEAR(rows);
         }
     }
@@ -347,9 +340,9 @@ static bool found_fill(struct call *call, PyObject *found)
     if (links == NULL) {
         requests_requeue(call);
     }
-    bool is_filled = found_add(found, links) &&
-                     found_add(found, half_batches_to_list(call->half, call->pump.left, call->pump.left_count)) &&
-                     found_add(found, delivered_report(&call->pump.delivered, call->pump.last_begun_ns,
+    bool is_filled = list_put(found, links) &&
+                     list_put(found, half_batches_to_list(call->half, call->pump.left, call->pump.left_count)) &&
+                     list_put(found, delivered_report(&call->pump.delivered, call->pump.last_begun_ns,
                                                   rows_report(&call->pump)));
     if (raised != NULL) {
         exception_put(raised);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/sender/batch_type.h"
 
 /* ---- looking after the arena ---- */
@@ -313,10 +314,7 @@ static bool batch_is_ordinary(const struct sender_half_object *self, const struc
 
 static bool many_leave(struct many *many, Py_ssize_t place)
 {
-    PyObject *number = PyLong_FromSsize_t(place);
-    bool is_left = number != NULL && PyList_Append(many->left, number) == 0;
-    Py_XDECREF(number);
-    return is_left;
+    return list_put(many->left, PyLong_FromSsize_t(place));
 }
 
 static bool many_take(struct sender_half_object *self, struct many *many, Py_ssize_t place)
@@ -424,8 +422,7 @@ PyObject *py_half_expire(struct sender_half_object *self, const struct py_half_e
 
 PyObject *py_half_abort(struct sender_half_object *self, const struct py_half_abort *given)
 {
-    uint32_t aborted = sender_abort(self->core, given->is_in_flight_included, &self->wakes);
-    return PyLong_FromUnsignedLong(aborted);
+    return PyLong_FromUnsignedLong(sender_abort(self->core, given->is_in_flight_included, &self->wakes));
 }
 
 PyObject *py_half_oldest_created_ns(struct sender_half_object *self)
@@ -434,8 +431,9 @@ PyObject *py_half_oldest_created_ns(struct sender_half_object *self)
 }
 
 /* Returns {partition index: count} without zero counts. */
-static PyObject *expired_taken(struct sender_half *core)
+PyObject *py_half_take_expired(struct sender_half_object *self)
 {
+    struct sender_half *core = self->core;
     PyObject *counts = PyDict_New();
     for (uint32_t index = 0; counts != NULL && index < core->arena->geometry.partition_count; index++) {
         uint64_t count = sender_take_expired(core, index);
@@ -448,9 +446,4 @@ static PyObject *expired_taken(struct sender_half *core)
         Py_XDECREF(value);
     }
     return counts;
-}
-
-PyObject *py_half_take_expired(struct sender_half_object *self)
-{
-    return expired_taken(self->core);
 }

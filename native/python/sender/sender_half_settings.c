@@ -29,8 +29,7 @@ PyObject *py_half_next_transaction_task(struct sender_half_object *self,
 PyObject *py_half_end_transaction(struct sender_half_object *self, const struct py_half_end_transaction *given)
 {
     enum transaction_why why = (enum transaction_why)given->why;
-    enum status status = sender_end_transaction(self->core, (uint64_t)given->number, why);
-    return status == STATUS_OK ? Py_NewRef(Py_None) : raise_status(self->state, status);
+    return none_or_raise(self->state, sender_end_transaction(self->core, (uint64_t)given->number, why));
 }
 
 PyObject *py_half_keep_transaction_standing(struct sender_half_object *self,

@@ -6,15 +6,18 @@
 #include "arena/registry.h"
 #include "arena/topic_share.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/sender/batch_type.h"
 
 /* ---- the need ---- */
 
-static PyObject *pressure_report(struct sender_half *core, const struct ready_options *options)
+PyObject *py_half_pressure(struct sender_half_object *self, const struct py_half_pressure *given)
 {
+    const struct ready_options options = {.now_ns = (uint64_t)given->now_ns, .linger_ns = (uint64_t)given->linger_ns};
+    struct sender_half *core = self->core;
     const struct arena *arena = core->arena;
     const struct globals *globals = arena->globals;
-    uint64_t waits_since_ns = sender_waits_since_ns(core, options);
+    uint64_t waits_since_ns = sender_waits_since_ns(core, &options);
     uint32_t waiter_count = load_relaxed_u32(&globals->waiting_count) + load_relaxed_u32(&globals->parked_count);
     PyObject *since = waits_since_ns == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(waits_since_ns);
     return Py_BuildValue("(IIKNK)", arena->geometry.slot_count - free_count(arena), waiter_count,
@@ -22,27 +25,15 @@ static PyObject *pressure_report(struct sender_half *core, const struct ready_op
                          (unsigned long long)core->former_heartbeat_ns);
 }
 
-PyObject *py_half_pressure(struct sender_half_object *self, const struct py_half_pressure *given)
+static PyObject *stuck_partition(const void *core, uint32_t index)
 {
-    const struct ready_options options = {.now_ns = (uint64_t)given->now_ns, .linger_ns = (uint64_t)given->linger_ns};
-    return pressure_report(self->core, &options);
+    bool is_stuck = ((const struct sender_half *)core)->queues[index].stuck_reason != STUCK_NOT;
+    return is_stuck ? PyLong_FromUnsignedLong(index) : NULL;
 }
 
 PyObject *py_half_stuck_partitions(struct sender_half_object *self)
 {
-    const struct sender_half *core = self->core;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < registry_partition_count(core->arena); i++) {
-        if (core->queues[i].stuck_reason == STUCK_NOT) {
-            continue;
-        }
-        PyObject *index = PyLong_FromUnsignedLong(i);
-        if (index == NULL || PyList_Append(list, index) != 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(index);
-    }
-    return list;
+    return list_of(registry_partition_count(self->core->arena), stuck_partition, self->core);
 }
 
 /* ---- results ---- */
@@ -59,7 +50,7 @@ PyObject *py_half_complete_spilled(struct sender_half_object *self, const struct
                                           .base_offset = given->base_offset,
                                           .log_append_time_ms = given->log_append_time_ms};
     enum status status = sender_complete_spilled(self->core, &completion);
-    return status == STATUS_OK ? Py_NewRef(Py_None) : raise_status(self->state, status);
+    return none_or_raise(self->state, status);
 }
 
 /* ---- the ranges, and the totals ---- */
