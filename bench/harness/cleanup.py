@@ -32,7 +32,7 @@ from shmaccum.exceptions import NotAnArenaError
 VARIABLE = "SHMACCUM_BENCH_MARK"
 UNMARKED = "shmaccum-bench"
 SHARED_MEMORY = Path("/dev/shm")
-LOOK_AGAIN_S = 0.001
+CHECK_AGAIN_S = 0.001
 
 _numbers = itertools.count()
 
@@ -96,7 +96,7 @@ def _kill(mark: str) -> None:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(CHECK_AGAIN_S)
 
 
 def _processes(mark: str) -> Iterator[int]:

@@ -26,11 +26,11 @@ Pieces = list[Any]
 """The buffers of a request: bytes of the request itself, and batches of the arena."""
 
 
-def sent_bare(arena: Arena, partition_count: int, look_at: Callable[[memoryview], object] | None = None) -> Emptied:
+def sent_bare(arena: Arena, partition_count: int, inspect: Callable[[memoryview], object] | None = None) -> Emptied:
     """Send every batch of a full arena, one of each partition in a request, and ignore the responses.
 
     Args:
-        look_at: called with each batch before its request is sent.
+        inspect: called with each batch before its request is sent.
     """
     with (
         draining_broker(partition_count) as (port, topic_id),
@@ -41,8 +41,8 @@ def sent_bare(arena: Arena, partition_count: int, look_at: Callable[[memoryview]
         stopwatch = Stopwatch()
         for number, pieces in enumerate(requests):
             for piece in pieces:
-                if look_at is not None and isinstance(piece, memoryview):
-                    look_at(piece)
+                if inspect is not None and isinstance(piece, memoryview):
+                    inspect(piece)
             _send(connection, pieces)
             if number >= IN_FLIGHT_MAX:
                 _read_response(connection)

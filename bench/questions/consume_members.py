@@ -27,7 +27,7 @@ TOPIC = "flights"
 PROCESSES, MEMBERS_EACH = 20, 50
 PARTITIONS = PROCESSES * MEMBERS_EACH
 POLL_MS = 5000.0
-LOOK_S = 0.002
+CHECK_S = 0.002
 
 
 class _Share:
@@ -75,12 +75,12 @@ def _run() -> Measurement:
             for process in processes:
                 process.start()
             while shares[:] != b"\1" * PARTITIONS:
-                time.sleep(LOOK_S)
+                time.sleep(CHECK_S)
             joined_s = stopwatch.elapsed().wall_s
             stopwatch = Stopwatch()
             os.kill(processes[0].pid or 0, signal.SIGKILL)
             while sum(shares[MEMBERS_EACH:]) != PARTITIONS:
-                time.sleep(LOOK_S)
+                time.sleep(CHECK_S)
             return {"join_s": joined_s, "rebalance_s": stopwatch.elapsed().wall_s}
         finally:
             for process in processes:

@@ -82,11 +82,11 @@ Span = tuple[int, int]
 """A function of the address of a buffer and its bytes."""
 
 
-def _bare(look_at: Callable[[memoryview], object] | None = None, *, zeroes: bool = False) -> Lap:
+def _bare(inspect: Callable[[memoryview], object] | None = None, *, zeroes: bool = False) -> Lap:
     """Write batches by a bare writev.
 
     Args:
-        look_at: called with each buffer before it is written.
+        inspect: called with each buffer before it is written.
         zeroes: write zeros to each buffer after its call.
     """
 
@@ -97,9 +97,9 @@ def _bare(look_at: Callable[[memoryview], object] | None = None, *, zeroes: bool
             descriptor = os.open(folder / "bytes", os.O_WRONLY | os.O_CREAT)
             stopwatch = Stopwatch()
             for buffers, written in zip(pieces, spans, strict=True):
-                if look_at is not None:
+                if inspect is not None:
                     for buffer in buffers:
-                        look_at(buffer)
+                        inspect(buffer)
                 os.writev(descriptor, buffers)
                 for address, size in written:
                     ctypes.memset(address, 0, size)

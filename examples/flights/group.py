@@ -25,7 +25,7 @@ GROUP = "flights-readers"
 POLL_MS = 200
 PATIENCE_S = 60.0
 """The group has stopped if nothing arrives for this time."""
-LOOK_S = 0.5
+CHECK_S = 0.5
 
 Portion = tuple[str, int, list[tuple[int, bytes | None, bytes]]]
 """Topic, partition, and records as offset, key and value."""
@@ -99,9 +99,9 @@ def _collect(portions: Queue[Portion], members: list[SpawnProcess], record_count
             if member.exitcode is not None:
                 raise ShmaccumError(f"{member.name} ended with exit code {member.exitcode}")
         try:
-            topic, partition, rows = portions.get(timeout=LOOK_S)
+            topic, partition, rows = portions.get(timeout=CHECK_S)
         except queue.Empty:
-            waited_s += LOOK_S
+            waited_s += CHECK_S
             continue
         waited_s = 0.0
         count += len(rows)

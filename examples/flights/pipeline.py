@@ -36,7 +36,7 @@ from shmaccum.log.files import LogDirectory, LogReader
 
 PARTITION_COUNT = 3
 KILLED = 2
-LOOK_EVERY_S = 0.05
+CHECK_EVERY_S = 0.05
 STALK_EVERY_S = 0.0005
 DRAIN_TIMEOUT_S = 60.0
 IDLE_EXIT = "10s"
@@ -174,7 +174,7 @@ class Pipeline:
         self._sender = Sender(arena.name, directory, listen)
         self.crew = Crew(arena.name, flight_count, seconds, has_queue=has_queue)
 
-    def _look_until(self, is_over: Callable[[], bool], every_s: float = LOOK_EVERY_S) -> None:
+    def _wait_until(self, is_over: Callable[[], bool], every_s: float = CHECK_EVERY_S) -> None:
         while not is_over():
             self._sender.check()
             self.crew.check()
@@ -188,8 +188,8 @@ class Pipeline:
 
     def prepare(self) -> None:
         """Waits until the sender has its role and the workers have packed every event."""
-        self._look_until(lambda: self.arena.native.sender_is_alive)
-        self._look_until(self.crew.is_prepared)
+        self._wait_until(lambda: self.arena.native.sender_is_alive)
+        self._wait_until(self.crew.is_prepared)
 
     def begin(self) -> None:
         """Opens the gate: the workers begin to send."""
@@ -198,16 +198,16 @@ class Pipeline:
 
     def kill_and_replace(self) -> None:
         """Kills a worker half-way, and the sender with it. Starts their successors."""
-        self._look_until(lambda: self.crew.has_sent_half(KILLED), STALK_EVERY_S)
+        self._wait_until(lambda: self.crew.has_sent_half(KILLED), STALK_EVERY_S)
         self.killed = [self.crew.kill(KILLED), self._sender.kill()]
         moment_ns = self.arena.native.now_ns()
         self._sender = Sender(self.arena.name, self._directory, self._listen)
-        self._look_until(lambda: not self.arena.holds_from_before(moment_ns))
+        self._wait_until(lambda: not self.arena.holds_from_before(moment_ns))
         self.crew.replace(KILLED, next_row_of(self._directory, _is_of_killed))
 
     def finish(self) -> float:
         """Waits until every worker has seen its events delivered. Returns the seconds since `begin`."""
-        self._look_until(self.crew.is_delivered)
+        self._wait_until(self.crew.is_delivered)
         return float(max(self.crew.board.flushed_ns) - self._began_ns) / 1e9
 
     def leave(self) -> None:
@@ -215,7 +215,7 @@ class Pipeline:
 
         Before it has the role, SIGTERM would end it like any process that starts.
         """
-        self._look_until(lambda: self.arena.native.sender_is_alive)
+        self._wait_until(lambda: self.arena.native.sender_is_alive)
         self._sender.drain_and_leave()
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ from shmaccum.producer import deliveries
 from shmaccum.producer.deliveries import DeliveryCounts, OffsetRange
 from shmaccum.producer.loop_results import LoopResults, WakeUps
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 
 
 @final
@@ -149,4 +149,4 @@ async def _resolve(part: deliveries.Deliveries) -> None:
                 raise ResultPendingError(
                     "the producer was closed before all results were known: the records stay in the arena and are sent"
                 )
-            await wake_ups.next(LOOK_S)
+            await wake_ups.next(CHECK_S)

@@ -253,7 +253,7 @@ class LoopProducer(kept_producer.Producer):
         Raises:
             FlushTimeoutError, ArenaRemovedError: as `flush`.
         """
-        self._look()
+        self._do_deferred_work()
         deadline_s = clock.monotonic() + parse_timeout_s(timeout)
         ticket = self._appender.begin_flush()
         watch = RemovalWatch(self.arena)

@@ -51,7 +51,7 @@ OPEN_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 SUFFIX = b".unfinished"
 NAME_SIZE_MAX = 255
 PAGE_SIZE = 4096
-LOOK_S = 0.01
+CHECK_S = 0.01
 LOG_AFTER_S = 10.0
 """The time after which a wait for another process is logged."""
 FORBIDDEN_COUNT_MAX = 100
@@ -136,7 +136,7 @@ def wait_for_others(name: str, attempt: Callable[[], Result]) -> Result:
             if clock.monotonic() >= log_at_s:
                 _warn("waiting for %s: %s", name, error)
                 log_at_s = float("inf")
-        time.sleep(LOOK_S)
+        time.sleep(CHECK_S)
 
 
 class Creation:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import posix_ipc
 
-from shmaccum.arena.creation import LOOK_S, Creation, Descriptors
+from shmaccum.arena.creation import CHECK_S, Creation, Descriptors
 from shmaccum.arena.trust import check_arena, drop_access_list
 from shmaccum.common.durability import sync_folder
 from shmaccum.exceptions import (
@@ -257,7 +257,7 @@ class ArenaFile(NamedTuple):
                 if descriptors is not None:
                     yield from self._made(creation, descriptors)
                     return
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_S)
 
     @staticmethod
     def _made(creation: Creation, descriptors: Descriptors) -> Iterator[Descriptors]:

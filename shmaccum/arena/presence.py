@@ -48,10 +48,10 @@ from shmaccum.arena.trust import is_insider
 from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.exceptions import ShmaccumError
 
-LOOK_S = 1.0
-BLIND_LOOK_S = 0.01
+CHECK_S = 1.0
+UNCONNECTED_CHECK_S = 0.01
 NUMBER_BITS = 64
-BLIND_LOOK_MAX_S = 1.0
+UNCONNECTED_CHECK_MAX_S = 1.0
 ATTEMPT_COUNT = 8
 LISTEN_COUNT = 4096
 """The maximum number of watchers connected to a socket. They are never accepted."""
@@ -157,7 +157,7 @@ class Presence:
         if not arena.is_linked():
             self._unlink()
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Creates the socket again if its queue is full, or if it was removed or replaced.
 
         Returns True if it was removed or replaced. Watchers of the former socket still notice the sender's death.
@@ -236,14 +236,16 @@ class SenderWatch:
 
     Args:
         arena: the arena whose sender is watched.
-        look_s: the longest sleep of `wait` while connected, also an attribute. The default is `LOOK_S`.
-        blind_look_s: the first sleep of `wait` without a connection. The default is `BLIND_LOOK_S`.
+        check_s: the longest sleep of `wait` while connected, also an attribute. The default is `CHECK_S`.
+        unconnected_check_s: the first sleep of `wait` without a connection. The default is `UNCONNECTED_CHECK_S`.
     """
 
-    def __init__(self, arena: Arena, *, look_s: float | None = None, blind_look_s: float | None = None) -> None:
+    def __init__(self, arena: Arena, *, check_s: float | None = None, unconnected_check_s: float | None = None) -> None:
         self._arena = arena
-        self.look_s = look_s
-        self._blind = GrowingPause(BLIND_LOOK_S if blind_look_s is None else blind_look_s, BLIND_LOOK_MAX_S)
+        self.check_s = check_s
+        self._blind = GrowingPause(
+            UNCONNECTED_CHECK_S if unconnected_check_s is None else unconnected_check_s, UNCONNECTED_CHECK_MAX_S
+        )
         self._sender = 0, 0
         self._connection: socket.socket | None = None
         self._was_closed = False
@@ -263,7 +265,7 @@ class SenderWatch:
         if self._connection is None:
             self.pause(self._blind.take())
         elif self._connection in wait_readable(
-            [self._wake_read, self._connection], LOOK_S if self.look_s is None else self.look_s
+            [self._wake_read, self._connection], CHECK_S if self.check_s is None else self.check_s
         ):
             self._disconnect()
             self._was_closed = True

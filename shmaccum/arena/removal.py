@@ -16,7 +16,7 @@ from shmaccum.exceptions import ArenaPoisonedError, ArenaRemovedError, CorruptAr
 if TYPE_CHECKING:
     from shmaccum.arena.arena import Arena
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 EXIT_CODE = 3
 """The exit code of a sender process whose arena was removed."""
 
@@ -101,15 +101,15 @@ class RemovalWatch:
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
-        self._look_at_s = 0.0
+        self._next_check_s = 0.0
         self._was_left = False
 
     def is_abandoned(self) -> bool:
         """True if no more results will arrive. Checks at most once a second, and returns False in between."""
         now_s = clock.monotonic()
-        if now_s < self._look_at_s and not self.arena.native.is_lost:
+        if now_s < self._next_check_s and not self.arena.native.is_lost:
             return False
-        self._look_at_s = now_s + LOOK_S
+        self._next_check_s = now_s + CHECK_S
         is_left = is_abandoned(self.arena)
         if self.arena.native.is_lost:
             return True

@@ -103,7 +103,7 @@ class ResultsListener:
         """The descriptor to wait for."""
         return self._epoll.fileno()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Creates the FIFO again if it was removed or replaced. Call it periodically.
 
         Raises:

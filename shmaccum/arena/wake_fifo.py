@@ -45,7 +45,7 @@ from shmaccum.exceptions import ShmaccumError
 if TYPE_CHECKING:
     from shmaccum.arena import Arena
 
-GREENLET_LOOK_MIN_S, GREENLET_LOOK_MAX_S = 0.001, 0.05
+GREENLET_CHECK_MIN_S, GREENLET_CHECK_MAX_S = 0.001, 0.05
 SELECT_END = 1024
 """FD_SETSIZE of Linux."""
 
@@ -70,7 +70,7 @@ class WakeFifo:
         """The descriptor to select on. It is readable after a wake-up."""
         return self._descriptor
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Creates the FIFO again if it was removed or replaced, because no producer could wake the sender then.
 
         Returns True if `fileno` has changed. The former descriptor stays open, because it may still be registered.
@@ -195,7 +195,7 @@ def _ready_beside_greenlets(descriptors: Sequence[int], timeout_s: float) -> set
         ready = _ready(descriptors, 0)
         if ready or waited_s >= timeout_s:
             return ready
-        time.sleep(min(max(waited_s / 4, GREENLET_LOOK_MIN_S), GREENLET_LOOK_MAX_S, timeout_s - waited_s))
+        time.sleep(min(max(waited_s / 4, GREENLET_CHECK_MIN_S), GREENLET_CHECK_MAX_S, timeout_s - waited_s))
 
 
 def _polled(descriptors: Sequence[int], timeout_s: float) -> set[int]:

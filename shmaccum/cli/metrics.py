@@ -7,7 +7,7 @@ import time
 
 import click
 
-from shmaccum.arena.removal import LOOK_S, has_lost_its_name
+from shmaccum.arena.removal import CHECK_S, has_lost_its_name
 from shmaccum.cli.group import ArenaRemovedFailure, Command, arena_argument, opened_read_only
 from shmaccum.observe.prometheus import ArenaCollector, exposition
 from shmaccum.observe.server import MetricsServer
@@ -38,7 +38,7 @@ def command(arena_name: str, address: str | None) -> None:
         click.echo(f"serving http://{address} (for browsers) and http://{address}/metrics", err=True)
         try:
             while not has_lost_its_name(arena):
-                time.sleep(LOOK_S)
+                time.sleep(CHECK_S)
         finally:
             server.close()
         raise ArenaRemovedFailure(

@@ -108,7 +108,7 @@ class Stopper:
         self._arena = arena
         self._mode = mode
         self._is_quiet = is_quiet
-        self._watch = SenderWatch(arena, look_s=CHECK_S, blind_look_s=CHECK_S)
+        self._watch = SenderWatch(arena, check_s=CHECK_S, unconnected_check_s=CHECK_S)
         self._pid: int | None = None
         self._asked_epoch: int | None = None
 

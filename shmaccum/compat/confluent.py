@@ -73,7 +73,7 @@ TIMEOUT_DEFAULT_MS = 300_000
 """message.timeout.ms of librdkafka."""
 PROPAGATION_DEFAULT_MS = 30_000
 """topic.metadata.propagation.max.ms of librdkafka."""
-LOOK_S = 1.0
+CHECK_S = 1.0
 """The interval between checks of the arena's error log."""
 SLICE_S = 0.1
 """The interval at which a flush checks whether callbacks are due."""
@@ -249,21 +249,21 @@ class _ErrorChecks:
         self._interval_s = own.statistics_ms / 1000
         self._logger = own.logger
         self._reported = set(read_reports(producer.arena.native))
-        self._next_look_s = 0.0
+        self._next_check_s = 0.0
         self._next_statistics_s = clock.monotonic() + self._interval_s
 
-    def look(self, count_waiting: Callable[[], int]) -> int:
+    def run(self, count_waiting: Callable[[], int]) -> int:
         """Calls the callbacks that are due, and returns their number.
 
         Args:
             count_waiting: returns the number of records without a result, for the statistics.
         """
-        return self._look_for_errors() + self._look_at_statistics(count_waiting)
+        return self._check_errors() + self._check_statistics(count_waiting)
 
-    def _look_for_errors(self) -> int:
-        if clock.monotonic() < self._next_look_s or (self._on_error is None and self._logger is None):
+    def _check_errors(self) -> int:
+        if clock.monotonic() < self._next_check_s or (self._on_error is None and self._logger is None):
             return 0
-        self._next_look_s = clock.monotonic() + LOOK_S
+        self._next_check_s = clock.monotonic() + CHECK_S
         new_reports = [report for report in read_reports(self._producer.arena.native) if report not in self._reported]
         for report in new_reports:
             self._reported.add(report)  # if a callback raises, the next call handles the others
@@ -273,7 +273,7 @@ class _ErrorChecks:
                 self._on_error(KafkaError(_code_of(report), report.sentence))
         return len(new_reports)
 
-    def _look_at_statistics(self, count_waiting: Callable[[], int]) -> int:
+    def _check_statistics(self, count_waiting: Callable[[], int]) -> int:
         if self._on_statistics is None or self._interval_s == 0 or clock.monotonic() < self._next_statistics_s:
             return 0
         self._next_statistics_s = clock.monotonic() + self._interval_s
@@ -347,7 +347,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         self._times_out_first = timeout_ms <= own.propagation_ms
         self._flush_s = min(timeout_ms, TIMEOUT_DEFAULT_MS) / 1000
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
-        self._looks = _ErrorChecks(producer, own) if own.wants_reports else None
+        self._error_checks = _ErrorChecks(producer, own) if own.wants_reports else None
         self._tracker = producer.deliveries()
         self._callback_records = CallbackRecords(self, self._tracker)
         self._producer = producer
@@ -383,10 +383,10 @@ class Producer(ConfluentProducer, ClosedOnExit):
             error: the exception if C has tried to send the record.
             partition: None or -1 for the choice of the partitioner. The others are the arguments of `produce`.
         """
-        producer, callback, look_count = (
+        producer, callback, scan_count = (
             self._open(),
             callback or on_delivery or self._on_delivery,
-            self._callback_records.look_count,
+            self._callback_records.scan_count,
         )
         if error is not None and not isinstance(error, ShmaccumError):
             raise error
@@ -411,7 +411,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 self._fallback.send(refusal, lambda library: library.produce(topic, value, key, **given))
         else:
             if callback is not None:
-                is_known_new = look_count == self._callback_records.look_count
+                is_known_new = scan_count == self._callback_records.scan_count
                 batch = (future.partition_index, future.seq) if is_known_new else None
                 self._callback_records.join((future.record_index, future, *record[2:7], batch, None))
 
@@ -485,16 +485,16 @@ class Producer(ConfluentProducer, ClosedOnExit):
         end_s = _end_s(timeout)
         while not served and (left_s := end_s - clock.monotonic()) > 0:
             with translating(translated):
-                self._tracker.wait_until(self._callback_records.look, min(left_s, LOOK_S))
+                self._tracker.wait_until(self._callback_records.scan, min(left_s, CHECK_S))
             served = self._serve()
         return served
 
     def _serve(self) -> int:
         """Calls every callback that is due, and returns their number."""
-        served = self._callback_records.call() if self._callback_records.look() else 0
+        served = self._callback_records.call() if self._callback_records.scan() else 0
         if self._fallback is not None:
             served += self._fallback.call("poll", 0) or 0
-        return served if self._looks is None else served + self._looks.look(self.__len__)
+        return served if self._error_checks is None else served + self._error_checks.run(self.__len__)
 
     def flush(self, timeout: float | None = FOREVER) -> int:
         """Wakes the sender, and polls until every record of this process has its result.
@@ -523,7 +523,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         """The number of records without a result, and of callbacks that were not called yet."""
         if self._producer is None:
             return 0
-        self._callback_records.look()
+        self._callback_records.scan()
         return (
             max(self._producer.incomplete_count, self._callback_records.pending_count)
             + self._callback_records.due_count

@@ -4,10 +4,10 @@
 ::
 
     produce ──> chain of the native producer ──> batches ──> due ──> callback
-                (confluent_type.c)               look()      call()
+                (confluent_type.c)               scan()      call()
 
-No result is looked up for a record while its batch has none. `CallbackRecords.look` reads the results that came since
-the last look. New records stay in the chain until a result has come. `CallbackRecords.call` creates the messages of a
+No result is looked up for a record while its batch has none. `CallbackRecords.scan` reads the results that came since
+the last scan. New records stay in the chain until a result has come. `CallbackRecords.call` creates the messages of a
 batch's records one by one. So few objects are alive at a time, and if a callback raises, the next call continues with
 the other records.
 """
@@ -62,7 +62,7 @@ class _Due(NamedTuple):
 class CallbackRecords:
     """The records of this process that have a callback, until it is called.
 
-    One thread at a time looks. It removes records from one place and adds them to the next one without a call between,
+    One thread at a time scans. It removes records from one place and adds them to the next one without a call between,
     so an exception of a signal handler neither loses nor repeats a record.
 
     Args:
@@ -84,8 +84,8 @@ class CallbackRecords:
         self._tail = 0
         self._is_whole = True
         self._has_late = False
-        self._looker = threading.Lock()  # never waited for
-        self.look_count = 0
+        self._scan_lock = threading.Lock()  # never waited for
+        self.scan_count = 0
         self._refused.clear()  # the same objects: a callback may fork
         self._due.clear()
 
@@ -101,7 +101,7 @@ class CallbackRecords:
         return len(self._refused) + sum(length_hint(due.records) for due in listed(self._due))
 
     def join(self, record: Record) -> None:
-        """Adds a record that Python sent. If it names no batch, the next look queries its result."""
+        """Adds a record that Python sent. If it names no batch, the next scan queries its result."""
         self._new.append(record)
         if record[BATCH] is None:
             self._has_late = True
@@ -110,26 +110,26 @@ class CallbackRecords:
         """Adds a record that was not appended to the arena."""
         self._refused.append((record, partition, error, timestamp_ms))
 
-    # --- look
+    # --- scan
 
-    def look(self) -> bool:
-        """Finds the records whose results came since the last look. Returns True if a callback is due."""
+    def scan(self) -> bool:
+        """Finds the records whose results came since the last scan. Returns True if a callback is due."""
         try:
             tail = self._tracker.result_count
             is_quiet = self._is_whole and tail == self._tail and not (self._has_late or self._source._has_late)
-            if not is_quiet and self._looker.acquire(blocking=False):
+            if not is_quiet and self._scan_lock.acquire(blocking=False):
                 try:
-                    self._look()
+                    self._scan()
                 finally:
-                    self._looker.release()
+                    self._scan_lock.release()
         except ArenaClosedError:  # by another thread
             pass
         return bool(self._refused or self._due)
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         tail, was_whole = self._tracker.result_count, self._is_whole
-        self._is_whole = False  # after an exception here, the next look queries each result
-        self.look_count += 1
+        self._is_whole = False  # after an exception here, the next scan queries each result
+        self.scan_count += 1
         self._source._take_told(self._new)
         self._has_late = False
         late = self._add_new()
@@ -138,7 +138,7 @@ class CallbackRecords:
         self._tail, self._is_whole = tail, True
 
     def _add_new(self) -> list[Batch]:
-        """Moves new records to their batches. Returns batches whose results may be older than the last look."""
+        """Moves new records to their batches. Returns batches whose results may be older than the last scan."""
         late: list[Batch] = []
         for batch, records in groupby(self._new.copy(), itemgetter(BATCH)):
             if batch is not None:
@@ -156,7 +156,7 @@ class CallbackRecords:
         found.extend(records)
 
     def _walk(self, tail: int) -> bool:
-        """Reads the results since the last look. Returns False if each record must be queried: that is less work, some
+        """Reads the results since the last scan. Returns False if each record must be queried: that is less work, some
         results are overwritten, or the memory of the arena is lost (`tail` is negative), which is a result, too.
         """
         if tail < 0 or tail - self._tail > self.pending_count:

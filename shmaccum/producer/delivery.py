@@ -76,7 +76,7 @@ RESULT_UNREADABLE = (-2, 0, -1, -1, 0, 0)
 """The completion of a record in an arena whose memory is lost to this process."""
 STOP_PATIENCE_S = 0.2
 """The minimum time for a thread that calls no callback to notice that it must end."""
-LOOK_S = 0.01
+CHECK_S = 0.01
 """The polling interval of an arena to which this process is not attached."""
 REASONS_MAX = 256
 
@@ -186,7 +186,7 @@ class Waiters:
         """Calls the observers of the results that came since the last walk."""
         last = self._tracker.result_count
         if not self._is_whole or last < self.tail:  # fewer than before: the memory of the arena is lost
-            self.look_at(list(self))
+            self.check(list(self))
         elif last != self.tail:
             self._is_whole = False  # after an exception here, the next walk checks all waiters
             self._resolve(self.tail, last)
@@ -205,9 +205,9 @@ class Waiters:
                     waiter.future.completion = tuple(completion)
                 self._end(ended)
         if len(rows) < last - first:
-            self.look_at(list(self))
+            self.check(list(self))
 
-    def look_at(self, waiters: Iterable[Waiter]) -> None:
+    def check(self, waiters: Iterable[Waiter]) -> None:
         """Calls the observers whose results are known."""
         self._end(
             [waiter for waiter in waiters if waiter.observer is not None and self._tracker.is_known(waiter.future)]
@@ -256,7 +256,7 @@ class DeliveryTracker:
         """Discards all callbacks and waiters. A forked child calls it first."""
         self._added: SimpleQueue[Waiter | None] = SimpleQueue()
         self._waiters = Waiters(self, self._call_observer)
-        self._run_lock = threading.Lock()  # held by the one thread that looks; never waited for
+        self._run_lock = threading.Lock()  # held by the one thread that checks; never waited for
         self._thread: threading.Thread | None = None
         self._owner: threading.Thread | None = None
         self._is_stopped = False
@@ -311,7 +311,7 @@ class DeliveryTracker:
         deadline_s = clock.monotonic() + timeout_s
         if timeout_s > 0:
             self.hurry(future)
-        watch: RemovalWatch | None = None  # most results come before the first look
+        watch: RemovalWatch | None = None  # most results come before the first check
         slice_ns = FIRST_SLICE_NS
         while (left_s := deadline_s - clock.monotonic()) > 0:
             try:
@@ -511,7 +511,7 @@ class DeliveryTracker:
         while run_lock.acquire(blocking=False):
             self._owner = self._thread = threading.current_thread()
             try:
-                is_closed = self._look_until_idle()
+                is_closed = self._check_until_idle()
             finally:
                 self._owner = None
                 run_lock.release()
@@ -519,16 +519,16 @@ class DeliveryTracker:
             if is_closed or self._is_stopped or self._added.empty():
                 return
 
-    def _look_until_idle(self) -> bool:
+    def _check_until_idle(self) -> bool:
         """Returns True if the arena is closed, so no more results become known."""
         watch: RemovalWatch | None = None
         while True:
             try:
                 watch = watch or RemovalWatch(self._late or self.arena)
                 if self._is_stopped or not self._wait_for_work():
-                    self._look_last()
+                    self._check_last()
                     return False
-                self._look(watch)
+                self._check(watch)
             except (ArenaClosedError, ArenaRemovedError):  # noqa: PERF203 - no more results become known
                 return True
             except BaseException:  # noqa: BLE001 - the thread survives every exception
@@ -542,29 +542,29 @@ class DeliveryTracker:
         deadline_s = clock.monotonic() + TRACKER_IDLE_S
         if cooperative.patched_by() is not None:
             while self._added.empty() and clock.monotonic() < deadline_s:
-                cooperative.sleep(LOOK_S)
+                cooperative.sleep(CHECK_S)
         else:
             with contextlib.suppress(Empty):
                 waiter = self._added.get(timeout=TRACKER_IDLE_S)
                 if waiter is not None:
                     self._waiters.add([waiter])
-                    self._waiters.look_at([waiter])
+                    self._waiters.check([waiter])
         return bool(self._waiters) or not self._added.empty()
 
-    def _look(self, watch: RemovalWatch) -> None:
+    def _check(self, watch: RemovalWatch) -> None:
         added = self._take_added()
         self._waiters.walk()
-        self._waiters.look_at(added)
+        self._waiters.check(added)
         if not self._waiters or self._is_stopped:
             return
         tail = wait_for_results(self._native(), self._waiters.tail, TRACKER_SLICE_NS)
         if tail == self._waiters.tail and watch.is_abandoned():
             self._waiters.give_up_all()
 
-    def _look_last(self) -> None:
+    def _check_last(self) -> None:
         """Calls the observers of all known results after the producer was closed."""
         self._take_added()
-        self._waiters.look_at(list(self._waiters))
+        self._waiters.check(list(self._waiters))
 
     def _take_added(self) -> list[Waiter]:
         """Moves newly added waiters to the others, and returns them."""
@@ -603,7 +603,7 @@ class DeliveryTracker:
         self._is_stopped = True
         self._added.put(None)
         if self._owner is threading.current_thread():
-            self._look_at_the_rest()
+            self._check_the_rest()
         else:
             self._wait_for_thread(timeout_s)
         self._is_abandoned = True
@@ -621,12 +621,12 @@ class DeliveryTracker:
         if thread is not None:
             thread.join(None if timeout_s == math.inf else max(timeout_s, STOP_PATIENCE_S))
         elif not self._run_lock.locked():
-            self._look_at_the_rest()
+            self._check_the_rest()
 
-    def _look_at_the_rest(self) -> None:
+    def _check_the_rest(self) -> None:
         """Runs in the closing thread, if it is the tracker's own thread, or if the tracker has no thread."""
         with contextlib.suppress(ArenaError):  # closed: no more results become known
-            self._look_last()
+            self._check_last()
 
 
 class TaskWaiter:
@@ -664,7 +664,7 @@ def wait_for_results(native: _native.Arena, tail: int, timeout_ns: int) -> int:
             return cooperative.wait_completion(native, tail, timeout_ns)
     if native.is_lost:
         return -1
-    time.sleep(min(LOOK_S, timeout_ns / 1e9))
+    time.sleep(min(CHECK_S, timeout_ns / 1e9))
     return native.completion_tail
 
 

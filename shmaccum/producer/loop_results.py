@@ -33,7 +33,7 @@ class LoopResults:
     def __init__(self, tracker: DeliveryTracker, loop: asyncio.AbstractEventLoop) -> None:
         self._tracker = tracker
         self._loop = weakref.ref(loop)  # the tracker stores this by its loop
-        self._looks: Counter[Callable[[], object]] = Counter()
+        self._checks: Counter[Callable[[], object]] = Counter()
         self._listener: ResultsListener | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._waiters = Waiters(tracker, self._call_observer)
@@ -52,20 +52,20 @@ class LoopResults:
         return found
 
     @contextlib.contextmanager
-    def listening(self, look: Callable[[], object]) -> Iterator[None]:
-        """Calls `look` after each wake-up and each tick, until the end of the block.
+    def listening(self, check: Callable[[], object]) -> Iterator[None]:
+        """Calls `check` after each wake-up and each tick, until the end of the block.
 
         A result that is recorded after the start of the block causes a call. The caller checks for earlier results.
         """
-        if not self._looks:
+        if not self._checks:
             self._begin()
-        self._looks[look] += 1
+        self._checks[check] += 1
         try:
             yield
         finally:
-            self._looks[look] -= 1
-            self._looks += Counter()  # drops functions that no block uses
-            if not self._looks:
+            self._checks[check] -= 1
+            self._checks += Counter()  # drops functions that no block uses
+            if not self._checks:
                 self._end()
 
     # --- futures
@@ -74,7 +74,7 @@ class LoopResults:
         """Calls the observer when the result of a future is known. The caller is listening with `call_observers`."""
         waiter = Waiter(future, observer)
         self._waiters.add([waiter])
-        self._waiters.look_at([waiter])
+        self._waiters.check([waiter])
         return waiter
 
     def forget(self, waiter: Waiter) -> None:
@@ -123,12 +123,12 @@ class LoopResults:
         if self._listener is not None:
             self._listener.take_wake_up()
         self._expect()
-        self._look()
+        self._run_checks()
 
     def _say_and_tick(self) -> None:
         self._expect()
         tick_s = DEAF_TICK_S if self._is_deaf else TICK_S
-        self._tick = asyncio.get_running_loop().call_later(tick_s, self._look_anyway)
+        self._tick = asyncio.get_running_loop().call_later(tick_s, self._run_tick)
 
     @property
     def _is_deaf(self) -> bool:
@@ -140,18 +140,18 @@ class LoopResults:
             with contextlib.suppress(ShmaccumError):  # the tick detects the problem
                 self._tracker.arena.native.expect_completion()
 
-    def _look(self) -> None:
-        for look in list(self._looks):
-            look()
+    def _run_checks(self) -> None:
+        for check in list(self._checks):
+            check()
 
-    def _look_anyway(self) -> None:
+    def _run_tick(self) -> None:
         if not self._tracker.arena.closed and self._watch.is_abandoned():
             self._waiters.give_up_all()
         if self._listener is not None and not self._is_deaf:
             with contextlib.suppress(OSError, ShmaccumError):  # the next tick tries again
-                self._listener.look()
+                self._listener.check()
         self._say_and_tick()
-        self._look()
+        self._run_checks()
 
 
 @final

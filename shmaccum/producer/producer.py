@@ -171,7 +171,7 @@ class Producer(_native.NativeProducer):
             stuck_block_ms=self._options.stuck_block_ms,
             linger_ms=self._options.linger_ms,
             wake=self._wake,
-            on_wait=self._look,
+            on_wait=self._do_deferred_work,
             waiter_type=self._waiter_type,
         )
         self._metrics = _Times(self.arena)
@@ -190,7 +190,7 @@ class Producer(_native.NativeProducer):
             ignores_keys=self._options.partitioner_ignore_keys,
         )
         _producers.add(self)
-        self._sender_warning.look()
+        self._sender_warning.check()
 
     def _new_fallback(self, on_unusable: OnUnusable | None) -> Fallback | None:
         """Makes the fallback. Detaches from the arena if the function is rejected."""
@@ -204,11 +204,11 @@ class Producer(_native.NativeProducer):
     def _wake(self) -> None:
         """Wakes the sender when there is something to send, at most once per batch."""
         self._waker.wake()
-        self._look()
+        self._do_deferred_work()
 
-    def _look(self) -> None:
+    def _do_deferred_work(self) -> None:
         """Does the work that a signal handler, or a failed start of a thread, deferred to the next call."""
-        self._sender_warning.look()
+        self._sender_warning.check()
         self._tracker.ensure_thread()
         self.arena.ensure_threads()
 
@@ -477,7 +477,7 @@ class Producer(_native.NativeProducer):
                     f"increase within {max_block_ms} ms (max_block_ms)"
                 )
             raise PartitionCountUnknownError(self._partitions_unknown(topic, max_block_ms))
-        self._sender_warning.look()
+        self._sender_warning.check()
 
     def _partitions_unknown(self, topic: str, max_block_ms: int) -> str:
         if self.arena.native.sender_is_alive:
@@ -722,7 +722,7 @@ class Producer(_native.NativeProducer):
         Raises:
             ArenaRemovedError: none of these records will be delivered.
         """
-        self._look()
+        self._do_deferred_work()
         with contextlib.suppress(ArenaRemovedError):  # which does not know the count
             if self._appender.flush(timeout):
                 return 0

@@ -12,7 +12,7 @@ from shmaccum.exceptions import ShmaccumError
 
 logger = logging.getLogger("shmaccum.producer")
 
-LOOK_INTERVAL_S = 1.0
+CHECK_INTERVAL_S = 1.0
 
 
 @final
@@ -30,14 +30,14 @@ class SenderWarning:
         self._arena = arena
         self._is_supervised = is_supervised
         self._is_absent = False
-        self._look_at_s = 0.0
+        self._next_check_s = 0.0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Checks, at most once a second."""
         now_s = clock.monotonic()
-        if self._is_supervised or now_s < self._look_at_s:
+        if self._is_supervised or now_s < self._next_check_s:
             return
-        self._look_at_s = now_s + LOOK_INTERVAL_S
+        self._next_check_s = now_s + CHECK_INTERVAL_S
         try:
             self._log_change(not self._arena.native.sender_is_alive)
         except (ShmaccumError, OSError) as error:

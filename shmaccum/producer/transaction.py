@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 COMMIT_TIMEOUT_S = 120.0
 """The default time that a commit waits for its outcome."""
-LOOK_NS = 10_000_000
+CHECK_NS = 10_000_000
 """The polling interval of a transaction. At its end, the sender wakes waiting processes, unless it dies first."""
 Timed = Callable[[str], AbstractContextManager[None]]
 Waits = Generator[None, None, None]
@@ -72,7 +72,7 @@ def run_step(native: _native.Arena, waits: Waits) -> None:
     with contextlib.closing(waits):
         seen = native.transaction_word  # read before the check, so a change after the check ends the wait
         for _ in waits:
-            seen = cooperative.wait_transaction(native, seen, LOOK_NS)
+            seen = cooperative.wait_transaction(native, seen, CHECK_NS)
 
 
 def unfence_waits(arena: Arena, wake: Callable[[], object], timeout_s: float) -> Waits:

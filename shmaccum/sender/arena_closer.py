@@ -37,8 +37,8 @@ from shmaccum.exceptions import ArenaRemovedError
 
 logger = logging.getLogger("shmaccum.sender")
 
-LOOK_NS = 1_000_000_000
-CLOSING_LOOK_NS = 100_000_000
+CHECK_NS = 1_000_000_000
+CLOSING_CHECK_NS = 100_000_000
 PENDING_STATES = ("GRANT", "OWNED", "OPEN", "READY")
 LEFT_STATES = ("OPEN", "READY", "BAD")
 
@@ -54,18 +54,18 @@ class ArenaCloser:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._native = arena.native
-        self._look_at_ns = 0
+        self._next_check_ns = 0
         self.has_begun = False
         self.error: ArenaRemovedError | None = None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check whether the arena was removed. While it is closing, each tick seals the batches that are open."""
         now_ns = self._native.now_ns()
         is_closing = self._native.closing != "not"
-        if now_ns < self._look_at_ns and is_closing == self.has_begun:
+        if now_ns < self._next_check_ns and is_closing == self.has_begun:
             return
         self.has_begun = is_closing or has_lost_its_name(self._arena)
-        self._look_at_ns = now_ns + (CLOSING_LOOK_NS if self.has_begun else LOOK_NS)
+        self._next_check_ns = now_ns + (CLOSING_CHECK_NS if self.has_begun else CHECK_NS)
         if self.has_begun:
             self._native.begin_closing()
             self.error = self.error or report_removal(self._arena)
@@ -76,7 +76,7 @@ class ArenaCloser:
         Raises:
             ArenaRemovedError: the arena was removed, and has nothing to deliver.
         """
-        self.look()
+        self.check()
         if self.error is None:
             return
         folder = _found_export(self._arena)

@@ -226,7 +226,7 @@ class Backlog:
 
     def read(self, now_ns: int) -> None:
         """Fill the window."""
-        self.window.must_look = False
+        self.window.must_read = False
         shipments = self.window.shipments
         size = sum(shipment.wire.size for shipment in shipments)
         while len(shipments) < self._in_flight_max and (not size or size < READ_AHEAD_SIZE):

@@ -44,7 +44,7 @@ class DeliveryClock:
         self._sink = shared.sink
         options = shared.options
         self._counts_always = options.delivery_timeout_counts == "always"
-        self._looked_ns = shared.native.now_ns()
+        self._checked_ns = shared.native.now_ns()
         self._unproved_ns = 0
         self._outage_since_ns = 0
         self._answer_count = shared.sink.peer.answer_count
@@ -57,14 +57,14 @@ class DeliveryClock:
         """True while no record ages."""
         return self.outage is not None and not self._counts_always
 
-    def look(self, now_ns: int) -> None:
+    def check(self, now_ns: int) -> None:
         """Check whether the sink works, and advance the clock by the proved time.
 
         Args:
             now_ns: the arena's clock.
         """
-        step_ns = min(now_ns - self._looked_ns, STEP_MAX_NS)
-        self._looked_ns = now_ns
+        step_ns = min(now_ns - self._checked_ns, STEP_MAX_NS)
+        self._checked_ns = now_ns
         outage = self._sink.peer.outage
         if outage != self.outage:
             self._turn(outage, now_ns)

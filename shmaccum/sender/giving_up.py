@@ -21,7 +21,7 @@ from shmaccum.exceptions import ArenaBusyError
 
 ROLE_TIMEOUT_S = 5.0
 """A sender that lives longer than this has accepted the arena."""
-LOOK_S = 0.01
+CHECK_S = 0.01
 
 
 def give_up_overflow(arena: Arena) -> str:
@@ -59,5 +59,5 @@ def _become_sender(half: SenderHalf) -> None:
         with contextlib.suppress(ArenaBusyError):
             half.become_sender()
             return
-        time.sleep(LOOK_S)
+        time.sleep(CHECK_S)
     half.become_sender()

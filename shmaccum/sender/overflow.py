@@ -243,7 +243,7 @@ class Overflow:
         """True while the folder is missing, or was not reopened."""
         return self._is_lost
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Check whether the folder is missing. When it is back, and no batch is in flight, reopen it."""
         self._directory.check_paths()
         self._is_lost |= self._directory.lost is not None or self._opened_count != self._directory.opened_count
@@ -805,7 +805,7 @@ class Overflow:
 
     def tick(self) -> None:
         """Publish totals, check that the names lead to the open files, and report problems. Called periodically."""
-        self._look()
+        self._check()
         self._publish()
         if (lost := self._directory.lost) is not None:
             self._report_failure(lost)

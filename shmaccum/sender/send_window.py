@@ -134,7 +134,7 @@ class SendWindow(Generic[AnyShipment]):
         resume_ns: nothing is sent before this time of the owner's clock.
         wants_epoch: the rest has to start over in another epoch.
         confirmed: the producer id and epoch of an acked batch; None after a new start.
-        must_look: the native batch loop may be unable to send the next batch, so it is read here.
+        must_read: the native batch loop may be unable to send the next batch, so it is read here.
     """
 
     def __init__(self, reader: PartitionReader, backoff: Backoff) -> None:
@@ -144,7 +144,7 @@ class SendWindow(Generic[AnyShipment]):
         self.resume_ns = 0
         self.wants_epoch = False
         self.confirmed: tuple[int, int] | None = None
-        self.must_look = True
+        self.must_read = True
         self._reader = reader
         self._backoff = backoff
         self._cursor: Cursor | None = None
@@ -168,7 +168,7 @@ class SendWindow(Generic[AnyShipment]):
 
     def is_ordinary(self, now_ns: int) -> bool:
         """True if the native batch loop may send the next batches, once the window is empty."""
-        is_sound = not (self.failure_count or self.wants_epoch or self.must_look)
+        is_sound = not (self.failure_count or self.wants_epoch or self.must_read)
         return is_sound and self.confirmed is not None and now_ns >= self.resume_ns and self.unread_place is not None
 
     def is_first(self, shipment: AnyShipment) -> bool:
@@ -203,7 +203,7 @@ class SendWindow(Generic[AnyShipment]):
 
     def take(self, end: StreamEnd) -> None:
         """Move to the place that the native batch loop reached. Requires an empty window."""
-        self.must_look = end.state != StreamState.GOES
+        self.must_read = end.state != StreamState.GOES
         if end.state == StreamState.BROKEN:
             self.rest()
         elif self._cursor is not None:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from shmaccum.sender.duties.dead_letters import DeadLetters
     from shmaccum.sender.overflow import Overflow
 
-IDLE_LOOKS = 10
+IDLE_CHECKS = 10
 CLOSE_TIMEOUT_S = 5.0
 CLOSING_SLICE_S = 0.01
 FORMER_SENDER_SLICE_S = 0.05
@@ -127,7 +127,7 @@ class Sender:
         self._is_aborted = False
         self._arena_closer = ArenaCloser(self.arena)
         self._idle_since_ns: int | None = None
-        self._idle_look_at_ns = 0
+        self._next_idle_check_ns = 0
         self._log_server: ServerThread | None = None
         self._metrics_server: MetricsServer | None = None
         self._presence: Presence | None = None
@@ -294,7 +294,7 @@ class Sender:
         limit_ms = self.options.replace_stalled_ms
         stalls = None if limit_ms is None else self._stall_watch(watch, limit_ms)
         while self.arena.native.sender_is_alive and self._stop_at_ns is None:
-            self._arena_closer.look()
+            self._arena_closer.check()
             expect_sink(self.arena, self._sink_name)
             watch.wait()
             self._supervisor.show_life()
@@ -358,7 +358,7 @@ class Sender:
         return sent
 
     def _is_over(self) -> bool:
-        self._arena_closer.look()
+        self._arena_closer.check()
         self._checks.run(self.arena.native.now_ns())
         if self._arena_closer.has_begun and self._stop_at_ns is None:
             self.stop()
@@ -410,9 +410,9 @@ class Sender:
         """True if there was no batch and no other process for `idle_exit_ms`."""
         idle_exit_ms = self.options.idle_exit_ms
         now_ns = self.arena.native.now_ns()
-        if idle_exit_ms is None or now_ns < self._idle_look_at_ns:
+        if idle_exit_ms is None or now_ns < self._next_idle_check_ns:
             return False
-        self._idle_look_at_ns = now_ns + min(idle_exit_ms * NS_PER_MS // IDLE_LOOKS, NS_PER_S)
+        self._next_idle_check_ns = now_ns + min(idle_exit_ms * NS_PER_MS // IDLE_CHECKS, NS_PER_S)
         assert self._rounds is not None
         is_idle = self._rounds.is_idle and not others_are_attached(self.arena)
         if not is_idle:

@@ -66,7 +66,7 @@ class SpillClock:
         self._at = options.overflow_at
         self._after_ns = options.overflow_after_ms * NS_PER_MS
         self._late_ns = options.delivery_timeout_ms * NS_PER_MS // 2
-        self._looked_ns: int | None = None
+        self._checked_ns: int | None = None
         self._begun_ns = 0
         """No sender delivered immediately before this time."""
 
@@ -79,7 +79,7 @@ class SpillClock:
             holds_any: the overflow has batches.
         """
         used, waiter_count, acked_ns, waits_since_ns, former_heartbeat_ns = self._half.pressure(linger_ns, now_ns)
-        self._record_check(former_heartbeat_ns if self._looked_ns is None else self._looked_ns, now_ns)
+        self._record_check(former_heartbeat_ns if self._checked_ns is None else self._checked_ns, now_ns)
         is_silent = waits_since_ns is not None and self._is_over(max(acked_ns, waits_since_ns), now_ns)
         is_outage = self._sink.peer.outage is not None or is_silent
         stuck = self._half.stuck_partitions()
@@ -91,10 +91,10 @@ class SpillClock:
             surplus = self._slot_count
         return SpillNeed(surplus, is_outage, stuck) if surplus > 0 else SpillNeed()
 
-    def _record_check(self, looked_ns: int, now_ns: int) -> None:
-        if not 0 <= now_ns - looked_ns <= self._after_ns:
+    def _record_check(self, checked_ns: int, now_ns: int) -> None:
+        if not 0 <= now_ns - checked_ns <= self._after_ns:
             self._begun_ns = now_ns
-        self._looked_ns = now_ns
+        self._checked_ns = now_ns
 
     def _is_over(self, since_ns: int, now_ns: int) -> bool:
         return now_ns - max(since_ns, self._begun_ns) >= self._after_ns

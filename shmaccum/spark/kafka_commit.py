@@ -136,7 +136,7 @@ class _KafkaCommit:
         found: list[Mapping[TopicPartition, OffsetToCommit]] = []
 
         def is_found() -> bool:
-            offsets = asked.look()
+            offsets = asked.poll()
             if offsets is not None:
                 found.append(offsets)
             return bool(found)

@@ -94,8 +94,8 @@ class Producer(producer.Producer):
         self._leave = weakref.finalize(self, supervisor.leave, self.arena)
         self._leave.atexit = False  # the supervisor works until the end of the process
 
-    def _look(self) -> None:
-        super()._look()
+    def _do_deferred_work(self) -> None:
+        super()._do_deferred_work()
         if self._supervisor is not None:
             self._supervisor.ensure_thread()
 

@@ -48,11 +48,11 @@ from shmaccum.supervisor.start import START_TIMEOUT_S, Recipe, elected_at_once, 
 
 logger = logging.getLogger("shmaccum.supervisor")
 
-LOOK_S = 5.0
-BLIND_LOOK_S = 0.25
-ABSENT_LOOK_S = 1.0
-ELECTION_LOOK_S = 0.05
-NAME_LOOK_S = 0.005
+CHECK_S = 5.0
+UNCONNECTED_CHECK_S = 0.25
+ABSENT_CHECK_S = 1.0
+ELECTION_CHECK_S = 0.05
+NAME_CHECK_S = 0.005
 STANDBY_PATIENCE_S = 1.0
 EARLY_DEATH_S = 5.0
 FREE_STARTS = 2
@@ -146,7 +146,7 @@ class SenderSupervisor:
         self._met_s: float | None = None
         self._is_absent = False
         self._absent_s = 0.0
-        self._in_vain = GrowingPause(NAME_LOOK_S, ABSENT_LOOK_S)
+        self._in_vain = GrowingPause(NAME_CHECK_S, ABSENT_CHECK_S)
         self._watch: SenderWatch | None = None
         self._stalls: StallWatch | None = None
         self._thread: threading.Thread | None = None
@@ -178,7 +178,7 @@ class SenderSupervisor:
 
     def _run(self) -> None:
         while not self._has_failed and (arena := self._wanted_arena()) is not None:
-            self._look_safely(arena)
+            self._check_safely(arena)
         self._is_over = True
         _supervisors.discard(self)
         watch, self._watch = self._watch, None
@@ -197,13 +197,13 @@ class SenderSupervisor:
                     self._watch.clear_wake()  # it was meant to end the thread
         return arena
 
-    def _look_safely(self, arena: Arena) -> None:
+    def _check_safely(self, arena: Arena) -> None:
         """Check once. Exceptions are retried, except for those of an arena that needs no supervisor."""
         try:
             if self._watch is None:
-                self._watch = SenderWatch(arena, look_s=LOOK_S, blind_look_s=BLIND_LOOK_S)
+                self._watch = SenderWatch(arena, check_s=CHECK_S, unconnected_check_s=UNCONNECTED_CHECK_S)
                 return  # a caller may have left before there was a watch to wake
-            self._look(arena)
+            self._check(arena)
         except OtherSinkError as error:
             self._fail(arena, error)
             self._has_failed = self._is_over = True
@@ -215,10 +215,10 @@ class SenderSupervisor:
             if not arena.native.closed:
                 with contextlib.suppress(BaseException):  # raised by a log handler of the program
                     logger.warning("the supervisor of %s has a problem: %s", arena.name, error)
-                time.sleep(ABSENT_LOOK_S)
+                time.sleep(ABSENT_CHECK_S)
         except BaseException:  # noqa: BLE001 - the thread continues after any exception
             log_exception(logger, "the supervisor of %s continues after an exception", arena.name)
-            time.sleep(ABSENT_LOOK_S)
+            time.sleep(ABSENT_CHECK_S)
 
     def _arena(self) -> Arena | None:
         """Return an arena that its owner has not closed."""
@@ -230,10 +230,10 @@ class SenderSupervisor:
         assert self._watch is not None
         return self._watch
 
-    def _look(self, arena: Arena) -> None:
+    def _check(self, arena: Arena) -> None:
         native = arena.native
         if not native.is_attached:
-            self.watch.pause(ABSENT_LOOK_S)
+            self.watch.pause(ABSENT_CHECK_S)
         elif native.sender_is_alive:
             self._attend(arena)
         else:
@@ -260,7 +260,7 @@ class SenderSupervisor:
         self.failure, self._is_absent, self._epoch, self._met_s = None, False, epoch, clock.monotonic()
         if self._stalls is None and (limit_ms := self.recipe.replace_stalled_ms) is not None:
             self._stalls = StallWatch(arena, self.watch, limit_ms)
-            self.watch.look_s = min(LOOK_S, self._stalls.check_s)
+            self.watch.check_s = min(CHECK_S, self._stalls.check_s)
 
     # --- there is none
 
@@ -273,9 +273,9 @@ class SenderSupervisor:
         if not self._is_absent:
             self._record_absence(arena, died)
         if not died or arena.has_external_sender:
-            self.watch.pause(ABSENT_LOOK_S)
+            self.watch.pause(ABSENT_CHECK_S)
         elif self._is_left_to_a_standby(arena):
-            self.watch.pause(ELECTION_LOOK_S)
+            self.watch.pause(ELECTION_CHECK_S)
         else:
             self._start_another(arena)
 
@@ -304,7 +304,7 @@ class SenderSupervisor:
     def _start_another(self, arena: Arena) -> None:
         with elected_at_once(arena) as is_elected:
             if not is_elected:
-                self.watch.pause(max(self._in_vain.take(), ELECTION_LOOK_S))
+                self.watch.pause(max(self._in_vain.take(), ELECTION_CHECK_S))
             elif self._wait_before_start(arena):
                 self._start(arena)
 
@@ -319,7 +319,7 @@ class SenderSupervisor:
             )
         end_s = clock.monotonic() + pause_s
         while (left_s := end_s - clock.monotonic()) > 0 and self._is_wanted(arena):
-            self.watch.pause(min(left_s, BLIND_LOOK_S))
+            self.watch.pause(min(left_s, UNCONNECTED_CHECK_S))
         return self._is_wanted(arena)
 
     def _is_wanted(self, arena: Arena) -> bool:

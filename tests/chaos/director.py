@@ -188,7 +188,7 @@ class Director:
         """Compare process ids of the process's own namespace. A mistake affects only the counts."""
         return sender_pid(self._arena) == seat.pid
 
-    def _look_for_take_over(self) -> None:
+    def _check_for_takeover(self) -> None:
         watched, native = self._take_over, self._arena.native
         if watched is None:
             return
@@ -221,7 +221,7 @@ class Director:
         """Wait until the next injury, and continue processes that have been stopped for long enough."""
         self._due_s += self._random.uniform(*PAUSE_S)
         while True:
-            self._look_for_take_over()
+            self._check_for_takeover()
             for seat in self._seats:
                 if seat.stopped_ns is not None and time.monotonic() >= seat.continue_s:
                     self._continue(seat)

@@ -176,9 +176,9 @@ class Host:
         """Return whether both groups have committed the ends of all partitions, and these have all records."""
         places = [TopicPartition(INPUT, number) for number in range(PARTITIONS)]
         for group in (READERS, RELAYS):
-            with Consumer(self.log, group_id=group) as looking:
-                ends = looking.end_offsets(places)
-                if sum(ends.values()) < self.sent or any(looking.committed(place) != ends[place] for place in places):
+            with Consumer(self.log, group_id=group) as observer:
+                ends = observer.end_offsets(places)
+                if sum(ends.values()) < self.sent or any(observer.committed(place) != ends[place] for place in places):
                     return False
         return True
 

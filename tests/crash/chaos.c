@@ -43,7 +43,7 @@ enum {
     BLOCKED_MS_MAX = 250,
     DRAIN_MAX = 16,
     OVERSIZED_EVERY = 997,
-    CARRYING_LOOKS_MAX = 500,
+    CARRYING_CHECKS_MAX = 500,
     CARRYING_US_MAX = 2000,
 };
 
@@ -135,17 +135,17 @@ static void max_note(atomic_ullong *max, uint64_t ns)
 static struct {
     uint64_t ns;
     uint64_t queued_ns;
-} looked;
+} last_reading;
 
-static void run_queue_look(uint64_t now_ns)
+static void run_queue_read(uint64_t now_ns)
 {
-    if (now_ns - looked.ns > NS_PER_MS) {
+    if (now_ns - last_reading.ns > NS_PER_MS) {
         uint64_t queued = queued_ns();
-        if (looked.ns != 0) {
-            max_note(&ledger->turn_ns_max, queued - looked.queued_ns);
+        if (last_reading.ns != 0) {
+            max_note(&ledger->turn_ns_max, queued - last_reading.queued_ns);
         }
-        looked.ns = now_ns;
-        looked.queued_ns = queued;
+        last_reading.ns = now_ns;
+        last_reading.queued_ns = queued;
     }
 }
 
@@ -154,7 +154,7 @@ static void blocked_note(uint64_t ns)
     if (was_stopped || ns <= ledger->blocked_ns_max) {
         return;
     }
-    uint64_t others_ns = queued_ns() - looked.queued_ns;
+    uint64_t others_ns = queued_ns() - last_reading.queued_ns;
     max_note(&ledger->blocked_ns_max, ns > others_ns ? ns - others_ns : 0);
 }
 
@@ -172,7 +172,7 @@ static void append_one(struct accumulator *accumulator, uint32_t partition_index
     }
     for (;;) {
         was_stopped = 0;
-        run_queue_look(arena_now_ns(accumulator->arena));
+        run_queue_read(arena_now_ns(accumulator->arena));
         uint64_t begin_ns = arena_now_ns(accumulator->arena);
         status = accumulator_append(accumulator, partition_index, &measured, 1, &reservation, &result);
         blocked_note(arena_now_ns(accumulator->arena) - begin_ns);
@@ -340,7 +340,7 @@ struct tally {
 /* A sender with a pump is killed mostly while it has a request in flight. */
 static void carrying_await(unsigned *random)
 {
-    for (int looks = 0; looks < CARRYING_LOOKS_MAX && !ledger->is_carrying; looks++) {
+    for (int checks = 0; checks < CARRYING_CHECKS_MAX && !ledger->is_carrying; checks++) {
         usleep(100);
     }
     usleep((useconds_t)(rand_r(random) % CARRYING_US_MAX));

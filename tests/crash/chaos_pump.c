@@ -14,7 +14,7 @@
 enum { FRAME_HEAD_SIZE = 4, ANSWER_SIZE_MAX = 256, PRODUCE_OWN_MAX = 512, ANSWER_WATCH_MS = 5, PRODUCER_ID = 1000 };
 
 #define CALL_NS (20 * NS_PER_MS)
-#define NAP_NS (NS_PER_MS / 10)
+#define SHORT_WAIT_NS (NS_PER_MS / 10)
 
 static const struct produce_topic topic = {.name = BROKER_TOPIC, .name_size = sizeof BROKER_TOPIC - 1};
 static const struct produce_request form = {.client = BROKER_CLIENT,
@@ -57,7 +57,7 @@ static void call_begin(struct carrier *carrier)
                                   .linger_ns = NS_PER_MS,
                                   .size_max = 1 << 20,
                                   .in_flight_max = 5,
-                                  .short_wait_ns = NAP_NS,
+                                  .short_wait_ns = SHORT_WAIT_NS,
                                   .short_wait_flag = SENDER_SHORT_WAIT,
                                   .due_ns = arena_now_ns(arena) + CALL_NS,
                                   .foreign_ns = UINT64_MAX,

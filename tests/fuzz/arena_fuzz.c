@@ -305,7 +305,7 @@ static void scribble(struct arena *arena, const struct event *event)
     }
 }
 
-/* ---- looking ---- */
+/* ---- reading ---- */
 
 static void arena_verify(const struct arena *arena)
 {
@@ -316,7 +316,7 @@ static void arena_verify(const struct arena *arena)
     }
 }
 
-static void topics_look(const struct arena *arena)
+static void topics_read(const struct arena *arena)
 {
     for (uint32_t i = 0; i < registry_topic_count(arena); i++) {
         const char *name;
@@ -327,7 +327,7 @@ static void topics_look(const struct arena *arena)
     }
 }
 
-static void sink_name_look(const struct arena *arena)
+static void sink_name_read(const struct arena *arena)
 {
     char name[SINK_NAME_SIZE];
     if (process_sink_name(arena, name)) {
@@ -335,7 +335,7 @@ static void sink_name_look(const struct arena *arena)
     }
 }
 
-static void results_look(const struct arena *arena)
+static void results_read(const struct arena *arena)
 {
     struct completion completion;
     for (uint32_t i = 0; i < arena->geometry.slot_count && i < 2 * SLOTS; i++) {
@@ -349,7 +349,7 @@ static void results_look(const struct arena *arena)
 }
 
 /* Read the arena as stat and inspect do. */
-static void arena_look(struct arena *arena)
+static void arena_read(struct arena *arena)
 {
     struct recovery_report report;
     struct error error;
@@ -357,23 +357,23 @@ static void arena_look(struct arena *arena)
     arena_verify(arena);
     verify_count_states(arena, counts);
     whatever(recovery_plan(arena, &report, &error));
-    topics_look(arena);
-    results_look(arena);
+    topics_read(arena);
+    results_read(arena);
     (void)process_sender_is_alive(arena);
-    sink_name_look(arena);
+    sink_name_read(arena);
 }
 
 /* The mapping is writable here: that it may only be read is held against the bytes. */
-static void arena_look_from_outside(void)
+static void arena_read_from_outside(void)
 {
     struct arena *arena;
     struct error error;
     if (arena_open_read_only(3, 4, &arena, &error) == STATUS_OK) {
         size_t size = arena->size < image_size ? arena->size : image_size;
         memcpy(seen_image, arena->base, size);
-        arena_look(arena);
+        arena_read(arena);
         if (memcmp(seen_image, arena->base, size) != 0) {
-            fuzz_fail("looking at an arena changed it");
+            fuzz_fail("reading an arena changed it");
         }
         arena_detach(arena);
     }
@@ -604,14 +604,14 @@ static void work_repair(struct worker *worker, const struct event *event)
     buffer_pool_repair(worker->arena);
 }
 
-static void work_look(struct worker *worker, const struct event *event)
+static void work_read(struct worker *worker, const struct event *event)
 {
     struct completion completion;
     const struct record_token token = {.seq = event->value >> 32,
                                        .partition_index = event->place,
                                        .slot_index = (uint32_t)(event->value & 31),
                                        .record_index = (uint32_t)(event->value >> 8 & 3)};
-    arena_look(worker->arena);
+    arena_read(worker->arena);
     whatever(completion_find(worker->arena, &token, &completion));
 }
 
@@ -657,7 +657,7 @@ static void work_stick(struct worker *worker, const struct event *event)
 
 static void (*const works[])(struct worker *worker, const struct event *event) = {
     work_append, work_append, work_append, work_append_waiting, work_drain, work_drain,  work_settle, work_settle,
-    work_sender_duties, work_flush, work_repair, work_look, work_sync, work_name, work_stick,
+    work_sender_duties, work_flush, work_repair, work_read, work_sync, work_name, work_stick,
 };
 
 /* False when nothing is attached any more: it died, and the arena cannot be attached to. */
@@ -739,7 +739,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memory_system.is_alone = true;
     memory_system.living = 0;
     file_write(data, before_attach);
-    arena_look_from_outside();
+    arena_read_from_outside();
     if (!(data[0] & ONLY_READ)) {
         memory_system.is_alone = (data[0] & NOT_ALONE) == 0;
         memory_system.living = memory_system.is_alone ? 0 : data[2] & 31;

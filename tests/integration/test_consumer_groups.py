@@ -140,8 +140,8 @@ def test_one_to_four_consumers_on_three_partitions_and_a_kill(
     stopped.process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, stopped.process.pid, os.WSTOPPED | os.WNOWAIT)
     before = [member.owns for member in members]
-    with Consumer(log.path, group_id=GROUP) as looking:
-        assert [member.pid for member in looking.group_members() if member.is_stopped] == [stopped.process.pid]
+    with Consumer(log.path, group_id=GROUP) as observer:
+        assert [member.pid for member in observer.group_members() if member.is_stopped] == [stopped.process.pid]
     assert [member.owns for member in members] == before
     members.remove(stopped)
     begin_s = time.monotonic()
@@ -167,8 +167,8 @@ def test_a_stopped_consumer_keeps_its_partitions_and_is_shown(start: Callable[..
     os.waitid(os.P_PID, stopped.process.pid, os.WSTOPPED | os.WNOWAIT)
     third = start()
     wait_until(lambda: third.owns is not None, "the third consumer joined")
-    with Consumer(log.path, group_id=GROUP) as looking:
-        shown = {member.pid: member.is_stopped for member in looking.group_members()}
+    with Consumer(log.path, group_id=GROUP) as observer:
+        shown = {member.pid: member.is_stopped for member in observer.group_members()}
     assert shown == {stopped.process.pid: True, other.process.pid: False, third.process.pid: False}
     assert not set(before or []) & set((other.owns or []) + (third.owns or []))
     stopped.process.send_signal(signal.SIGCONT)

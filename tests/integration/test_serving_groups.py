@@ -40,7 +40,7 @@ class Member:
         self.values: list[int] = []
         self._rest = b""
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Read its latest reports."""
         *lines, self._rest = (self._rest + (self.output.read() or b"")).split(b"\n")
         for told in map(json.loads, lines):
@@ -92,7 +92,7 @@ class Team:
                 assert time.monotonic() < end_s, f"still waiting until {what}: {self.shares}"
                 selector.select(0.1)
                 for member in self.members:
-                    member.look()
+                    member.check()
 
     def end(self) -> None:
         for member in self.members + self.dead:

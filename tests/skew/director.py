@@ -88,8 +88,8 @@ class SkewDirector(Director):
         self._killed_build = None if build is None else build.name
         self._killed_epoch = self._arena.native.sender()["epoch"]
 
-    def _look_for_take_over(self) -> None:
-        super()._look_for_take_over()
+    def _check_for_takeover(self) -> None:
+        super()._check_for_takeover()
         epoch = self._arena.native.sender()["epoch"]
         if epoch != self._role_since[0]:
             self._role_since = (epoch, time.monotonic())

@@ -174,7 +174,7 @@ def _stop(process: Process) -> None:
 # --- sampling
 
 
-def _look_at(name: str, process: psutil.Process) -> ProcessSample:
+def _sample_of(name: str, process: psutil.Process) -> ProcessSample:
     assert process.status() != psutil.STATUS_ZOMBIE, f"{name} has ended by itself"
     memory = process.memory_full_info()
     return ProcessSample(name, memory.rss, memory.pss, memory.uss, process.num_fds(), process.num_threads())
@@ -189,7 +189,7 @@ class Sampler:
         self._last_s = time.monotonic()
         self.elapsed_s = 0.0
 
-    def look(self) -> Sample:
+    def sample(self) -> Sample:
         """Take the next sample, a second after the last one."""
         time.sleep(SAMPLE_S)
         now_s = time.monotonic()
@@ -200,7 +200,7 @@ class Sampler:
         statistics = self._arena.statistics()
         return Sample(
             elapsed_s=self.elapsed_s,
-            processes=tuple(_look_at(name, process) for name, process in self._processes.items()),
+            processes=tuple(_sample_of(name, process) for name, process in self._processes.items()),
             sent_count=statistics.record_count,
             delivered_count=delivered_count,
             held_count=statistics.record_count - delivered_count,
@@ -282,7 +282,7 @@ def _sample_for(seconds: float, sampler: Sampler, samples_path: Path | None) -> 
     samples: list[Sample] = []
     with open(samples_path or os.devnull, "a", encoding="utf-8") as file:
         while sampler.elapsed_s < seconds:
-            samples.append(sampler.look())
+            samples.append(sampler.sample())
             file.write(json.dumps(asdict(samples[-1])) + "\n")
             file.flush()
     return samples

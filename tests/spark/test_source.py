@@ -92,8 +92,8 @@ def test_a_stream_commits_for_a_group_whose_offsets_begin_the_next_query(spark: 
     """Spark reports a micro-batch to the source when the next one begins, so the last one may be uncommitted."""
     append(log, 4)
     assert sum(run_available(spark, log, tmp_path / "first", groupId="lagging", maxOffsetsPerTrigger="100")) == 400
-    with Consumer(log, group_id="lagging") as looking:
-        found = [looking.committed(TopicPartition("flights", partition)) for partition in range(2)]
+    with Consumer(log, group_id="lagging") as observer:
+        found = [observer.committed(TopicPartition("flights", partition)) for partition in range(2)]
     committed = sum(offset for offset in found if isinstance(offset, int))
     assert 100 <= committed <= 400
     append(log, 2, first=4)

@@ -23,7 +23,7 @@ import pytest
 HAS_NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 """True for a free-threaded Python, even if its GIL is enabled."""
 WATCHDOG_S = 60.0
-LOOK_S_MIN, LOOK_S_MAX = 0.001, 0.05
+CHECK_S_MIN, CHECK_S_MAX = 0.001, 0.05
 """The pauses between checks of a waiting test. A check may cost more than the awaited event."""
 
 
@@ -33,7 +33,7 @@ def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = WATCHD
     while not is_true():
         waited_s = time.monotonic() - began
         assert waited_s < timeout_s, f"still waiting until {what}"
-        time.sleep(min(max(waited_s / 16, LOOK_S_MIN), LOOK_S_MAX))
+        time.sleep(min(max(waited_s / 16, CHECK_S_MIN), CHECK_S_MAX))
 
 
 @contextlib.contextmanager

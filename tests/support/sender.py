@@ -147,7 +147,7 @@ class Sending:
             self.now_ms += step_ms
             self.arena.native.set_manual_clock(self.now_ms * MS)
             if rounds is not None:
-                rounds.delivery_clock.look(self.now_ms * MS)
+                rounds.delivery_clock.check(self.now_ms * MS)
 
     def jump(self, milliseconds: int) -> None:
         """Advance the clock while the sender does not run (a stop, a suspend of the host)."""

@@ -24,7 +24,7 @@ from shmaccum.spark.node import NODE_VARIABLE
 START_TIMEOUT_S = 300.0
 """Long enough for a machine with other work."""
 STOP_TIMEOUT_S = 10.0
-LOOK_EVERY_S = 0.1
+CHECK_EVERY_S = 0.1
 DAEMON_MEMORY = "256m"
 MASTER_OPTIONS = "-Dspark.master.rest.enabled=false"
 """Jobs come only from the session. The REST server would accept others."""
@@ -118,4 +118,4 @@ def _wait(daemon: subprocess.Popen[bytes], log: Path, words: str, count: int) ->
     while log.read_text(errors="replace").count(words) < count:
         if daemon.poll() is not None or time.monotonic() > deadline_s:
             raise ShmaccumError(f"Spark's daemons did not start: see {log} and the files beside it")
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(CHECK_EVERY_S)

@@ -37,7 +37,7 @@ TASK_COUNT = 4
 MONTH = "31 days"
 IDLE_EXIT = "2s"
 TIMEOUT_S = 600.0
-LOOK_EVERY_S = 0.1
+CHECK_EVERY_S = 0.1
 OWN = ("tables", "nodes", "checkpoint", "logs", "warehouse", "spark.log", "log4j2.properties", "delays.png")
 """The files that a run creates in its folder, and that the next run replaces."""
 
@@ -130,10 +130,10 @@ def _remove(arena: str) -> None:
     """Removes an arena after its sender has exited: when Spark's workers are gone and all records are sent."""
     if not Arena.exists(arena):
         return
-    with Arena.open_read_only(arena) as looking:
+    with Arena.open_read_only(arena) as view:
         deadline_s = time.monotonic() + TIMEOUT_S
-        while looking.native.sender_is_alive and time.monotonic() < deadline_s:
-            time.sleep(LOOK_EVERY_S)
+        while view.native.sender_is_alive and time.monotonic() < deadline_s:
+            time.sleep(CHECK_EVERY_S)
     Arena.remove(arena)
 
 
@@ -226,7 +226,7 @@ class DayQuery:
                 raise ShmaccumError(f"the query ended: {error}")
             if time.monotonic() > deadline_s:
                 raise ShmaccumError(f"the query has read {self.seen_count:,} of {flight_count:,} flights: it is stuck")
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(CHECK_EVERY_S)
         self._query.processAllAvailable()
         look()
 

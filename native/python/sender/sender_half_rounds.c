@@ -8,7 +8,7 @@
 #include "python/common/items.h"
 #include "python/sender/batch_type.h"
 
-/* ---- looking after the arena ---- */
+/* ---- maintenance of the arena ---- */
 
 PyObject *py_half_statistics(struct sender_half_object *self)
 {
@@ -139,7 +139,7 @@ PyObject *py_half_drain(struct sender_half_object *self, const struct py_half_dr
 
 /* ---- dead letters ---- */
 
-static PyObject *letters_to_list(struct sender_half_object *self, const struct drained_batch *batches,
+static PyObject *dead_letters_to_list(struct sender_half_object *self, const struct drained_batch *batches,
                                  const struct batch_outcome *outcomes, uint32_t count)
 {
     PyObject *list = half_batches_to_list(self, batches, count);
@@ -163,7 +163,7 @@ PyObject *py_half_dead_letters(struct sender_half_object *self)
         PyErr_NoMemory();
     } else {
         uint32_t count = sender_dead_letters(self->core, batches, outcomes, batches_max);
-        result = letters_to_list(self, batches, outcomes, count);
+        result = dead_letters_to_list(self, batches, outcomes, count);
     }
     PyMem_Free(batches);
     PyMem_Free(outcomes);

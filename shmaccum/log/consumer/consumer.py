@@ -158,7 +158,7 @@ class Consumer(Subscription):
             flow.may_have_more = flow.may_have_more or flow.partition.folder in changed
         if self._reader.path in changed:
             self._leave_former_topics()
-            self._look_for_partitions()
+            self._find_partitions()
         group = self._group
         if group is not None:
             if group.is_commit_due():

@@ -53,7 +53,7 @@ class Subscription(Positions):
         self._pattern = None if pattern is None else _compiled(pattern)
         self._topics = names
         self._listener = listener
-        self._look_for_partitions(is_first=True)
+        self._find_partitions(is_first=True)
 
     def subscription(self) -> set[str] | None:
         """The topics of `subscribe`, or those that its pattern matches now, or None without a subscription."""
@@ -88,7 +88,7 @@ class Subscription(Positions):
     def _wants(self, topic: str) -> bool:
         return topic in self._topics or (self._pattern is not None and self._pattern.match(topic) is not None)
 
-    def _look_for_partitions(self, *, is_first: bool = False) -> None:
+    def _find_partitions(self, *, is_first: bool = False) -> None:
         """Add new partitions, and drop those whose topic was deleted.
 
         A partition that appears after the first look-up is read from its first record on, so no record is missed.

@@ -27,7 +27,7 @@ from shmaccum.log.groups.shared_offsets import shared_offsets
 logger = logging.getLogger(__name__)
 
 OFFSETS_TIMEOUT_S = 60.0
-LOOKED_AT_MAX = 32
+CHECKED_MAX = 32
 """Each check asks the kernel about this many processes, by one member of each, and about as many random members."""
 AT_ONCE_MAX = 16
 """In a group with at most this many members, plans follow without a pause."""
@@ -278,10 +278,10 @@ class Membership:
         chosen at random, and all processes check repeatedly. So a check is cheap, and each death is found soon.
         """
         rows = list(self.plan.members.items())
-        if len(rows) > LOOKED_AT_MAX:
+        if len(rows) > CHECKED_MAX:
             of_processes = list({row.pid: (member_id, row) for member_id, row in rows}.values())
-            yield from random.sample(of_processes, min(len(of_processes), LOOKED_AT_MAX))
-        yield from random.sample(rows, min(len(rows), LOOKED_AT_MAX))
+            yield from random.sample(of_processes, min(len(of_processes), CHECKED_MAX))
+        yield from random.sample(rows, min(len(rows), CHECKED_MAX))
 
     def _publish(self) -> None:
         former = self.plan

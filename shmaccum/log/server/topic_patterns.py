@@ -27,7 +27,7 @@ PROGRAM_MEMORY_MAX = 64 << 10
 """Enough for an alternation of about a hundred topic names."""
 MATCHING_CPU_S = 0.1
 """A typical pattern needs 5 µs for a name, the worst one 2 ms for the longest name."""
-NAMES_PER_LOOK = 50
+NAMES_PER_CHECK = 50
 """The number of names between two reads of the CPU clock."""
 COMPILED_KEPT, FOUND_KEPT = 128, 1024
 """The most compiled patterns, and the most patterns with matches, in the cache."""
@@ -102,7 +102,7 @@ def _matched(pattern: str, names: Collection[str]) -> frozenset[str]:
     for number, name in enumerate(names, 1):
         if matches(name):
             found.add(name)
-        if number % NAMES_PER_LOOK == 0 and time.thread_time() > end_s:
+        if number % NAMES_PER_CHECK == 0 and time.thread_time() > end_s:
             raise InvalidArgumentError(
                 f"{_shown(pattern)} takes too long for {len(names)} topics: simplify it, or subscribe to names"
             )

@@ -314,7 +314,7 @@ function show(now) {
   lists();
 }
 
-async function look() {
+async function refresh() {
   try {
     const answer = await fetch("/arena.json", { cache: "no-store" });
     if (!answer.ok) throw new Error(await answer.text());
@@ -322,7 +322,7 @@ async function look() {
   } catch (error) {
     tell([`This page has no news: the process that serves it is gone, or cannot read the arena (${error.message}).`]);
   }
-  setTimeout(look, EVERY_MS);
+  setTimeout(refresh, EVERY_MS);
 }
 
 $("picture").addEventListener("mousemove", point);
@@ -333,4 +333,4 @@ $("colour").addEventListener("click", () => {
   if (last) { paint(); legend(); }
 });
 window.addEventListener("resize", () => { if (last) paint(); });
-look();
+refresh();

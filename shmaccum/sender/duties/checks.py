@@ -35,15 +35,15 @@ class Checks(Duty):
     def run(self, now_ns: int) -> None:
         if now_ns >= self.due_ns:
             self.due_ns = now_ns + NS_PER_S
-            self._look_at_presence()
-            self._look_at_server()
+            self._check_presence()
+            self._check_server()
             self._check_wake_fifo()
 
     def _check_wake_fifo(self) -> None:
         """Without its FIFO, a sender wakes up only at its ticks, which is many times slower."""
         path = self._wake_fifo.path
         try:
-            if self._wake_fifo.look():
+            if self._wake_fifo.check():
                 self._host.report(f"{path} was removed or replaced, and is recreated: producers wake the sender by it")
         except (OSError, ShmaccumError) as error:
             sentence = (
@@ -52,7 +52,7 @@ class Checks(Duty):
             )
             self._host.report(Report(Kind.IMPAIRED, sentence))
 
-    def _look_at_server(self) -> None:
+    def _check_server(self) -> None:
         problem = None if self._server is None else self._server.problem
         if problem is not None:
             sentence = (
@@ -60,10 +60,10 @@ class Checks(Duty):
             )
             self._host.report(Report(Kind.IMPAIRED, sentence))
 
-    def _look_at_presence(self) -> None:
+    def _check_presence(self) -> None:
         """Without its socket, no process can find the sender, to stop it or to replace it when it is stopped."""
         try:
-            if not self._presence.look():
+            if not self._presence.check():
                 return
             sentence = "the sender's socket was removed or replaced, and is recreated: supervisors need it"
         except (OSError, ShmaccumError) as error:

@@ -133,7 +133,7 @@ class DeadLetters(Duty):
 
     def _work(self, now_ns: int, count_max: int = BATCHES_PER_ROUND) -> bool:
         """Write and free some of the waiting batches. Return False if that failed, or failed recently."""
-        self._look()
+        self._check()
         for _ in range(min(count_max, len(self._waiting))):
             batch, reason = self._waiting[0]
             try:
@@ -149,7 +149,7 @@ class DeadLetters(Duty):
             self._waiting.popleft()
         return True
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Report a log that was removed or replaced, even if no batch has to be written."""
         self._directory.check_paths()
         if self._opened_count != self._directory.opened_count:

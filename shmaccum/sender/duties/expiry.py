@@ -41,7 +41,7 @@ class Expiry(Duty):
         """True in the first round, and after an outage, when batches may have any age."""
 
     def run(self, now_ns: int) -> None:
-        self._clock.look(now_ns)
+        self._clock.check(now_ns)
         if self._expire(now_ns):
             self._results_waker.wake_if_awaited()
             self._count(now_ns)

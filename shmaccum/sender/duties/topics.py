@@ -45,7 +45,7 @@ class TopicPublisher(Duty):
             self._wanted_at_ns = now_ns + WANTED_NS
             self._ask_again(now_ns)
         if now_ns >= self.due_ns or self.is_requested:
-            self._look(now_ns)
+            self._check(now_ns)
 
     @property
     def is_requested(self) -> bool:
@@ -58,7 +58,7 @@ class TopicPublisher(Duty):
             self._is_wanted_until_ns = now_ns + WANTED_FOR_NS
             self.due_ns = now_ns
 
-    def _look(self, now_ns: int) -> None:
+    def _check(self, now_ns: int) -> None:
         topics = self._native.topics()
         unknown_count = sum(not self._publish_one(topic) for topic in topics)
         self._warn_of_unknown(topics)

@@ -31,14 +31,14 @@ from shmaccum.sender.host import Host
 from shmaccum.sender.metrics import transaction_times
 from shmaccum.sender.sinks.sink import Sink, check_is_same_sink
 
-OPEN_LOOK_NS = 500 * NS_PER_MS
+OPEN_CHECK_NS = 500 * NS_PER_MS
 """The interval of checks of an open transaction, whose coordinator may have died."""
-ENDING_LOOK_NS = 100 * NS_PER_MS
+ENDING_CHECK_NS = 100 * NS_PER_MS
 """The interval of calls to a sink that could not end a transaction."""
-LOOKS_NS = {
+CHECK_INTERVALS_NS = {
     "none": NEVER_NS,
-    "open": OPEN_LOOK_NS,
-    "abort only": OPEN_LOOK_NS,
+    "open": OPEN_CHECK_NS,
+    "abort only": OPEN_CHECK_NS,
 }
 ENDING_STATES = ("committing", "decided", "aborting")
 """The states of a transaction that is being committed or aborted."""
@@ -81,9 +81,9 @@ class TransactionEnder(Duty):
         return transaction_times(self._native.counters())
 
     def run(self, now_ns: int) -> None:
-        self._shared.trouble.ask(functools.partial(self._look, now_ns), None)
+        self._shared.trouble.ask(functools.partial(self._check, now_ns), None)
 
-    def _look(self, now_ns: int) -> None:
+    def _check(self, now_ns: int) -> None:
         """Continue the end of a transaction, as far as the sink allows.
 
         An open transaction of a removed arena is aborted, because no process could end it later.
@@ -92,7 +92,7 @@ class TransactionEnder(Duty):
         self._seen = self._native.transaction
         task = self._half.next_transaction_task(0 if is_removed else self._timeout_ns)
         state = self._native.transaction[1]
-        self.due_ns = min(now_ns + LOOKS_NS.get(state, ENDING_LOOK_NS), NEVER_NS)
+        self.due_ns = min(now_ns + CHECK_INTERVALS_NS.get(state, ENDING_CHECK_NS), NEVER_NS)
         self._is_under_way = task is not None and not self._end(*task)
         if self._has_ended and self._is_durable:
             self._arena.sync()

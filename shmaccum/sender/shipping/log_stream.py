@@ -130,7 +130,7 @@ class LogStream:
         self.byte_count = 0
         self.memory_size = 0
         self._reader = reader.partition(*place)
-        self._looker = reader.partition(*place)
+        self._end_reader = reader.partition(*place)
         self._damages: dict[tuple[str, int], CorruptLogError] = {}
         self._inode = os.stat(self._reader.folder).st_ino
         self._report = report
@@ -170,7 +170,7 @@ class LogStream:
     def log_end_offset(self) -> int:
         """Return the offset after the last whole batch of the log; the position if the partition was deleted."""
         try:
-            return self._looker.log_end_offset
+            return self._end_reader.log_end_offset
         except FileNotFoundError:
             return self.position.offset
 
@@ -213,7 +213,7 @@ class LogStream:
             if window.is_in_flight:
                 return
             self._take_back()
-        window.must_look = False
+        window.must_read = False
         while len(window.shipments) < self.route.in_flight_max and (not window.shipments or has_room(self.memory_size)):
             expected = window.next_offset(self.position.offset)
             batch = self._behind_gap or self._next(expected)

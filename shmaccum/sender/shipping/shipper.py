@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
     from shmaccum.config.dicts import ShipperOptionsDict
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 """The interval of scans for new partitions, and for appends that the kernel did not report."""
 OPEN_STREAMS_MAX = 64
 """With more partitions than this, the files of one that is read to its end are closed."""
@@ -176,7 +176,7 @@ class Shipper(ClosedOnExit):
         self._watch: LogWatch | None = None
         self._wake_read_fd = self._wake_write_fd = -1
         self._selector: selectors.BaseSelector | None = None
-        self._look_ns = 0
+        self._checked_ns = 0
         self._no_loop_before_ns = 0
         self._sockets = sockets_of(self.sink) if self.options.rate_limit is None else None
         self._is_stopped = False
@@ -276,7 +276,7 @@ class Shipper(ClosedOnExit):
         while self.sink.identity == bytes(IDENTITY_SIZE):
             if self._is_stopped:
                 return None
-            self._poll(LOOK_S)
+            self._poll(CHECK_S)
         return self.sink.identity.hex()
 
     def _producer_id(self) -> int | None:
@@ -284,7 +284,7 @@ class Shipper(ClosedOnExit):
         while (answer := self.sink.producer_ids.new_producer_id()) is None:
             if self._is_stopped:
                 return None
-            self._poll(LOOK_S)
+            self._poll(CHECK_S)
         return answer[0]
 
     # --- partitions
@@ -316,7 +316,7 @@ class Shipper(ClosedOnExit):
     def _take_up(self) -> None:
         """Create a stream for each partition that has none, or whose folder was replaced."""
         assert self._file is not None
-        self._look_ns = clock.monotonic_ns()
+        self._checked_ns = clock.monotonic_ns()
         known = self._file.shipped.positions
         taken: dict[TopicPartition, ShippedPosition] = {}
         for place in self._identified():
@@ -412,7 +412,7 @@ class Shipper(ClosedOnExit):
             for stream in self.streams
         )
 
-    def run_once(self, timeout_s: float = LOOK_S) -> None:
+    def run_once(self, timeout_s: float = CHECK_S) -> None:
         """Run one round of `run`, which waits for at most the given time.
 
         Raises:
@@ -420,7 +420,7 @@ class Shipper(ClosedOnExit):
         """
         if self._file is None:
             raise NotALogError("the shipper is not open: call open() or run()")
-        self._look()
+        self._find_work()
         self._ship_ordinary()
         self._read()
         self._write_positions()
@@ -428,17 +428,17 @@ class Shipper(ClosedOnExit):
         self._poll(min(timeout_s, self._rest_s()))
         self._write_positions()
 
-    def _look(self) -> None:
+    def _find_work(self) -> None:
         """Find new partitions, and partitions that may have new batches."""
         assert self._watch is not None
         changed = self._watch.changed()
-        is_due = clock.monotonic_ns() - self._look_ns >= LOOK_S * NS_PER_S
+        is_due = clock.monotonic_ns() - self._checked_ns >= CHECK_S * NS_PER_S
         if is_due:
             self._answered.clear()
             self._recreate_names()
         if is_due or self.directory in changed:
             self._guard(self._take_up)
-            self._look_ns = clock.monotonic_ns()
+            self._checked_ns = clock.monotonic_ns()
         for stream in self.streams:
             stream.is_hungry |= is_due or stream.folder in changed
 
@@ -489,7 +489,7 @@ class Shipper(ClosedOnExit):
         loop.run(native_call, self.sink.limits.request_size_max)
         if loop.has_failed:
             self._host.report(f"the positions of {self.directory} cannot be written: check the free space of its disk")
-            self._no_loop_before_ns = clock.monotonic_ns() + int(LOOK_S * NS_PER_S)
+            self._no_loop_before_ns = clock.monotonic_ns() + int(CHECK_S * NS_PER_S)
 
     def _may_loop(self, stream: LogStream, now_ns: int) -> bool:
         return stream.is_hungry and stream.is_empty and stream.is_ordinary(now_ns)
@@ -614,7 +614,7 @@ class Shipper(ClosedOnExit):
         pauses = [stream.window.resume_ns - now_ns for stream in self.streams if stream.window.resume_ns > now_ns]
         if wait_ns := self._rate.wait_ns(now_ns):
             pauses.append(wait_ns)
-        return min([LOOK_S, *(pause / NS_PER_S for pause in pauses)])
+        return min([CHECK_S, *(pause / NS_PER_S for pause in pauses)])
 
     def _poll(self, timeout_s: float) -> None:
         """Wait for acks, for appends or for `wake`, and settle the acks."""

@@ -84,13 +84,13 @@ def maximum_of(sensors: Iterable[Sensor], now_ns: int) -> float:
 class TotalRates:
     """The rates of totals that are counted elsewhere. A total that is not known yet was 0.
 
-    The owner calls `look` periodically, which ends a window.
+    The owner calls `sample` periodically, which ends a window.
     """
 
     def __init__(self, now_ns: int) -> None:
         self._last = self._current = now_ns, dict[str, float]()
 
-    def look(self, totals: Mapping[str, float], now_ns: int) -> None:
+    def sample(self, totals: Mapping[str, float], now_ns: int) -> None:
         """End a window."""
         self._last, self._current = self._current, (now_ns, dict(totals))
 

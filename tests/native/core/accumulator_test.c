@@ -507,7 +507,7 @@ TEST(an_oversized_record_of_a_passed_holder_arrives_once)
 
 /* ---- the orphan of a passed opener ---- */
 
-static void sender_looks(void *argument)
+static void sender_checks(void *argument)
 {
     struct company *company = argument;
     uint32_t partitions[8];
@@ -518,16 +518,16 @@ static void sender_looks(void *argument)
 }
 
 /* The survivor opens a new batch. The sender sees the opener's empty one before the opener takes it back. */
-static void survivor_appends_and_sender_will_look(void *argument)
+static void survivor_appends_and_sender_will_check(void *argument)
 {
     struct company *company = argument;
     EXPECT_STATUS(append_number(company->other, 0, 100), STATUS_OK);
-    interrupt_at("slot_opened", 0, sender_looks, company);
+    interrupt_at("slot_opened", 0, sender_checks, company);
 }
 
 TEST_WITH(company, company_begin, a_slot_that_the_sender_saw_open_and_was_taken_back_serves_another_partition)
 {
-    interrupt_at("seq_taken", 0, survivor_appends_and_sender_will_look, company);
+    interrupt_at("seq_taken", 0, survivor_appends_and_sender_will_check, company);
     for (uint32_t partition = 0; partition < 7; partition++) {
         EXPECT_STATUS(append_number(company->producer, partition, partition), STATUS_OK);
     }
@@ -538,13 +538,13 @@ TEST_WITH(company, company_begin, a_slot_that_the_sender_saw_open_and_was_taken_
     EXPECT_EQ_U64(counter_value(company->arena, COUNTER_BATCHES_QUARANTINED), 0);
 }
 
-static void survivor_passes_and_sender_will_look(void *argument)
+static void survivor_passes_and_sender_will_check(void *argument)
 {
     struct company *company = argument;
     struct partition_hold hold;
     partition_lock(company->survivor, 0, &hold);
     partition_unlock(company->survivor, &hold);
-    interrupt_at("slot_opened", 0, sender_looks, company);
+    interrupt_at("slot_opened", 0, sender_checks, company);
 }
 
 TEST_WITH(company, company_begin, a_slot_that_was_taken_back_and_opened_again_is_delivered_under_its_new_number)
@@ -552,7 +552,7 @@ TEST_WITH(company, company_begin, a_slot_that_was_taken_back_and_opened_again_is
     struct append_result result;
     struct completion completion;
     uint64_t number = 0;
-    interrupt_at("seq_taken", 0, survivor_passes_and_sender_will_look, company);
+    interrupt_at("seq_taken", 0, survivor_passes_and_sender_will_check, company);
     EXPECT_STATUS(append_record(company->producer, 0, record_of(&number, 8, 1000), &result), STATUS_OK);
     EXPECT(interruption_is_over());
     const struct record_token token = {.seq = result.first.seq, .slot_index = result.first.slot_index};

@@ -69,7 +69,7 @@ static void sink_end(struct company *company, enum transaction_task task)
     company->open = (struct ledger){0};
 }
 
-static enum transaction_task look(struct company *company, uint64_t *number)
+static enum transaction_task task_next(struct company *company, uint64_t *number)
 {
     return sender_next_transaction_task(company->sender->sender, 60 * NS_PER_S, number, NULL);
 }
@@ -79,7 +79,7 @@ static void sender_end_it(struct company *company)
 {
     for (uint32_t round = 0; round < company->rounds_max && state_of(company) != TRANSACTION_NONE; round++) {
         uint64_t number;
-        enum transaction_task task = look(company, &number);
+        enum transaction_task task = task_next(company, &number);
         if (task != TRANSACTION_TASK_NOTHING) {
             sink_end(company, task);
             EXPECT_STATUS(sender_end_transaction(company->sender->sender, number, TRANSACTION_WHY_NOT), STATUS_OK);
@@ -354,7 +354,7 @@ TEST_WITH(company, company_begin, a_sender_leaves_a_transaction_alone_that_was_o
     uint64_t number;
     begin(company);
     interrupt_at("transaction_seen", 0, commit_alone, company);
-    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(task_next(company, &number), TRANSACTION_TASK_NOTHING);
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(state_of(company), TRANSACTION_NONE);
     transaction_leave(company->arena);
@@ -498,7 +498,7 @@ TEST_WITH(company, company_begin, a_process_that_waits_for_the_transaction_is_wo
     EXPECT_STATUS(transaction_abort(company->arena, company->number, TRANSACTION_WHY_ASKED), STATUS_OK);
     for (uint32_t round = 0; round < company->rounds_max && state_of(company) != TRANSACTION_NONE; round++) {
         uint64_t number;
-        bool is_over = look(company, &number) == TRANSACTION_TASK_ABORT;
+        bool is_over = task_next(company, &number) == TRANSACTION_TASK_ABORT;
         completion_wait_slice(company->arena, cell, transaction_read(company->arena), 0);
         uint32_t former_count = wake_count(company);
         EXPECT(!is_over || sender_end_transaction(company->sender->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
@@ -514,7 +514,7 @@ TEST_WITH(company, company_begin, a_transaction_that_is_open_for_too_long_is_abo
     begin(company);
     uint64_t number;
     company->survivor->clock.manual_ns += 60 * NS_PER_S - 1;
-    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(task_next(company, &number), TRANSACTION_TASK_NOTHING);
     EXPECT_EQ_U64(state_of(company), TRANSACTION_OPEN);
     company->survivor->clock.manual_ns += 1;
     sender_end_it(company);
@@ -556,10 +556,10 @@ TEST_WITH(company, company_begin, a_batch_in_flight_delays_the_end_of_its_aborte
     EXPECT_STATUS(append(company, 0), STATUS_OK);
     EXPECT_EQ_U64(drain_round(company->sender, 1, &batch), 1);
     EXPECT_STATUS(transaction_abort(company->arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
-    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
-    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(task_next(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(task_next(company, &number), TRANSACTION_TASK_NOTHING);
     EXPECT_STATUS(accumulator_complete(company->sender, batch.slot_index, batch.seq, &success, NULL), STATUS_OK);
-    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_ABORT);
+    EXPECT_EQ_U64(task_next(company, &number), TRANSACTION_TASK_ABORT);
     sender_end_it(company);
     EXPECT_EQ_U64(company->sink.count, 0);
 }
@@ -607,7 +607,7 @@ TEST_WITH(company, company_begin, a_sink_that_does_not_commit_what_was_decided_g
     (void)deliver_round(company->sender, &company->open);
     sender_maintain(company->sender->sender, NULL);
     EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK);
-    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_COMMIT);
+    EXPECT_EQ_U64(task_next(company, &number), TRANSACTION_TASK_COMMIT);
     transaction_fail(company->survivor, TRANSACTION_WHY_FENCED); /* too late: the sink decides */
     EXPECT_EQ_U64(state_of(company), TRANSACTION_DECIDED);
     EXPECT_STATUS(sender_end_transaction(company->sender->sender, 1, TRANSACTION_WHY_UNKNOWN), STATUS_OK);
@@ -713,7 +713,7 @@ TEST_WITH(company, company_begin, the_sender_seals_at_once_what_a_dead_coordinat
     EXPECT(child_was_killed(
         child_started(company->file, run_transaction, &is_committing, "transaction_changed", SIGKILL)));
     EXPECT_EQ_U64(open_slot_count(company->arena), 4);
-    EXPECT_EQ_U64(look(company, &number), TRANSACTION_TASK_NOTHING);
+    EXPECT_EQ_U64(task_next(company, &number), TRANSACTION_TASK_NOTHING);
     EXPECT_EQ_U64(open_slot_count(company->arena), 0);
     sender_end_it(company);
     EXPECT_EQ_U64(company->sink.count, 4);

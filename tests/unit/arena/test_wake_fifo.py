@@ -277,7 +277,7 @@ def test_a_living_sender_creates_its_wake_fifo_again(arena: Arena, accumulator: 
     assert has_rung(wake_fifo)
     assert any(wake_fifo.path in report.sentence for report in read_reports(arena.native))
     check_names(sender)
-    assert wake_fifo.look() is False
+    assert wake_fifo.check() is False
     waker.close()
     sender.close()
     path.with_name(path.name + ".away").unlink(missing_ok=True)
@@ -311,7 +311,7 @@ def test_a_waiting_loop_creates_the_results_fifo_again(arena: Arena, is_replaced
     listener.take_wake_up()
     if is_replaced:
         os.mkfifo(path, 0o600)
-    listener.look()
+    listener.check()
     waker.wake()
     assert select.select([listener], [], [], 0)[0]
     waker.close()

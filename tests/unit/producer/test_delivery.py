@@ -353,7 +353,7 @@ def test_a_tracker_that_was_lapped_by_the_ring_still_reports(arena_name: str) ->
 def test_close_reports_every_result_that_is_known(
     producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DeliveryTracker, "_look", lambda *_: time.sleep(0.001))  # a thread that looks too late
+    monkeypatch.setattr(DeliveryTracker, "_check", lambda *_: time.sleep(0.001))  # a thread that checks too late
     told: list[int] = []
     for _ in range(3):
         producer.send(TOPIC, b"v", partition=0).add_callback(lambda metadata: told.append(metadata.offset))

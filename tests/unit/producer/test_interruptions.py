@@ -591,15 +591,15 @@ def test_a_producer_leaves_the_arena_after_the_call_that_kept_it(arena: Arena) -
 def test_a_supervisor_continues_after_every_exception(
     arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor, "ABSENT_LOOK_S", 0.01)
-    look, failures = SenderSupervisor._look, [raised() for raised in ENDING]
+    monkeypatch.setattr(supervisor, "ABSENT_CHECK_S", 0.01)
+    check, failures = SenderSupervisor._check, [raised() for raised in ENDING]
 
     def fail_first(self: SenderSupervisor, looked: Arena) -> None:
         if failures:
             raise failures.pop()
-        look(self, looked)
+        check(self, looked)
 
-    monkeypatch.setattr(SenderSupervisor, "_look", fail_first)
+    monkeypatch.setattr(SenderSupervisor, "_check", fail_first)
     with Producer(arena, sink=f"log:{tmp_path}/log") as producer:
         found = producer._supervisor
         assert found is not None

@@ -425,8 +425,8 @@ def test_close_waits_for_what_was_sent(arena: Arena, topic: str) -> None:
 
 
 @pytest.fixture
-def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender_warning, "LOOK_INTERVAL_S", 0.0)
+def _checks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_warning, "CHECK_INTERVAL_S", 0.0)
 
 
 def fill(producer: Producer, topic: str) -> None:
@@ -438,7 +438,7 @@ def fill(producer: Producer, topic: str) -> None:
 NO_SENDER = "no sender of the arena {} runs: records stay in the arena until one is started (shmaccum sender {}"
 
 
-@pytest.mark.usefixtures("_looks_at_once")
+@pytest.mark.usefixtures("_checks_at_once")
 def test_a_producer_without_a_sender_warns_once_and_reports_when_there_is_one(
     arena: Arena, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -460,7 +460,7 @@ def test_a_producer_without_a_sender_warns_once_and_reports_when_there_is_one(
     producer.close()
 
 
-@pytest.mark.usefixtures("_looks_at_once")
+@pytest.mark.usefixtures("_checks_at_once")
 @pytest.mark.parametrize("wait", ["buffer", "topic", "silence"])
 def test_a_producer_that_waits_or_opens_a_batch_finds_that_its_sender_died(
     wait: str, arena: Arena, topic: str, caplog: pytest.LogCaptureFixture

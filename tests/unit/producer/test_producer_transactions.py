@@ -43,7 +43,7 @@ from shmaccum.observe.observation import Observer, Rates
 from shmaccum.observe.picture import PageObserver
 from shmaccum.observe.prometheus import ArenaCollector, exposition
 from shmaccum.producer import transaction as transaction_module
-from shmaccum.producer.transaction import LOOK_NS
+from shmaccum.producer.transaction import CHECK_NS
 from shmaccum.sender.sinks import log_transactions
 from shmaccum.sender.sinks.log import LogSink
 from shmaccum.sender.sinks.memory import MemorySink
@@ -495,7 +495,7 @@ def test_a_commit_sleeps_until_the_transaction_changes(transactional: Arena, mon
     committing_word = transactional.native.transaction_word
     words = [word for word, _ in rests]
     assert words == [open_word] + [committing_word] * (len(words) - 1), "the change to COMMITTING came after a check"
-    assert {rest_ns for _, rest_ns in rests} == {LOOK_NS}
+    assert {rest_ns for _, rest_ns in rests} == {CHECK_NS}
 
 
 def test_a_wait_for_the_transaction_ends_with_the_next_change(transactional: Arena) -> None:

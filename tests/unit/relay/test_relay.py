@@ -77,8 +77,8 @@ def test_each_output_is_there_once_with_its_origin(arena: Arena, log: Path, make
     origins = {record.headers for record in LogReader(log).partition(OUTPUT, 1).records()}
     wanted = {((HEADER, f"{GROUP}/{INPUT}-{partition}/{offset}/1".encode()),) for partition, offset in WANTED}
     assert origins == wanted
-    with Consumer(log, group_id=GROUP) as looking:
-        assert [looking.committed(TopicPartition(INPUT, number)) for number in range(2)] == [5, 5]
+    with Consumer(log, group_id=GROUP) as observer:
+        assert [observer.committed(TopicPartition(INPUT, number)) for number in range(2)] == [5, 5]
 
 
 class CutShortError(Exception):

@@ -119,12 +119,12 @@ def read(path: Path, partition: int = 0) -> list[int]:
 def run_until(sending: Sending, is_true: Callable[[], bool], what: str) -> None:
     """Run rounds until the condition is true. The log checks its names once a second of the real clock."""
 
-    def look() -> bool:
+    def check() -> bool:
         sending.sleep(10)
         sending.run()
         return is_true()
 
-    wait_until(look, what)
+    wait_until(check, what)
 
 
 def is_delivered(sending: Sending, token: Token) -> bool:

@@ -34,8 +34,8 @@ def become(user: int, *groups: int) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_looks_by_himself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "LOOK_S", 10 * WATCHDOG_S)
+def _checks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "CHECK_S", 10 * WATCHDOG_S)
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_sender_that_cannot_listen_reports_it_and_is_checked_less_and_less_oft
     for _ in range(10):
         watch.wait()
     assert pauses == sorted(pauses)
-    assert pauses[-1] == presence.BLIND_LOOK_MAX_S > pauses[0]
+    assert pauses[-1] == presence.UNCONNECTED_CHECK_MAX_S > pauses[0]
     present.close()
     taken.unlink()
 

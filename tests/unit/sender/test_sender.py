@@ -258,9 +258,9 @@ def test_it_leaves_when_it_was_idle_and_alone(arena: Arena) -> None:
 
 def test_it_stays_while_others_are_attached(arena: Arena, running: Start) -> None:
     sender, thread = running(MemorySink(), idle_exit_ms=20)
-    wait_until(lambda: sender._idle_look_at_ns > 0, "it has looked whether it is alone")
-    first = sender._idle_look_at_ns
-    wait_until(lambda: sender._idle_look_at_ns > first + 40 * MS, "it would have left")
+    wait_until(lambda: sender._next_idle_check_ns > 0, "it has checked whether it is alone")
+    first = sender._next_idle_check_ns
+    wait_until(lambda: sender._next_idle_check_ns > first + 40 * MS, "it would have left")
     assert thread.is_alive()
 
 

@@ -416,9 +416,9 @@ def test_planned_records_of_a_topic_that_the_query_does_not_name_are_refused_or_
 
 def test_a_group_gets_the_offsets_of_the_named_topics(log: Path) -> None:
     stream(log, subscribe="flights", groupId="g").commit({"flights": {"0": 3, "1": 0}, "planes": {"0": 9}})
-    with Consumer(log, group_id="g") as looking:
-        assert looking.committed(FLIGHTS_0) is not None
-        assert looking.committed(PLANES_0) is None
+    with Consumer(log, group_id="g") as observer:
+        assert observer.committed(FLIGHTS_0) is not None
+        assert observer.committed(PLANES_0) is None
 
 
 @pytest.mark.parametrize(
@@ -452,8 +452,8 @@ def test_a_query_reports_the_end_of_the_log(log: Path, tmp_path: Path) -> None:
 
 
 def committed(log: Path) -> dict[TopicPartition, Any]:
-    with Consumer(log, group_id="g") as looking:
-        return {place: looking.committed(place) for place in (FLIGHTS_0, FLIGHTS_1)}
+    with Consumer(log, group_id="g") as observer:
+        return {place: observer.committed(place) for place in (FLIGHTS_0, FLIGHTS_1)}
 
 
 def test_a_stream_begins_where_a_group_has_committed_and_commits_for_it(log: Path) -> None:

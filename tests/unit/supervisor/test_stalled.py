@@ -39,7 +39,7 @@ class Watched:
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.now_s = 0.0
-        self.watch = SenderWatch(arena, look_s=0, blind_look_s=0)
+        self.watch = SenderWatch(arena, check_s=0, unconnected_check_s=0)
         self.stalls = StallWatch(arena, self.watch, LIMIT_MS, clock=lambda: self.now_s)
 
     def connect(self) -> None:
@@ -49,7 +49,7 @@ class Watched:
 
         wait_until(is_connected, "the watch is connected")
 
-    def look(self, count: int, step_s: float = 1.0) -> None:
+    def check(self, count: int, step_s: float = 1.0) -> None:
         for _ in range(count):
             self.now_s += step_s
             self.stalls.check()
@@ -97,9 +97,9 @@ def test_a_stopped_sender_is_killed_after_the_time_and_not_before(arena: Arena, 
         watched.connect()
         os.kill(child.pid, signal.SIGSTOP)
         wait_until(lambda: stopped(child.pid), "it is stopped")
-        watched.look(10)  # the first look only reads the state
+        watched.check(10)  # the first check only reads the state
         assert arena.native.sender_is_alive
-        watched.look(1)
+        watched.check(1)
         assert arena.native.sender_died
     assert f"(process {child.pid}) is stopped and has shown no sign of life for 10 s" in watched.errors()[0]
 
@@ -111,7 +111,7 @@ def stopped(pid: int) -> bool:
 def test_a_wedged_sender_is_killed(arena: Arena, watched: Watched) -> None:
     with running(be_present, arena.name):
         watched.connect()
-        watched.look(12)
+        watched.check(12)
         assert arena.native.sender_died
 
 
@@ -124,9 +124,9 @@ def test_a_sender_that_shows_life_is_left_alone(arena: Arena, watched: Watched) 
     with running(deliver_for_ever, arena.name) as child:
         watched.connect()
         for _ in range(3):
-            watched.look(9)
+            watched.check(9)
             wait_for_life(arena)
-            watched.look(1)
+            watched.check(1)
         assert sender_pid(arena) == child.pid
         assert watched.errors() == []
 
@@ -138,7 +138,7 @@ def test_a_stopped_sender_is_not_saved_by_a_forged_sign_of_life(arena: Arena, wa
         wait_until(lambda: stopped(child.pid), "it is stopped")
         for number in range(12):
             forge(arena, 4096 + heartbeat_offset(), b"%08d" % number)
-            watched.look(1)
+            watched.check(1)
         assert arena.native.sender_died
 
 
@@ -156,8 +156,8 @@ def test_a_watcher_that_did_not_run_does_not_count_that_time(arena: Arena, watch
     """If a container or a virtual machine was stopped, the sender was stopped, too."""
     with running(be_present, arena.name):
         watched.connect()
-        watched.look(1)
-        watched.look(4, step_s=1000)
+        watched.check(1)
+        watched.check(4, step_s=1000)
         assert arena.native.sender_is_alive
         assert 4 * CHECK_MAX_S < LIMIT_MS / 1000
 
@@ -165,10 +165,10 @@ def test_a_watcher_that_did_not_run_does_not_count_that_time(arena: Arena, watch
 def test_a_successor_has_all_of_the_time(arena: Arena, watched: Watched) -> None:
     with running(be_present, arena.name):
         watched.connect()
-        watched.look(10)
+        watched.check(10)
     with running(be_present, arena.name):
         watched.connect()
-        watched.look(10)
+        watched.check(10)
         assert arena.native.sender_is_alive
 
 
@@ -181,7 +181,7 @@ def test_a_forged_pid_in_the_arena_kills_no_other_process(arena: Arena, watched:
         entry = arena.native.sender()["entry"]
         forge(arena, PROCESSES_REF + entry * PROCESS_ENTRY_SIZE + PID_REF, struct.pack("<I", bystander.pid))
         assert sender_pid(arena) == bystander.pid
-        watched.look(12)
+        watched.check(12)
         assert arena.native.sender_died
         assert not bystander.has_ended()
 
@@ -190,7 +190,7 @@ def test_a_sender_of_this_process_is_only_reported(arena: Arena, watched: Watche
     with Sender(arena.name, MemorySink()) as sender:
         sender.open()
         watched.connect()
-        watched.look(30)
+        watched.check(30)
         assert "is not killed, because it is a part of this process" in watched.errors()[0]
 
 
@@ -198,7 +198,7 @@ def test_a_sender_that_cannot_be_reached_is_only_reported_and_once(arena: Arena,
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()  # and does not listen
         watched.watch.wait()
-        watched.look(30)
+        watched.check(30)
     (row,) = arena.native.errors()
     assert "no process listens on its presence socket here" in row["text"]
     assert row["count"] == 1
@@ -218,7 +218,7 @@ def test_a_sender_of_another_user_is_only_reported(arena_name: str) -> None:
     with Arena.create(arena_name, mode=0o660) as arena, running(listen_as_nobody, arena.name) as child:
         watched = Watched(arena)
         watched.connect()
-        watched.look(12)
+        watched.check(12)
         watched.watch.close()
         assert not child.has_ended()
         assert f"it belongs to the user {NOBODY}, this process to 0" in watched.errors()[0]
@@ -246,7 +246,7 @@ def test_a_sender_in_another_pid_namespace_is_only_reported(arena: Arena, watche
             if process.poll() is not None:
                 pytest.skip("no PID namespace can be made here")
             watched.connect()
-            watched.look(12)
+            watched.check(12)
             assert arena.native.sender_is_alive
             assert "it lives in another PID namespace" in watched.errors()[0]
         finally:
@@ -262,7 +262,7 @@ def test_a_sender_that_the_kernel_holds_keeps_the_role_and_that_is_reported(
     monkeypatch.setattr(ProcessHandle, "state", "D")
     with running(be_present, arena.name):
         watched.connect()
-        watched.look(20)
+        watched.check(20)
         assert arena.native.sender_is_alive
     told = watched.errors()
     assert len(told) == 2

@@ -40,26 +40,26 @@ TOPIC = "flights"
 KILLS = 3
 
 
-looks: list[str] = []
-"""The arenas of a supervisor's looks."""
+checks: list[str] = []
+"""The arenas of a supervisor's checks."""
 
 
 @pytest.fixture(autouse=True)
-def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "ABSENT_LOOK_S", 0.01)
-    look = SenderSupervisor._look
+def _checks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "ABSENT_CHECK_S", 0.01)
+    check = SenderSupervisor._check
 
     def counted(self: SenderSupervisor, arena: Arena) -> None:
-        look(self, arena)
-        looks.append(arena.name)
+        check(self, arena)
+        checks.append(arena.name)
 
-    monkeypatch.setattr(SenderSupervisor, "_look", counted)
+    monkeypatch.setattr(SenderSupervisor, "_check", counted)
 
 
-def supervisor_looks(times: int) -> None:
-    """Wait for more looks of the supervisor, because only its thread may use its watch."""
-    end = len(looks) + times
-    wait_until(lambda: len(looks) > end, "the supervisor has looked")
+def wait_for_checks(times: int) -> None:
+    """Wait for more checks of the supervisor, because only its thread may use its watch."""
+    end = len(checks) + times
+    wait_until(lambda: len(checks) > end, "the supervisor has checked")
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_after_an_orderly_stop_none_is_started(kept: Arena, log: Path, caplog: p
         with Sender(kept.name, f"log:{log}") as sender:
             sender.open()
         wait_until(lambda: caplog.text.count(told) == 2 or not kept.native.sender_is_alive, "the next one has left")
-        supervisor_looks(times=5)
+        wait_for_checks(times=5)
         assert kept.native.sender()["epoch"] == 2
         producer.close(0)
 
@@ -244,7 +244,7 @@ def test_an_arena_whose_sender_another_program_supervises_gets_none(
             )
             theirs.kill()
             wait_until(lambda: "nothing is delivered until there is one again" in caplog.text, "it was told")
-            supervisor_looks(times=5)
+            wait_for_checks(times=5)
             assert not arena.native.sender_is_alive
             assert arena.native.sender()["epoch"] == 1
             producer.close(0)

@@ -83,9 +83,9 @@ class Traffic:
     def node(self, node_id: Any) -> NodeTraffic:
         return self._nodes.setdefault(node_id, NodeTraffic())
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """End a window."""
-        self._rates.look(self._totals(), clock.monotonic_ns())
+        self._rates.sample(self._totals(), clock.monotonic_ns())
 
     def _totals(self) -> dict[str, float]:
         """Return the totals by the first part of the metric's name. Those of a broker end in its id."""

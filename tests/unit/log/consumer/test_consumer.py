@@ -469,9 +469,9 @@ def test_an_automatic_commit_waits_for_no_member_and_stays_due(
 
 def test_a_consumer_that_is_no_member_sees_the_members(log: LogDirectory) -> None:
     options = {"group_id": "g", "partition_assignment_strategy": ["sticky"]}
-    with consumer_of(log, TOPIC, **options) as consumer, consumer_of(log, group_id="g") as looking:
+    with consumer_of(log, TOPIC, **options) as consumer, consumer_of(log, group_id="g") as observer:
         consumer.poll()
-        assert [member.partitions for member in looking.group_members()] == [[PLACE]]
+        assert [member.partitions for member in observer.group_members()] == [[PLACE]]
 
 
 def test_commits_by_hand(log: LogDirectory) -> None:

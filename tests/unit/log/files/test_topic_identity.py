@@ -364,12 +364,12 @@ def test_no_line_of_a_topic_is_left_on_disk_when_its_folders_go(
     checkpointed(log)
     left: list[Any] = []
 
-    def look(path: str, *_: Any) -> None:
+    def check(path: str, *_: Any) -> None:
         left.append((points(log, RECOVERY_POINTS_FILE), TopicSettings(f"{log.path}/{TOPIC_SETTINGS_FILE}").of(TOPIC)))
         left.append(points(log, START_OFFSETS_FILE))
         raise OSError("killed")
 
-    monkeypatch.setattr(shutil, "rmtree", look)
+    monkeypatch.setattr(shutil, "rmtree", check)
     with pytest.raises(OSError, match="killed"):
         delete(log)
     assert left == [({}, {}), {}]

@@ -287,13 +287,13 @@ def test_a_consumer_that_is_no_member_looks_and_publishes_nothing(join: Join, tm
     first, second = join("range"), join("range")
     settle(first, second)
     second.locks.close()  # like a death
-    looking = Membership(os.fspath(tmp_path), "g", count_of=lambda _topic: 9, assignors=Assignors.of(["sticky"]))
-    assert looking.check_plan()
-    assert {member.member_id: member.lives for member in looking.members()} == {
+    observer = Membership(os.fspath(tmp_path), "g", count_of=lambda _topic: 9, assignors=Assignors.of(["sticky"]))
+    assert observer.check_plan()
+    assert {member.member_id: member.lives for member in observer.members()} == {
         first.member_id: True,
         second.member_id: False,
     }
-    looking.leave()
+    observer.leave()
     assert read_plan(plan_path(os.fspath(tmp_path), "g")).epoch == first.plan.epoch
 
 
@@ -351,7 +351,7 @@ def test_a_forked_child_holds_no_lock(join: Join) -> None:
 
 
 def test_a_death_is_found_though_each_look_asks_about_few_members(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "LOOKED_AT_MAX", 1)
+    monkeypatch.setattr(membership, "CHECKED_MAX", 1)
     members = [join() for _ in range(3)]
     settle(*members)
     members.pop().locks.close()  # like a death
@@ -362,7 +362,7 @@ def test_a_death_is_found_though_each_look_asks_about_few_members(join: Join, mo
 def test_the_death_of_a_process_is_found_at_once_by_each_look_in_a_large_group(
     join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(membership, "CHECKED_MAX", 2)
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 4711)
         dead = [join() for _ in range(2)]

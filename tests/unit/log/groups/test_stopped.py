@@ -53,7 +53,7 @@ class Watched:
         self.locks = MemberLocks(os.fspath(directory), "g")
         self.watch = StoppedWatch("g", self.locks.path, int(LIMIT_S * 1000), clock=lambda: self.now_s)
 
-    def look(self, count: int, *rows: MemberRow, step_s: float = 1.0) -> float:
+    def check(self, count: int, *rows: MemberRow, step_s: float = 1.0) -> float:
         for _ in range(count - 1):
             self.now_s += step_s
             self.watch.check(rows)
@@ -101,11 +101,11 @@ def test_a_member_that_is_stopped_for_long_is_killed(
     member = start(HOLDER, tmp_path)
     assert holds_byte(member.pid, watched.locks.path, MEMBERS_BYTE)
     assert not holds_byte(member.pid, watched.locks.path, MEMBERS_BYTE + 1)
-    assert watched.look(20, row(member.pid)) == LIMIT_S / 2
+    assert watched.check(20, row(member.pid)) == LIMIT_S / 2
     stop(member)
-    assert watched.look(10, row(member.pid)) == CHECK_MAX_S / 2
+    assert watched.check(10, row(member.pid)) == CHECK_MAX_S / 2
     assert member.poll() is None
-    watched.look(1, row(member.pid))
+    watched.check(1, row(member.pid))
     assert member.wait(WATCHDOG_S) == -signal.SIGKILL
     assert f"process {member.pid}, a member of the group 'g', has been stopped for 10 s" in caplog.text
     assert not watched.locks.lives(0)
@@ -115,17 +115,17 @@ def test_a_member_that_continues_in_time_is_young_again(watched: Watched, start:
     member = start(HOLDER, tmp_path)
     for _ in range(3):
         stop(member)
-        watched.look(10, row(member.pid))
+        watched.check(10, row(member.pid))
         member.send_signal(signal.SIGCONT)
         os.waitid(os.P_PID, member.pid, os.WCONTINUED | os.WNOWAIT)
-        watched.look(1, row(member.pid))
+        watched.check(1, row(member.pid))
     assert member.poll() is None
 
 
 def test_time_in_which_the_watcher_did_not_run_counts_little(watched: Watched, start: Start, tmp_path: Path) -> None:
     member = start(HOLDER, tmp_path)
     stop(member)
-    watched.look(5, row(member.pid), step_s=3600)
+    watched.check(5, row(member.pid), step_s=3600)
     assert member.poll() is None
 
 
@@ -134,14 +134,14 @@ def test_a_process_that_does_not_hold_the_lock_is_only_reported(
 ) -> None:
     member = start(HOLDER, tmp_path)
     stop(member)
-    watched.look(30, row(member.pid, slot=7))
+    watched.check(30, row(member.pid, slot=7))
     assert member.poll() is None
     assert caplog.text.count("does not have the lock of the member") == 1
 
 
 @pytest.mark.parametrize("pid", [0, 1, -1, 2**31 - 1, 2**70])
 def test_numbers_in_a_forged_plan_do_no_harm(watched: Watched, pid: int) -> None:
-    assert watched.look(30, row(pid), row(os.getpid())) == LIMIT_S / 2
+    assert watched.check(30, row(pid), row(os.getpid())) == LIMIT_S / 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user")
@@ -151,7 +151,7 @@ def test_a_process_of_another_user_is_only_reported(
     member = start(HOLDER, tmp_path)
     stop(member)
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    watched.look(30, row(member.pid))
+    watched.check(30, row(member.pid))
     assert member.poll() is None
     assert "belongs to user 0" in caplog.text
 

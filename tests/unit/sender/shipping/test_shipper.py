@@ -366,9 +366,9 @@ def test_a_read_of_a_partition_lets_the_native_loop_send_its_next_batches(
     read, found = LogStream.read, set()
 
     def noted(stream: LogStream, has_room: Callable[[int], bool]) -> None:
-        stream.window.must_look = True
+        stream.window.must_read = True
         read(stream, has_room)
-        found.add(stream.window.must_look)
+        found.add(stream.window.must_read)
 
     monkeypatch.setattr(LogStream, "read", noted)
     ship(log, MemorySink())

@@ -43,8 +43,8 @@ def test_rates_are_of_what_was_counted_in_one_to_two_windows() -> None:
     rates = TotalRates(START_NS)
     assert rates.read({"request": 10}, START_NS) == {"request": 10}  # less than a second counts as one
     assert rates.read({"request": 10}, START_NS + 5 * NS_PER_S) == {"request": 2}
-    rates.look({"request": 30}, START_NS + WINDOW_NS)
+    rates.sample({"request": 30}, START_NS + WINDOW_NS)
     assert rates.read({"request": 60, "response": 40}, START_NS + 40 * NS_PER_S) == {"request": 1.5, "response": 1}
-    rates.look({"request": 90, "response": 40}, START_NS + 2 * WINDOW_NS)
+    rates.sample({"request": 90, "response": 40}, START_NS + 2 * WINDOW_NS)
     seen = rates.read({"request": 90, "response": 43}, START_NS + 2 * WINDOW_NS)
     assert seen == {"request": 2, "response": 43 / 30}

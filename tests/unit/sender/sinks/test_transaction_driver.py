@@ -64,48 +64,48 @@ def asking() -> tuple[GroupOffsets, Client, Clock]:
     return GroupOffsets(client, "readers", 0.1, clock), client, clock
 
 
-def test_offsets_are_asked_for_in_the_look_that_finds_the_coordinator() -> None:
+def test_offsets_are_asked_for_by_the_poll_that_finds_the_coordinator() -> None:
     """A caller waits for sockets between two calls. After a call without a request, no socket would be ready."""
     offsets, client, _ = asking()
-    assert offsets.look() is None
-    assert offsets.look() is None
+    assert offsets.poll() is None
+    assert offsets.poll() is None
     assert [type(request) for _, request in client.requests] == [FindCoordinator]
     client.asked[0].take(TransactionResponse(node_id=3))
-    assert offsets.look() is None
+    assert offsets.poll() is None
     assert client.requests[1:] == [(3, FetchOffsets("readers"))]
     client.asked[1].take(TransactionResponse(offsets=OFFSETS))
-    assert offsets.look() == OFFSETS
+    assert offsets.poll() == OFFSETS
 
 
 def test_a_group_without_offsets_has_an_answer_too() -> None:
     offsets, client, _ = asking()
-    offsets.look()
+    offsets.poll()
     client.asked[0].take(TransactionResponse(node_id=3))
-    offsets.look()
+    offsets.poll()
     client.asked[1].take(TransactionResponse())
-    assert offsets.look() == {}
+    assert offsets.poll() == {}
     assert len(client.requests) == 2, "nothing is asked behind the answer"
 
 
 def test_a_retry_waits_for_its_pause_and_looks_for_the_coordinator_again() -> None:
     offsets, client, clock = asking()
-    offsets.look()
+    offsets.poll()
     client.asked[0].take(TransactionResponse(node_id=3))
-    offsets.look()
+    offsets.poll()
     client.asked[1].take(TransactionResponse(COORDINATOR_LOAD_IN_PROGRESS))
-    assert offsets.look() is None
+    assert offsets.poll() is None
     assert len(client.requests) == 2
     clock.now_s = 0.1
-    assert offsets.look() is None
+    assert offsets.poll() is None
     assert isinstance(client.requests[2][1], FindCoordinator)
 
 
 def test_a_user_without_rights_is_reported() -> None:
     offsets, client, _ = asking()
-    offsets.look()
+    offsets.poll()
     client.asked[0].take(TransactionResponse(GROUP_AUTHORIZATION_FAILED))
     with pytest.raises(InvalidArgumentError, match="readers cannot be read"):
-        offsets.look()
+        offsets.poll()
 
 
 def test_a_request_that_the_client_raises_over_goes_again() -> None:

@@ -114,7 +114,7 @@ class Client:
 
     def _end_window(self) -> None:
         if not self._manager.closed:
-            self.traffic.look()
+            self.traffic.sample()
             self._net.call_later(WINDOW_S, self._end_window)
 
     def _bootstrap(self) -> None:

@@ -39,9 +39,9 @@ class RequestTimer:
         """Watch this request, too."""
         if not self._is_set:
             self._is_set = True
-            self._net.call_at(sent.begun_s + self._timeout_s, self._look)
+            self._net.call_at(sent.begun_s + self._timeout_s, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._is_set = False
         conn = self._conn
         if conn.closed:

@@ -69,7 +69,7 @@ class GroupOffsets:
         self._asked: PendingRequest | None = None
         self._not_before_s = float("-inf")
 
-    def look(self) -> Mapping[TopicPartition, OffsetToCommit] | None:
+    def poll(self) -> Mapping[TopicPartition, OffsetToCommit] | None:
         """Return the offsets, or None until a response has arrived; then call again.
 
         Raises:

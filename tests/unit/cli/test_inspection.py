@@ -60,7 +60,7 @@ def spell(command: list[str], name: object) -> list[str]:
 
 
 @each_command
-def test_looking_changes_nothing(shell: Shell, make_file: Callable[[], Path], command: list[str]) -> None:
+def test_inspection_changes_nothing(shell: Shell, make_file: Callable[[], Path], command: list[str]) -> None:
     path = make_file()
     before = path.read_bytes(), path.stat().st_mtime_ns
     result = shell(*spell(command, path))
@@ -69,7 +69,7 @@ def test_looking_changes_nothing(shell: Shell, make_file: Callable[[], Path], co
 
 
 @each_command
-def test_looking_works_beside_a_process_that_appends(shell: Shell, arena: Arena, command: list[str]) -> None:
+def test_inspection_works_beside_a_process_that_appends(shell: Shell, arena: Arena, command: list[str]) -> None:
     with Accumulator(arena) as accumulator:
         accumulator.append("t", 0, 0, b"k", b"v")
         shell(*spell(command, arena.name))
@@ -79,13 +79,13 @@ def test_looking_works_beside_a_process_that_appends(shell: Shell, arena: Arena,
 
 
 @each_command
-def test_looking_at_an_empty_arena(shell: Shell, arena: Arena, command: list[str]) -> None:
+def test_inspection_of_an_empty_arena(shell: Shell, arena: Arena, command: list[str]) -> None:
     shell(*spell(command, arena.name))
 
 
 @each_command
 @pytest.mark.parametrize("region", REGIONS)
-def test_looking_at_a_damaged_arena_neither_crashes_nor_changes_it(
+def test_inspection_of_a_damaged_arena_neither_crashes_nor_changes_it(
     shell: Shell, make_file: Callable[[], Path], command: list[str], region: str
 ) -> None:
     path = make_file()
@@ -118,7 +118,7 @@ def test_what_is_no_arena_is_a_sentence_and_exit_code_two(
 
 
 @each_command
-def test_looking_needs_no_entry_and_takes_none(shell: Shell, arena_name: str, command: list[str]) -> None:
+def test_inspection_needs_no_entry_and_takes_none(shell: Shell, arena_name: str, command: list[str]) -> None:
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", process_count=1) as arena:
         shell(*spell(command, arena_name))
         assert len(arena.native.processes()) == 1
