@@ -54,6 +54,7 @@ Otherwise, the verdict is *undecided*. :doc:`peers` describes the peers and thei
 
 PICTURE_TEXT = """
 .. image:: benchmarks.png
+   :class: plot
    :alt: The ratio of shmaccum to its peer in each question, on a logarithmic scale. Larger is better.
 
 The picture shows the ratio of each question's first comparison with its interval. A point to the right of the line is

@@ -86,10 +86,10 @@ static void expect_no_dead_letter(struct fixture *fixture)
     EXPECT_EQ_U64(sender_dead_letters(fixture->sender->sender, batches, outcomes, BATCH_COUNT_MAX), 0);
 }
 
-static void freed(struct fixture *fixture, const struct drained_batch *dead_letter)
+static void freed(struct fixture *fixture, const struct drained_batch *batch)
 {
-    EXPECT_STATUS(accumulator_complete(fixture->sender, dead_letter->slot_index, dead_letter->seq, &success, NULL), STATUS_OK);
-    EXPECT_STATUS(accumulator_complete(fixture->sender, dead_letter->slot_index, dead_letter->seq, &success, NULL), STATUS_STALE);
+    EXPECT_STATUS(accumulator_complete(fixture->sender, batch->slot_index, batch->seq, &success, NULL), STATUS_OK);
+    EXPECT_STATUS(accumulator_complete(fixture->sender, batch->slot_index, batch->seq, &success, NULL), STATUS_STALE);
 }
 
 static struct completion result_of(const struct fixture *fixture, const struct drained_batch *batch)
@@ -121,8 +121,8 @@ TEST_WITH(fixture, fixture_begin, what_expires_in_the_queue_has_its_result_and_k
     EXPECT(outcome.result == RESULT_EXPIRED && dead_letter.record_count == 3 && dead_letter.attempt_count == 0);
     EXPECT_EQ_U64(result_of(fixture, &dead_letter).result, RESULT_EXPIRED);
     EXPECT_EQ_U64(slots_in_state(fixture->arena, SLOT_READY), 1);
-    EXPECT_STATUS(record_batch_validate(arena_slot_data(fixture->arena, dead_letter.slot_index), dead_letter.size, NULL),
-                  STATUS_OK);
+    const uint8_t *bytes = arena_slot_data(fixture->arena, dead_letter.slot_index);
+    EXPECT_STATUS(record_batch_validate(bytes, dead_letter.size, NULL), STATUS_OK);
     expect_no_dead_letter(fixture);
     freed(fixture, &dead_letter);
 }
@@ -142,7 +142,7 @@ TEST_WITH(fixture, fixture_begin, a_dead_letter_delays_no_batch)
     freed(fixture, &dead_letter);
 }
 
-TEST_WITH(fixture, fixture_begin, what_expires_in_flight_is_a_dead_letter_when_it_is_given_back_and_none_when_it_arrived)
+TEST_WITH(fixture, fixture_begin, what_expires_in_flight_is_a_dead_letter_if_it_is_requeued_and_none_if_it_was_delivered)
 {
     struct batch_outcome outcome;
     appended(fixture, 1);
