@@ -394,7 +394,7 @@ def _send_and_die(name: str, log: str, step: str, *, is_before: bool) -> None:
 
 
 @pytest.mark.parametrize("is_before", [True, False])
-@pytest.mark.parametrize("step", ["look", "is_over", "leave"])
+@pytest.mark.parametrize("step", ["check", "is_over", "leave"])
 def test_a_sender_that_is_killed_in_a_step_is_replaced_by_its_standby(
     arena: Arena, tmp_path: Path, producer: Producer, step: str, is_before: bool
 ) -> None:
