@@ -91,6 +91,11 @@ test-tools: $(INSTALLED)
 	$(call want,command -v mvn,maven,Apache Kafka)
 	$(call want,command -v valgrind,valgrind,the benchmarks that count instructions)
 	@$(MAKE) --no-print-directory $(VENV)/bin/promtool || echo "The tests of the alarm rules will be skipped."
+	@$(MAKE) --no-print-directory $(VENV)/bin/uwsgi || echo "The test of the page on uWSGI will be skipped."
+
+# It is compiled for half a minute, so it is in no extra.
+$(VENV)/bin/uwsgi: | $(INSTALLED)
+	$(INSTALL) uwsgi
 
 # The package would start a server, which no test needs.
 $(VENV)/bin/promtool: | $(INSTALLED)

@@ -105,7 +105,7 @@ def _parameters() -> Iterator[object]:
 def test_the_blocks_of_a_page_run(page: Page, name: str, tmp_path: Path) -> None:
     for module in page.needs:
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
+            pytest.skip(f"the page {page.name} was not tested, because {module} is not installed")
     fault = rehearse(page, name, tmp_path, limit_s(page))
     assert fault is None, fault
 
