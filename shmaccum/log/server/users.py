@@ -8,10 +8,12 @@
     allow alice read topic:flights*
     allow alice read group:readers
     allow alice write transactional-id:etl
+    decoys BASE64
 
-A line is a login or a right. Blank lines and lines that start with ``#`` are ignored. A login is the salted verifier of
-RFC 5802, as Kafka's ScramCredentialUtils writes it. The password cannot be computed from it. PLAIN uses the same
-verifier. A right names one resource, or with a final ``*`` all resources whose names have this prefix.
+A line is a login, a right, or the key of the decoys (`UsersFile.verifier`). Blank lines and lines that start with ``#``
+are ignored. A login is the salted verifier of RFC 5802, as Kafka's ScramCredentialUtils writes it. The password cannot
+be computed from it. PLAIN uses the same verifier. A right names one resource, or with a final ``*`` all resources whose
+names have this prefix.
 
 The server checks the file once a second, and reads it if it has changed. An invalid file is rejected at the start. A
 running server keeps the previous contents, and logs an error.
@@ -30,7 +32,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -44,6 +46,7 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000
 """RFC 7677 requires at least 4,096. Each login costs the server this many hash rounds, so they are limited."""
 SALT_SIZE = 16
 SALT_SIZE_MAX = 1024
+DECOY_KEY_SIZE = 32
 NAME = re.compile(r"[^\s,=*:]{1,128}")
 KINDS = ("topic", "group", "transactional-id")
 PATTERN = re.compile(rf"({'|'.join(KINDS)}):(\S{{0,249}})")
@@ -208,23 +211,49 @@ def check_name(name: str) -> str:
     return name
 
 
-def parse_users(text: str) -> dict[str, User]:
-    """Parse the users of a file, by name.
+class Users(dict[str, User]):
+    """The users of a file, by name.
+
+    Attributes:
+        decoy_key: the secret from which decoys are derived; empty in a new file.
+    """
+
+    decoy_key = b""
+
+
+def parse_users(text: str) -> Users:
+    """Parse the users of a file. If it has no key of the decoys, the first login determines the key.
 
     Raises:
         InvalidArgumentError: a line is invalid; the message has its number.
     """
-    users: dict[str, User] = {}
+    users = Users()
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         try:
-            user = _with_line(users, words)
+            if words[0] == "decoys":
+                users.decoy_key = _parse_decoy_key(words[1:])
+            else:
+                user = _with_line(users, words)
+                users[user.name] = user
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"line {number}: {error}") from None
-        users[user.name] = user
+    if not users.decoy_key:
+        logins = (verifier for user in users.values() for verifier in user.verifiers.values())
+        users.decoy_key = next((hmac.digest(login.server_key, b"decoys", "sha256") for login in logins), b"")
     return users
+
+
+def _parse_decoy_key(words: list[str]) -> bytes:
+    try:
+        key = base64.b64decode("".join(words), validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) != DECOY_KEY_SIZE:
+        raise InvalidArgumentError(f"the key of the decoys has {DECOY_KEY_SIZE} bytes in base64: delete this line")
+    return key
 
 
 def _with_line(users: Mapping[str, User], words: list[str]) -> User:
@@ -243,16 +272,18 @@ def _with_line(users: Mapping[str, User], words: list[str]) -> User:
     return User(name, {**user.verifiers, first: parse_verifier(second, first)}, user.grants)
 
 
-def format_users(users: Iterable[User]) -> str:
-    """Return the text of a users file."""
+def format_users(users: Users) -> str:
+    """Return the text of a users file. A new file gets a random key of the decoys."""
+    key = users.decoy_key or secrets.token_bytes(DECOY_KEY_SIZE)
     lines = ["# Users of `shmaccum serve`: logins and rights. To change them, see `shmaccum users --help`."]
-    for user in users:
+    lines.append(f"decoys {base64.b64encode(key).decode()}")
+    for user in users.values():
         lines += [f"user {user.name} {mechanism} {verifier}" for mechanism, verifier in user.verifiers.items()]
         lines += [f"allow {user.name} {grant}" for grant in user.grants]
     return "".join(line + "\n" for line in lines)
 
 
-def read_users(path: str) -> dict[str, User]:
+def read_users(path: str) -> Users:
     """Read the users of a file, which only its owner may read.
 
     Raises:
@@ -266,7 +297,7 @@ def read_users(path: str) -> dict[str, User]:
 
 
 @contextlib.contextmanager
-def changed_users(path: str) -> Iterator[dict[str, User]]:
+def changed_users(path: str) -> Iterator[Users]:
     """Yield the users of a file to change. The file is replaced atomically at the end, and created if missing.
 
     Another process that changes the file waits. Owner, group and mode are preserved. A new file is private.
@@ -278,11 +309,11 @@ def changed_users(path: str) -> Iterator[dict[str, User]]:
     path = os.path.abspath(path)
     with _locked(os.path.dirname(path)):
         former = os.stat(path) if os.path.exists(path) else None
-        users = read_users(path) if former is not None else {}
+        users = read_users(path) if former is not None else Users()
         yield users
         umask = os.umask(0o077)
         try:
-            replace_file_synced(path, format_users(users.values()).encode())
+            replace_file_synced(path, format_users(users).encode())
         finally:
             os.umask(umask)
         if former is not None:
@@ -336,20 +367,14 @@ class UsersFile:
 
         For an unknown name, returns a decoy that no password matches. The decoy is the same each time and looks like
         any other verifier. So if all logins have the same number of iterations, neither responses nor timing reveal
-        which users exist. The decoy is derived from the first login in the file, so a restart of the server does not
-        change it.
+        which users exist. The decoy is derived from a key in the file, so neither a restart of the server nor a change
+        of a login changes it.
         """
-        salt = hmac.digest(self._pepper, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
+        salt = hmac.digest(self._users.decoy_key, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
         size = hashlib.new(HASHES[mechanism]).digest_size
         decoy = Verifier(salt, self._usual_iterations(mechanism), secrets.token_bytes(size), secrets.token_bytes(size))
         user = self._users.get(name)
         return decoy if user is None else user.verifiers.get(mechanism, decoy)
-
-    @property
-    def _pepper(self) -> bytes:
-        """A secret derived from the first login in the file. Without a login, there is nothing to hide."""
-        logins = (verifier for user in self._users.values() for verifier in user.verifiers.values())
-        return next((verifier.server_key for verifier in logins), b"")
 
     def _usual_iterations(self, mechanism: str) -> int:
         known = (user.verifiers.get(mechanism) for user in self._users.values())

@@ -18,7 +18,7 @@ from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.server.client_settings import read_client_settings
 from shmaccum.log.server.tls_files import TlsFiles
-from shmaccum.log.server.users import UsersFile, Verifier
+from shmaccum.log.server.users import User, UsersFile, Verifier, changed_users
 from shmaccum.sender.sinks.kafka.library.login import tls_context
 from tests.support.processes import Child
 
@@ -166,3 +166,20 @@ def test_a_decoy_is_the_same_after_a_restart_and_cannot_be_computed(tmp_path: Pa
     shutil.copy(path, tmp_path / "other")
     (tmp_path / "other").write_text(f"user ada SCRAM-SHA-256 {Verifier.of('p', 'SCRAM-SHA-256')}\n")
     assert decoys != {UsersFile(str(tmp_path / "other")).verifier("bob", "SCRAM-SHA-256").salt}
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_decoy_is_the_same_after_the_first_login_has_changed(tmp_path: Path, has_key: bool) -> None:
+    """A salt that changes with the login of another user would reveal that the name belongs to no user."""
+    path = tmp_path / "users"
+    with changed_users(str(path)) as users:
+        users["ada"] = User("ada", {"SCRAM-SHA-256": Verifier.of("p", "SCRAM-SHA-256")})
+    if not has_key:
+        path.write_text("".join(line for line in path.read_text().splitlines(True) if not line.startswith("decoys")))
+    before = UsersFile(str(path)).verifier("bob", "SCRAM-SHA-256").salt
+    with changed_users(str(path)) as users:
+        users["bea"] = User("bea", users.pop("ada").verifiers)
+        users["ada"] = User("ada", {"SCRAM-SHA-256": Verifier.of("q", "SCRAM-SHA-256")})
+    with changed_users(str(path)) as users:
+        del users["bea"]
+    assert UsersFile(str(path)).verifier("bob", "SCRAM-SHA-256").salt == before

@@ -26,6 +26,7 @@ from shmaccum.log.server.users import (
     Grant,
     Right,
     User,
+    Users,
     UsersFile,
     Verifier,
     changed_users,
@@ -255,7 +256,11 @@ def test_a_changed_file_that_makes_no_sense_leaves_the_former_users(path: str) -
 
 def test_what_is_written_is_read(path: str) -> None:
     user = make_user("alice", parse_grant("read", "topic:flights*"), parse_grant("admin", "group:*"))
-    assert parse_users(format_users([user])) == {"alice": user}
+    users = Users(alice=user)
+    users.decoy_key = bytes(range(32))
+    found = parse_users(format_users(users))
+    assert found == {"alice": user}
+    assert found.decoy_key == users.decoy_key
 
 
 @pytest.mark.parametrize(
@@ -273,6 +278,9 @@ def test_what_is_written_is_read(path: str) -> None:
         (f"user alice SCRAM-SHA-256 {RFC_7677}\nallow alice read topic:a*b", "is not a right"),
         (f"user alice SCRAM-SHA-256 {RFC_7677}\nallow alice read topic:", "is not a right"),
         (f"user alice SCRAM-SHA-256 {RFC_7677}\nallow alice write group:x", "is not a right"),
+        ("decoys QUJD", "line 1: the key of the decoys has 32 bytes"),
+        ("decoys", "line 1: the key of the decoys has 32 bytes"),
+        ("decoys !", "line 1: the key of the decoys has 32 bytes"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_named(line: str, sentence: str) -> None:
