@@ -55,7 +55,7 @@ static PyMemberDef index_position_members[] = {
     POSITION_NUMBER(base_offset, "The base offset of the segment."),
     POSITION_NUMBER(entry_position, "The position of the batch of the last entry."),
     POSITION_NUMBER(indexed_timestamp_ms, "The timestamp of the time index's last entry."),
-    POSITION_NUMBER(interval, "More bytes than this lie between two entries."),
+    POSITION_NUMBER(interval, "Two entries are more than this many bytes apart."),
     POSITION_NUMBER(max_timestamp_ms, "The largest timestamp so far."),
     POSITION_NUMBER(max_timestamp_offset, "The last offset of the batch with the largest timestamp."),
     {NULL, 0, 0, 0, NULL},

@@ -141,8 +141,8 @@ static bool append_prepare_again(struct appender_object *self, struct append_tar
     return false;
 }
 
-/* Waits for slots until the append succeeds: those of one wait may be used by an open that another process passed. If
- * the sticky partition changes, the slots are used for the new one. */
+/* Waits for slots until the append succeeds. It may wait again, because another process may pass it, and then its slots
+ * are used up. If the sticky partition changes, the slots are used for the new one. */
 COLD bool append_run_slow(struct appender_object *self, struct append_target *target,
                           const struct measured_record *records, uint32_t count, enum status status,
                           struct append_result *result)

@@ -19,7 +19,7 @@ struct columns {
 bool columns_parse(const struct columns *given, struct columns *columns);
 void columns_release(struct columns *columns);
 
-/* A column of `count` cells beside those, by the same rules. */
+/* Parses one more column by the same rules, which must have `count` cells. */
 bool column_parse(PyObject *object, const char *name, Py_ssize_t count, PyObject **column);
 
 static inline PyObject *column_item(PyObject *column, Py_ssize_t index)

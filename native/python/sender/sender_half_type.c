@@ -28,7 +28,7 @@ static void abandoned_requeue(struct sender_half_object *self)
     while (self->abandoned_count > 0) {
         const struct abandoned_batch *batch = &self->abandoned[--self->abandoned_count];
         if (sender_requeue(self->core, batch->slot_index, batch->seq, 0, &self->wakes) != STATUS_OK) {
-            continue; /* it has ended otherwise */
+            continue; /* the batch has a result already */
         }
     }
 }

@@ -142,7 +142,7 @@ TEST_WITH(fixture, fixture_begin, a_dead_letter_delays_no_batch)
     freed(fixture, &dead_letter);
 }
 
-TEST_WITH(fixture, fixture_begin, what_expires_in_flight_is_a_dead_letter_if_it_is_requeued_and_none_if_it_was_delivered)
+TEST_WITH(fixture, fixture_begin, what_expires_in_flight_is_a_dead_letter_if_it_is_requeued_but_not_if_delivered)
 {
     struct batch_outcome outcome;
     appended(fixture, 1);
