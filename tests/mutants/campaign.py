@@ -88,8 +88,10 @@ def judge(site: Site, line_map: LineMap) -> Verdict:
         mutant = Path(folder, "mutant")
         write_mutant(mutant, module_name(site.path), mutant_code(source, site))
         deadline_s = 60 + 5 * line_map.seconds(tests)
+        timeout_s = 60 + 5 * max(line_map.seconds([test]) for test in tests)
         try:
-            outcome, killer = run_tests(tests, deadline_s, environment(SHMACCUM_MUTANT=str(mutant)))
+            variables = environment(SHMACCUM_MUTANT=str(mutant))
+            outcome, killer = run_tests(tests, deadline_s, variables, f"--timeout={timeout_s:.0f}")
         except NotRunError:
             run_tests(tests, deadline_s, environment(), "--collect-only")
             outcome, killer = KILLED, "no test is collected with the mutant"

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,9 @@ def test_a_run_reports_its_outcome_and_the_test_that_noticed(tried: Path) -> Non
 
 def test_a_run_that_hangs_is_ended(tried: Path) -> None:
     assert run_of(tried, "test_hangs", deadline_s=1) == (HUNG, "")
+    outcome, killer = campaign.run_tests([f"{tried}::test_hangs"], 600, environment(), "--timeout=1")
+    assert outcome == KILLED
+    assert killer.endswith("test_tried.py::test_hangs")
 
 
 def test_tests_that_cannot_run_give_no_outcome(tried: Path) -> None:
@@ -223,6 +227,21 @@ def test_a_recording_continues_and_has_no_file_whose_run_crashed(tmp_path: Path)
         "test_first.py::test_runs",
         "test_second.py::test_runs",
     ]
+
+
+def test_each_test_of_a_mutant_has_a_timeout_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    (site,) = draw(1, 1)
+    line_map = LineMap({"slow": 2.0, "quick": 1.0}, lambda _path: {})
+    monkeypatch.setattr(line_map, "killers", lambda *_: ["quick", "slow"])
+    given: list[tuple[object, ...]] = []
+
+    def run_tests(tests: Sequence[str], deadline_s: float, _variables: object, *options: str) -> tuple[str, str]:
+        given.append((tests, deadline_s, *options))
+        return SURVIVED, ""
+
+    monkeypatch.setattr(campaign, "run_tests", run_tests)
+    assert judge(site, line_map).outcome == SURVIVED
+    assert given == [(["quick", "slow"], 75.0, "--timeout=70")]
 
 
 def test_a_line_without_a_test_is_untested() -> None:
