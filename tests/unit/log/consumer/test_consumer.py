@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ from shmaccum import (
     RecordDeserializationError,
     TopicPartition,
 )
+from shmaccum.common import clock
+from shmaccum.exceptions import GroupBusyError
 from shmaccum.log.consumer import OffsetAndMetadata, change_waiter, group
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.log_watch import LogWatch
@@ -607,3 +610,30 @@ def test_an_offset_beyond_those_of_kafka_is_refused(log: LogDirectory) -> None:
         consumer.seek(PLACE, 2**63 - 1)
         with pytest.raises(InvalidArgumentError, match="below 2"):
             consumer.seek(PLACE, 2**63)
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "age_s", "sentence"),
+    [
+        (0, 0, None),
+        (0, group.OUTDATED_S - 1, None),
+        (0, group.OUTDATED_S, "failed: it is busy; a member is stopped"),
+        (1, 0, "failed: it is busy"),
+    ],
+)
+def test_a_commit_that_was_given_up_is_reported_with_its_cause(
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    timeout_s: float,
+    age_s: float,
+    sentence: str | None,
+) -> None:
+    member: Any = SimpleNamespace(
+        _uncommitted_s=100.0,
+        _options=SimpleNamespace(group_id="g"),
+        membership=SimpleNamespace(stopped=lambda: "; a member is stopped"),
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "monotonic", lambda: 100.0 + age_s)
+        group.GroupMembership._warn_of_uncommitted(member, GroupBusyError("it is busy"), timeout_s)
+    assert [message.partition("'g' ")[2] for message in caplog.messages] == ([] if sentence is None else [sentence])

@@ -768,3 +768,13 @@ def test_a_segment_takes_the_largest_relative_offset(
     with open_log(tmp_path) as log:
         log.partition(TOPIC, 0).append(make_batches(3))
     assert [int(path.stem) for path in log_files(tmp_path)] == [0, 6]
+
+
+def test_a_segment_that_was_removed_is_not_rolled(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(make_batches(1))
+        log_files(tmp_path)[0].unlink()
+        with pytest.raises(LogLostError):
+            partition.roll()
+        assert list(partition_folder(tmp_path).glob("*.snapshot")) == log_files(tmp_path) == []

@@ -26,7 +26,7 @@ from shmaccum.exceptions import (
     InvalidArgumentError,
     LogForbiddenError,
 )
-from shmaccum.log.groups import file_systems, members, membership, offsets_file, plan, shared_offsets
+from shmaccum.log.groups import file_systems, member_locks, members, membership, offsets_file, plan, shared_offsets
 from shmaccum.log.groups.member_locks import MemberLocks
 from shmaccum.log.groups.membership import Assignors, Membership
 from shmaccum.log.groups.offsets_file import Committed, GroupLock, OffsetsFile
@@ -751,3 +751,9 @@ def test_a_member_that_leaves_wakes_the_others_and_keeps_no_lock_in_a_copy_of_it
         assert settle(second) == [3]
     finally:
         os.close(copy)
+
+
+def test_the_bytes_of_the_lock_file_stay_where_other_releases_look_for_them() -> None:
+    found = (member_locks.MODE_BYTE, member_locks.OFFSETS_BYTE, member_locks.PLANNER_BYTE, member_locks.MEMBERS_BYTE)
+    assert found == (0, 1, 2, 1 << 20)
+    assert (member_locks.MEMBERS_MAX, member_locks.PARTITIONS_BYTE, member_locks.DIGEST_BITS) == (4096, 1 << 32, 61)

@@ -19,6 +19,7 @@ from shmaccum.common.format.batch_header import PRODUCER_EPOCH_MAX
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogDirectory, LogReader, check_log
 from shmaccum.log.files.broker_error import BrokerError
+from shmaccum.log.files.file_names import TRANSACTIONAL_IDS_FILE
 from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.groups.frames import pack_frame
 from shmaccum.log.groups.offsets_file import GroupLock, OffsetsFile
@@ -44,7 +45,7 @@ from shmaccum.log.server.transactional_id import (
     initialized,
 )
 from shmaccum.log.server.transactions_file import TransactionsFile
-from tests.support.descriptors import await_no_other, open_descriptors
+from tests.support.descriptors import await_no_other, open_descriptors, open_files
 from tests.support.processes import Child, wait_until
 from tests.support.segment_log import TOPIC, batch_of, offsets, open_log
 from tests.support.system_calls import Interruption
@@ -496,3 +497,15 @@ def test_batches_for_a_topic_that_was_deleted_meanwhile_are_rejected(
         found = handler._append(Prepared(topic, SimpleNamespace(index=0), _NO_RULES, []), call)
     assert isinstance(found, Rejection)
     assert found.error_code is error
+
+
+def test_a_file_that_cannot_be_synced_stays_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_folder: str) -> None:
+        raise OSError
+
+    with open_log(tmp_path / "log"):
+        pass
+    monkeypatch.setattr(transactions_file, "sync_folder", fail)
+    with pytest.raises(OSError):  # noqa: PT011
+        TransactionsFile(os.fspath(tmp_path / "log"), is_synced=True)
+    assert open_files(tmp_path / "log" / TRANSACTIONAL_IDS_FILE) == []
