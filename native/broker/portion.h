@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PORTION_SIZE = 2 << 20 /* the kernel copies so much for loopback in a millisecond */ };
+enum { PORTION_SIZE = 2 << 20 /* over loopback, the kernel copies this much in a millisecond */ };
 
 struct response_piece {
     const void *bytes; /* NULL for a range of a file */
