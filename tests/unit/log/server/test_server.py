@@ -18,6 +18,7 @@ from shmaccum.log.server.group import GroupLimits, Join, Member
 from shmaccum.log.server.messages import BadFrameError
 from shmaccum.log.server.placement import Placement
 from shmaccum.log.server.requests import FETCH
+from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.topic_requests import TopicRequests
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.users import changed_users
@@ -173,3 +174,9 @@ def test_members_with_equal_fields_are_two_members() -> None:
     join = Join("m", None, "", "", 1, 1, "consumer", ())
     assert Member("m", join) != Member("m", join)
     assert ConsumerMember("m", None) != ConsumerMember("m", None)
+
+
+def test_a_topic_that_is_created_has_the_files_of_each_partition(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log") as directory:
+        take_all(TopicRequests(directory, LogTopics(str(tmp_path / "log"))).create_topic("new", 2))
+        assert sorted(path.parent.name for path in (tmp_path / "log").glob("new-*/*.log")) == ["new-0", "new-1"]
