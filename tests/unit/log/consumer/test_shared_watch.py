@@ -185,6 +185,8 @@ def test_without_an_instance_consumers_look_by_themselves(folders: list[str], mo
     one.watch(folders)
     assert not one.has_watch
     assert one.take() == set(folders)
+    one.watch([])
+    assert one.has_watch is True
     one.close()
 
 
