@@ -15,6 +15,7 @@ from shmaccum.log.server import LogServer, acceptor, settings
 from shmaccum.log.server.connection import Connection
 from shmaccum.log.server.consumer_group import ConsumerLimits, ConsumerMember
 from shmaccum.log.server.group import GroupLimits, Join, Member
+from shmaccum.log.server.list_offsets import OffsetLookup
 from shmaccum.log.server.messages import BadFrameError
 from shmaccum.log.server.placement import Placement
 from shmaccum.log.server.requests import FETCH
@@ -180,3 +181,34 @@ def test_a_topic_that_is_created_has_the_files_of_each_partition(tmp_path: Path)
     with open_log(tmp_path / "log") as directory:
         take_all(TopicRequests(directory, LogTopics(str(tmp_path / "log"))).create_topic("new", 2))
         assert sorted(path.parent.name for path in (tmp_path / "log").glob("new-*/*.log")) == ["new-0", "new-1"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "timestamp", "leader_epoch", "error"),
+    [
+        ("missing", -1, -1, BrokerError.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, -100, -1, BrokerError.UNSUPPORTED_VERSION),
+        (TOPIC, -1, 9, BrokerError.UNKNOWN_LEADER_EPOCH),
+        (TOPIC, 2**60, -1, BrokerError.NONE),
+    ],
+)
+def test_an_offset_that_is_not_found_has_no_numbers(
+    tmp_path: Path, topic: str, timestamp: int, leader_epoch: int, error: BrokerError
+) -> None:
+    asked = SimpleNamespace(partition_index=0, timestamp=timestamp, current_leader_epoch=leader_epoch)
+    with open_log(tmp_path / "log"):
+        lookup = OffsetLookup(LogTopics(str(tmp_path / "log")))
+        found = take_all(lookup._listed(topic, asked, 7, is_committed=False))
+    assert found == {"partition_index": 0, "error_code": error, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+def test_idle_clients_that_are_closed_are_reported(caplog: pytest.LogCaptureFixture, rank: int | None) -> None:
+    closed: list[Any] = []
+    server: Any = SimpleNamespace(
+        _idle_rank=lambda *_: rank, _dispatcher=SimpleNamespace(close=closed.append, connections=[])
+    )
+    client: Any = SimpleNamespace(active_s=0.0)
+    assert acceptor.Acceptor._close_idle(server, [client]) is (rank is not None)
+    assert closed == ([] if rank is None else [client])
+    assert caplog.messages == ([] if rank is None else ["closed idle clients to accept others: 0 are connected"])
