@@ -374,16 +374,18 @@ def test_an_oversized_record_goes_as_pieces_of_several_slots(
 
 def test_a_slow_broker_does_not_stall_another(arena: Arena, open_fake: OpenFake, open_loop: OpenLoop) -> None:
     cluster = open_fake(broker_count=2, topics={TOPIC: 2})
-    slow_may_go = threading.Event()
+    slow_has_arrived, slow_may_go = threading.Event(), threading.Event()
 
     def answer(arrived: Arrived) -> Reply:
         if arrived.partition == 0:
+            slow_has_arrived.set()
             assert slow_may_go.wait(WATCHDOG_S)
         return Reply()
 
     cluster.on_produce = answer
     loop = open_loop(cluster.bootstrap)
     append(arena, b"slow")
+    loop.run_until(slow_has_arrived.is_set)
     for number in range(20):
         append(arena, b"%d" % number, partition=1)
         loop.run_until(lambda wanted=number + 1: len(loop.acks) == wanted)  # type: ignore[misc]

@@ -71,7 +71,7 @@ def test_a_serializer_is_called_for_none_too(own: dict[str, Any], tmp_path: Path
 
 
 def test_wrong_records_are_refused_as_by_the_library(unkept: dict[str, Any], unsent: Arena) -> None:
-    with KafkaProducer(**unkept) as producer:
+    with KafkaProducer(**unkept, max_block_ms=50) as producer:
         with pytest.raises(ValueError, match="at least one"):
             producer.send(TOPIC)
         wrong: list[Any] = [(("a", b"1"),), [["a", b"1"]], [("a", "1")]]
