@@ -7,6 +7,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -44,9 +45,14 @@ def test_every_table_of_options_is_a_public_name() -> None:
     assert {table.__name__ for table in Options.find_tables()} - set(shmaccum.__all__) == set()
 
 
-def test_an_unknown_name_is_no_attribute() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Producers'"):
-        _ = shmaccum.Producers
+@pytest.mark.parametrize("package", ["", ".config", ".log.server", ".sender", ".supervisor"])
+def test_a_package_that_imports_its_names_lazily_has_no_other_name(package: str) -> None:
+    module = importlib.import_module(f"shmaccum{package}")
+    find: Any = vars(module)["__getattr__"]
+    with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute 'Producers'"):
+        find("Producers")
+    lazy = sum(inspect.getmodule(getattr(module, name)) is not module for name in module.__all__)
+    assert lazy
 
 
 def loaded_by(statement: str) -> set[str]:

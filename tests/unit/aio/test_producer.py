@@ -8,6 +8,7 @@ import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
 )
 from shmaccum.producer import loop_results
+from shmaccum.producer.loop_results import LoopResults
 from shmaccum.sender import Sender
 from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.sender import ScriptedSink, refuse
@@ -477,6 +479,40 @@ def test_another_sender_continues_where_a_dead_one_left(
             assert not waiting.done()
             ResultsWaker(arena).wake()  # the first wake call of the next sender
             assert (await waiting).offset == 0
+
+    run(main())
+
+
+def refuse_remove(_descriptor: int) -> None:
+    raise RuntimeError("Event loop is closed")  # as uvloop does
+
+
+@pytest.mark.parametrize(
+    "loop", [None, SimpleNamespace(is_closed=lambda: True, remove_reader=refuse_remove)], ids=["freed", "closed"]
+)
+def test_the_last_wait_of_a_loop_that_is_gone_ends_without_an_error(arena: Arena, loop: Any) -> None:
+    async def main() -> None:
+        async with Producer(arena, linger_ms=0) as producer:
+            results = LoopResults.of(producer._tracker)
+            with results.listening(results.call_observers):
+                results._loop = lambda: loop
+
+    run(main())
+
+
+def test_a_loop_without_a_fifo_checks_often(
+    arena: Arena, sender: RunningSender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_arena: Arena) -> None:
+        raise OSError
+
+    monkeypatch.setattr(loop_results, "ResultsListener", refuse)
+    monkeypatch.setattr(loop_results, "TICK_S", 3600.0)
+
+    async def main() -> None:
+        async with Producer(arena, linger_ms=0) as producer:
+            for offset in range(3):
+                assert (await producer.send_and_wait(TOPIC, b"v")).offset == offset
 
     run(main())
 

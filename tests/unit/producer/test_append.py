@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from shmaccum.exceptions import (
     RecordTooLargeError,
     TableFullError,
 )
+from shmaccum.producer import appender
 from shmaccum.producer.appender import Appender, flush_pause
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all, drain
@@ -347,6 +349,31 @@ def test_flush_waits_for_what_this_process_appended(arena: Arena, sender: Accumu
     assert not sender.flush(timeout=0)
     assert deliver_all(sender) == [b"later"]
     assert sender.flush(timeout=0)
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_a_flush_rests_as_long_as_it_may_and_otherwise_waits_for_a_result(
+    sender: Accumulator, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    """Before the end of its timeout, a rest ends with it."""
+    rests = iter([0.0, 60.0, 0.0])
+    slept_s: list[float] = []
+    waits: list[int] = []
+
+    def wait(_native: object, tail: int, _timeout_ns: int) -> int:
+        waits.append(tail)
+        if len(waits) == 2:
+            deliver_all(sender)
+        return tail
+
+    monkeypatch.setattr(appender, "flush_pause", lambda *_: next(rests))
+    monkeypatch.setattr(appender, "time", SimpleNamespace(sleep=slept_s.append))
+    monkeypatch.setattr(appender.cooperative, "wait_completion", wait)
+    sender.append("t", 0, 1, None, b"v")
+    assert sender.flush(timeout)
+    (slept,) = slept_s
+    assert slept == 60.0 if timeout is None else 0 < slept <= timeout
+    assert len(waits) == 2
 
 
 def test_a_ticket_outlives_nothing(arena: Arena) -> None:

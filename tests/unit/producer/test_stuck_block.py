@@ -14,6 +14,7 @@ import io
 import logging
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from shmaccum.arena import Arena
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import BufferExhaustedError
 from shmaccum.logging import ArenaHandler
-from shmaccum.producer.buffer_wait import BufferWaiter
+from shmaccum.producer.buffer_wait import BufferWaiter, limit_sentence
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import fill, stuck_topic
 
@@ -192,3 +193,26 @@ def test_no_sleep_goes_past_the_deadline_and_none_begins_after_it(
     assert time.monotonic_ns() - begin_ns >= max_block_ms * NS_PER_MS
     assert given == sorted(given, reverse=True)
     assert all(0 < left_ns <= max_block_ms * NS_PER_MS for left_ns in given)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_oversized_admitted", "free_needed", "rule"),
+    [
+        (0, True, 3, "may hold no more until 3 are free"),
+        (0, True, 100, "may hold no more until 16 are free"),
+        (0, False, 3, "its large records may take no more of oversized_max_bytes"),
+        (1, True, 3, "a buffer only while more than 8 of 16 are free"),
+        (1, False, 3, "the buffers of a large record only while half of oversized_max_bytes stays free"),
+    ],
+)
+def test_a_limit_is_named_with_the_memory_that_is_left_for_others(
+    reason: int, is_oversized_admitted: bool, free_needed: int, rule: str
+) -> None:
+    arena: Any = SimpleNamespace(geometry={"slot_count": 16}, native=SimpleNamespace(now_ns=lambda: 0))
+    limit = {"topic": DEAD, "partition": 2, "held": 5, "stuck_reason": reason, "stuck_error": 0, "stuck_since_ms": 0}
+    limit |= {"is_oversized_admitted": is_oversized_admitted, "free_needed": free_needed}
+    sentence = limit_sentence(arena, limit)
+    assert rule in sentence
+    assert "topic 'dead' holds 5 of the 16 buffers" in sentence
+    assert "partition 2" in sentence
+    assert ("has been stuck" in sentence) is (reason != 0)

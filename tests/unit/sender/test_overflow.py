@@ -43,7 +43,7 @@ from shmaccum.sender.giving_up import give_up_overflow
 from shmaccum.sender.overflow import Overflow
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.sinks.sink import Ack, WireBatch
-from shmaccum.sender.spill_file import HEAD_SIZE, OverflowBatch, OverflowPosition, SpillFile
+from shmaccum.sender.spill_file import HEAD_SIZE, OverflowBatch, SpillFile
 from tests.support.overflow import (
     FAST,
     SLOT_COUNT,
@@ -196,6 +196,25 @@ def test_a_retried_batch_keeps_its_place(open_sending: Open) -> None:
     assert sending.values() == list(range(SLOT_COUNT))
 
 
+def test_a_new_leader_ends_the_pause_of_its_partition(open_sending: Open) -> None:
+    pause: dict[str, Any] = dict.fromkeys(("retry_backoff_ms", "retry_backoff_max_ms"), 60_000)
+    sending = open_sending(is_away=True, **pause)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    away(sending).script = [retry] * SLOT_COUNT
+    away(sending).is_away = False
+    settle(sending)
+    away(sending).script = []
+    settle(sending)
+    assert sending.values() == []
+    host = sending.scripted.host
+    assert host is not None
+    host.end_backoff(sending.partition_index())
+    settle(sending)
+    assert sending.values() == list(range(SLOT_COUNT))
+
+
 # --- deaths
 
 
@@ -294,7 +313,7 @@ def test_a_death_at_each_system_call_of_a_new_file_leaves_one_that_can_be_opened
         make = functools.partial(SpillFile, str(tmp_path / str(number)), is_synced=True)
         is_dead = dies_at_system_call(functools.partial(lambda function: function, make), number)
         file = make()
-        assert (file.position, file.row_count) == (OverflowPosition(), 0), f"killed before system call {number}"
+        assert (*file.position, file.row_count) == (0, -1, -1, 0, bytes(16), 0), f"killed before system call {number}"
         file.close()
         if not is_dead:
             break

@@ -901,3 +901,16 @@ def test_what_is_no_sink_is_a_type_error(arena: Arena) -> None:
     mode: Any = "0600"
     with pytest.raises(TypeError, match="a mode is an int such as 0o600, not '0600'"):
         Arena.attach(arena.name, mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "elapsed_ms", "left"), [(None, 0, "2 min"), (2.5, 500, "2 s"), (0, 0, "0 s"), (1, 2_000, "0 s")]
+)
+def test_a_stop_reports_the_time_that_is_left_for_delivery(
+    sending: Sending, caplog: pytest.LogCaptureFixture, timeout_s: float | None, elapsed_ms: int, left: str
+) -> None:
+    sending.sender.stop(timeout_s)
+    sending.jump(elapsed_ms)
+    with caplog.at_level("INFO", "shmaccum.sender"):
+        sending.sender.run()
+    assert f"was asked to stop: 0 records are delivered first, for at most {left}. A second signal" in caplog.text

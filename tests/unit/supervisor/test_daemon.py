@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -271,6 +272,23 @@ def test_a_missing_package_is_reported_with_a_reason(arena: Arena, monkeypatch: 
     monkeypatch.setattr("shmaccum.supervisor.start.subprocess.run", started)
     with pytest.raises(SenderNotStartedError, match=r"/nowhere has no package shmaccum.*install shmaccum"):
         ensure_sender(arena, "null:")
+
+
+def test_a_starter_that_cannot_fork_ends_with_a_code_that_means_try_again(tmp_path: Path) -> None:
+    code = """if True:
+        import errno, io, os, sys
+        from shmaccum.sender import daemon
+
+        def refuse():
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+        os.fork = refuse
+        sys.stdin = io.TextIOWrapper(io.BytesIO(b"{}"))
+        daemon.begin()
+        """
+    ended = run(code, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (os.EX_TEMPFAIL, "")
+    assert ended.stderr == f"OSError: no process could be forked: {os.strerror(errno.EAGAIN)}\n"
 
 
 # --- relative paths

@@ -561,7 +561,8 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         newest = self._client.produce_versions(node_id)[1]
         if newest < VERSION_MIN:
             self._host.report(f"broker {node_id} is too old (Produce up to version {newest}): use Kafka 0.11 or newer")
-        return newest >= VERSION_MIN
+            return False
+        return True
 
     @property
     def is_full(self) -> bool:

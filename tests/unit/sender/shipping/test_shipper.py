@@ -375,6 +375,23 @@ def test_a_read_of_a_partition_lets_the_native_loop_send_its_next_batches(
     assert found == {False}
 
 
+@pytest.mark.parametrize("place", [PLACE, TopicPartition("hops", 0)])
+def test_an_append_and_a_new_partition_are_seen_before_the_next_scan(
+    log: Path, monkeypatch: pytest.MonkeyPatch, place: TopicPartition
+) -> None:
+    with Shipper(log, sink := MemorySink()) as shipper:
+        shipper.open()
+        while not shipper.is_done:
+            shipper.run_once(0)
+        monkeypatch.setattr("shmaccum.sender.shipping.shipper.LOOK_S", 3600)
+        with open_log(log) as directory:
+            directory.create_topic(place.topic)
+            offsets(directory.partition(*place).append([make_batch([b"late"])]))
+        for _ in range(5):
+            shipper.run_once(0)
+        assert sink.values(place.topic)[-1] == b"late"
+
+
 # --- responses
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import socket
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import Any
 
 import pytest
 
-from shmaccum.config import KafkaSinkOptions
+from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
 from shmaccum.sender.sinks import Verdict, open_sink
 from shmaccum.sender.sinks.kafka.delivery import Delivery
+from shmaccum.sender.sinks.kafka.errors import NETWORK_EXCEPTION, REQUEST_TIMED_OUT
 from shmaccum.sender.sinks.kafka.sink import parse_servers
 from shmaccum.sender.sinks.kafka.topics import RequestedTopics
 from shmaccum.sender.sinks.kafka.traffic import NodeTraffic
+from shmaccum.sender.sinks.sink import Delivered
 
 PASSWORD = "correct horse battery staple"
 
@@ -159,7 +162,162 @@ def test_time_runs_only_while_the_cluster_answers() -> None:
     assert topics.partition_count("flights") == 3
 
 
+# --- whether the cluster responds
+
+
+class FakeClient:
+    """A connection to a cluster that never responds, and that has one ready broker, of node 1.
+
+    Attributes:
+        newest: version of Produce that the broker accepts.
+    """
+
+    is_bootstrapped = False
+    last_failure = "no route"
+    leadership_count = metadata_count = 0
+    newest = 13
+
+    def is_ready(self, node_id: int) -> bool:
+        return node_id == 1
+
+    def produce_versions(self, node_id: int) -> tuple[int, int]:
+        assert node_id == 1
+        return 0, self.newest
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A sink whose cluster never responds, and whose clock is `now_s`."""
+    sink: Any = open_sink("kafka:localhost:9092")
+    sink._take_sender_options(SenderOptions(request_timeout_ms=1_000))
+    sink._client = FakeClient()
+    sink._topics = SimpleNamespace(partition_count=lambda _: None)
+    sink.sentences = []
+    sink._host = SimpleNamespace(report=sink.sentences.append, transactions=None)
+    sink._arena_transactions = None
+    sink.now_s = 100.0
+    monkeypatch.setattr("shmaccum.common.clock.monotonic", lambda: sink.now_s)
+    return sink
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda sink: sink.plan([]),
+        lambda sink: sink.hand_over([]),
+        lambda sink: sink.new_producer_id(),
+        lambda sink: sink.partition_count("flights"),
+    ],
+    ids=["plan", "hand_over", "new_producer_id", "partition_count"],
+)
+def test_whatever_needs_the_cluster_begins_an_outage_if_no_broker_responds(silent: Any, ask: Any) -> None:
+    silent.now_s += 1_000
+    assert silent.outage is None
+    ask(silent)
+    silent.now_s += 1.0
+    assert silent.outage is None
+    silent.now_s += 0.001
+    assert silent.outage == "no broker of localhost:9092 answers: no route"
+    ask(silent)
+    assert silent.outage is not None
+
+
+@pytest.mark.parametrize(("newest", "is_old"), [(2, True), (3, False)])
+def test_a_broker_of_the_oldest_version_that_has_record_batches_is_sent_to(
+    silent: Any, newest: int, is_old: bool
+) -> None:
+    silent._client.newest = newest
+    assert silent._can_take(1) is not is_old
+    assert ["too old" in sentence for sentence in silent.sentences] == [True] * is_old
+    assert not silent._can_take(2)
+
+
+def test_the_leader_of_a_partition_is_the_broker_that_was_looked_up(silent: Any) -> None:
+    silent._client.leader = lambda _topic, partition: partition or None
+    silent._client.leadership_count = 1
+    silent._host.topic_partition = lambda index: ("flights", index)
+    assert silent.leader_of(1) is None
+    silent.plan([1])
+    assert silent.leader_of(1) == 1
+
+
 # --- connections
+
+
+@pytest.mark.parametrize("next_id", [7, 2**31 - 3])
+def test_requests_continue_after_those_of_a_borrower_with_or_without_a_response(next_id: int) -> None:
+    client_module = pytest.importorskip("shmaccum.sender.sinks.kafka.library.client")
+    taken: list[Delivered] = []
+    conn = SimpleNamespace(
+        parser=SimpleNamespace(_correlation_id=next_id), transport=SimpleNamespace(take_back=taken.append)
+    )
+    client = SimpleNamespace(_manager=SimpleNamespace(connection={1: conn}.get))
+    delivered = Delivered(request_count=5)
+    client_module.Client.take_back_socket(client, 1, delivered, 2)
+    assert conn.parser._correlation_id == (next_id + 7) % 2**31
+    assert taken == [delivered]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "is_unsent"),
+    [
+        ("NodeNotReadyError", NETWORK_EXCEPTION, True),
+        ("KafkaConnectionError", NETWORK_EXCEPTION, False),
+        ("RequestTimedOutError", REQUEST_TIMED_OUT, False),
+    ],
+)
+def test_a_request_that_failed_is_unsent_only_if_its_broker_was_not_ready(
+    name: str, code: int, is_unsent: bool
+) -> None:
+    errors = pytest.importorskip("kafka.errors")
+    client_module = pytest.importorskip("shmaccum.sender.sinks.kafka.library.client")
+    asked = client_module.TransactionExchange(None)
+    client_module._miss(asked, getattr(errors, name)("the reason"))
+    assert (asked.is_answered, asked.error_code, asked.is_unsent) == (True, code, is_unsent)
+    assert "the reason" in asked.message
+
+
+def test_a_task_that_waits_for_bytes_is_waiting_and_its_file_is_registered_once() -> None:
+    selector_module = pytest.importorskip("kafka.net.selector")
+    net = pytest.importorskip("shmaccum.sender.sinks.kafka.library.loop").Selector()
+    here, there = socket.socketpair()
+    received: list[bytes] = []
+
+    async def receive() -> None:
+        while not received or received[-1] != b"end":
+            await net.wait_readable(here)
+            received.append(here.recv(10))
+
+    with here, there, contextlib.closing(net):
+        task = net.call_soon(receive)
+        for sent in (b"a", b"b"):
+            net.poll(timeout_ms=0)
+            assert task.state is selector_module.TaskState.WAIT_IO
+            there.send(sent)
+        net.poll(timeout_ms=0)
+        there.send(b"end")
+        net.poll(timeout_ms=0)
+        assert received == [b"a", b"b", b"end"]
+        assert task.is_done
+
+
+def test_a_connection_that_is_lost_ends_the_frames_that_it_did_not_write() -> None:
+    transport_module = pytest.importorskip("shmaccum.sender.sinks.kafka.library.transport")
+    net = pytest.importorskip("shmaccum.sender.sinks.kafka.library.loop").Selector()
+    here, there = socket.socketpair()
+    transport = transport_module.FrameTransport(net, here)
+    transport.set_protocol(SimpleNamespace(connection_lost=lambda _: None))
+    transport.traffic = NodeTraffic()
+    ended: list[int] = []
+    with here, there, contextlib.closing(net):
+        for number in range(2):
+            transport._write_buffer.append(SimpleNamespace(end=functools.partial(ended.append, number)))
+        transport.abort(error=OSError("lost"))
+        net.poll(timeout_ms=0)
+        assert (ended, len(transport.unwritten), transport.traffic.connections_closed) == ([0, 1], 0, 1)
+        transport.abort()
+        net.poll(timeout_ms=0)
+        assert ended == [0, 1]
 
 
 def test_a_connection_that_closes_while_it_writes_is_not_watched_for_reads() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from shmaccum.arena.results import BatchResult
 from shmaccum.common.format.batch_header import ATTRIBUTES_POSITION
+from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import SenderOptions
 from shmaccum.exceptions import InvalidArgumentError, LogBusyError, UnknownTopicError
 from shmaccum.log.files import LogReader, check_log
@@ -380,3 +381,15 @@ def test_metrics_count_what_is_open(sink: LogSink, sender: Accumulator) -> None:
     append(sender, 0, 10)
     deliver(sink, sender, wires(sender))
     assert sink.metrics() == {"partition-count": 1.0, "open-partition-count": 1.0, "segment-count": 1.0}
+
+
+def test_an_outage_is_what_the_directory_lost_or_else_the_last_error(tmp_path: Path, sink: LogSink) -> None:
+    assert LogSink(str(tmp_path / "other")).outage is None
+    assert sink.outage is None
+    sink._lost[TopicPartition("flights", 0)] = "flights-0 is lost"
+    assert sink.outage == "flights-0 is lost"
+    sink._outage = "the disk is full"
+    assert sink.outage == "the disk is full"
+    sink.directory._lost = "the directory is lost"
+    assert sink.outage == "the directory is lost"
+    sink.directory._lost = None
