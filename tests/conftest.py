@@ -20,7 +20,15 @@ from shmaccum.arena import Arena
 from shmaccum.arena.file import ArenaFile
 from shmaccum.log.server.throttle import THROTTLE
 from tests.support.accumulator import Accumulator
-from tests.support.arenas import check_idle, each_semaphore, left_in_shared_memory, remove_arenas_of_the_dead
+from tests.support.arenas import (
+    SHARED_MEMORY,
+    check_idle,
+    each_semaphore,
+    left_in_shared_memory,
+    list_arenas,
+    remove_arenas_of_the_dead,
+    remove_companions_of_listed,
+)
 from tests.support.seeds import new_seed
 from tests.support.system_calls import Forced
 
@@ -162,7 +170,10 @@ def own_second_of_warnings() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """At the end of the session, no arena of this process remains in shared memory."""
+    """At the end of the session, nothing of this process remains in shared memory."""
     remove_arenas_of_the_dead()
+    uuids = SHARED_MEMORY / f"{NAME_PREFIX}uuids"
+    list_arenas(uuids)
     yield
+    remove_companions_of_listed(uuids)
     assert left_in_shared_memory(NAME_PREFIX) == []

@@ -32,8 +32,8 @@ from tests.support.log_server import port_of
 from tests.support.processes import WATCHDOG_S, wait_until
 
 TOPIC = "flights"
-PROMPT_S = 2.0
-"""Far less than the wait of the fetches below, and far more than a wake-up takes."""
+FETCH_WAIT_MS = int(2 * WATCHDOG_S * 1000)
+"""A fetch that is not woken outlasts its test."""
 
 
 @pytest.fixture
@@ -83,7 +83,8 @@ def consumer(address: str) -> Iterator[confluent_kafka.Consumer]:
         "bootstrap.servers": address,
         "group.id": "readers",
         "auto.offset.reset": "earliest",
-        "fetch.wait.max.ms": 20_000,
+        "fetch.wait.max.ms": FETCH_WAIT_MS,
+        "socket.timeout.ms": 2 * FETCH_WAIT_MS,
         "topic.metadata.refresh.interval.ms": 100,
         "allow.auto.create.topics": False,
     }
@@ -114,10 +115,8 @@ def test_a_parked_fetch_is_woken_by_the_append_and_not_by_the_kernel(
         with consumer(address) as readers:
             assert next_value(readers) == b"first"
             for number in range(20):
-                began_s = time.monotonic()
                 send(producer, b"%d" % number)
                 assert next_value(readers) == b"%d" % number
-                assert time.monotonic() - began_s < PROMPT_S
 
 
 def test_hostile_and_slow_clients_hold_the_sender_up_in_no_way(arena: Arena, tmp_path: Path) -> None:

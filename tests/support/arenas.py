@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shmaccum._native import Batch
 from shmaccum.arena import Arena, VerifyDepth
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
+LIST_PATTERN = re.compile(r"shmaccum-test-(\d+)-uuids")
+COMPANION_PATTERN = re.compile(r"(?:sem)?\.?shmaccum-([0-9a-f]{12})\.\w+")
+"""What an arena has in shared memory besides its file (`shmaccum.arena.file`)."""
 
 
 def drain(accumulator: Accumulator) -> list[Batch]:
@@ -182,8 +186,36 @@ def is_own(name: str) -> bool:
         return False
 
 
+def list_arenas(path: Path) -> None:
+    """List the uuid of each arena that this process or a fork of it creates.
+
+    The companions of an arena have only its uuid in their names. If the arena is removed while its processes live, and
+    they are killed afterwards, nothing else says which test has left them.
+    """
+    create: Any = Arena.create.__func__  # type: ignore[attr-defined]
+
+    @functools.wraps(create)
+    def listed(*arguments: Any, **options: Any) -> Arena:
+        arena: Arena = create(*arguments, **options)
+        with path.open("a") as file:
+            file.write(f"{arena.uuid.hex()[:12]}\n")
+        return arena
+
+    Arena.create = classmethod(listed)  # type: ignore[method-assign, assignment]
+
+
+def remove_companions_of_listed(path: Path) -> None:
+    """Remove the companions of arenas that `list_arenas` has listed, and the list."""
+    uuids = set(path.read_text().split()) if path.exists() else set()
+    for name in left_in_shared_memory("shmaccum-"):
+        found = COMPANION_PATTERN.fullmatch(name)
+        if found and found[1] in uuids and is_own(name):
+            (SHARED_MEMORY / name).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
 def remove_arenas_of_the_dead() -> None:
-    """Remove this user's arenas that killed test processes have left."""
+    """Remove this user's arenas that killed test processes have left, and their companions."""
     for name in left_in_shared_memory("shmaccum-test-"):
         found = NAME_PATTERN.fullmatch(name)
         if found and not process_exists(int(found[1])) and is_own(name):
@@ -191,3 +223,7 @@ def remove_arenas_of_the_dead() -> None:
                 Arena.remove(name, missing_ok=True)  # another session has removed it
             except NotAnArenaError:  # its first bytes are damaged
                 (SHARED_MEMORY / name).unlink(missing_ok=True)
+    for name in left_in_shared_memory("-uuids"):
+        found = LIST_PATTERN.fullmatch(name)
+        if found and not process_exists(int(found[1])) and is_own(name):
+            remove_companions_of_listed(SHARED_MEMORY / name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -48,9 +49,18 @@ def dies_at_system_call(prepare: Callable[[], Callable[[], object]], number: int
         if not os.WIFSTOPPED(status):
             return False
         stops += os.WSTOPSIG(status) == SYSCALL_STOP
+    left = temporary_semaphores(pid)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    for path in left:
+        path.unlink(missing_ok=True)
     return True
+
+
+def temporary_semaphores(pid: int) -> list[Path]:
+    """The files of a stopped process that sem_open would rename, and that no process could find after its death."""
+    targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    return [Path(target) for target in targets if re.fullmatch(r"/dev/shm/sem\.\w{6}", target)]
 
 
 def _be_traced(prepare: Callable[[], Callable[[], object]]) -> None:

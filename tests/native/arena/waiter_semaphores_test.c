@@ -303,9 +303,11 @@ static void wait_for_one(struct arena *arena, void *unused)
     take_and_give_back(arena, &wait);
 }
 
+/* `waiting_count` is raised before the word of the waiter, and a buffer that is given back in between is granted to no
+ * one. */
 static void await_waiting(const struct arena *arena)
 {
-    while (load_acquire_u32(&arena->globals->waiting_count) == 0) {
+    while (waiter_word_state(load_acquire_u64(&arena->waiters[0].word)) != WAITER_WAIT) {
         sched_yield();
     }
 }

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import threading
 import time
@@ -14,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from shmaccum.common import clock
+from shmaccum.log.consumer import shared_watch
 from shmaccum.log.consumer.change_waiter import ChangeWaiter
 from shmaccum.log.files.log_watch import LogWatch
-from tests.support.descriptors import open_descriptors
 from tests.support.processes import WATCHDOG_S, wait_until
 
 
@@ -29,8 +28,9 @@ def folders(tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def waiters(folders: list[str]) -> Iterator[list[ChangeWaiter]]:
-    """A waiter for each folder."""
+def waiters(folders: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ChangeWaiter]]:
+    """A waiter for each folder. They share their instance with no consumer of a former test."""
+    monkeypatch.setattr(shared_watch._CurrentWatch, "watch", None)
     made = [ChangeWaiter() for _ in folders]
     for one, folder in zip(made, folders, strict=True):
         one.watch([folder])
@@ -45,9 +45,8 @@ def change(folder: str) -> None:
     Path(folder, "file").write_bytes(b"x")
 
 
-def instance_count() -> int:
-    """The instances of inotify that this process has."""
-    return sum("inotify" in target for _, target in open_descriptors())
+def is_inotify(descriptor: int) -> bool:
+    return "inotify" in os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def wait_in_thread(one: ChangeWaiter, found: dict[ChangeWaiter, set[str]]) -> threading.Thread:
@@ -63,11 +62,11 @@ def wait_in_thread(one: ChangeWaiter, found: dict[ChangeWaiter, set[str]]) -> th
 
 
 def test_consumers_of_a_process_have_one_instance_and_the_last_closes_it(waiters: list[ChangeWaiter]) -> None:
-    gc.collect()
-    assert instance_count() == 1
+    (shared,) = {one._shared for one in waiters}
     for one in waiters:
+        assert is_inotify(shared._watch.descriptor)
         one.close()
-    assert instance_count() == 0
+    assert shared._watch.descriptor == -1
 
 
 def test_each_consumer_gets_its_own_paths_though_another_one_reads(
