@@ -56,9 +56,11 @@ def record() -> None:
     leave = os._exit
 
     def save_and_leave(status: int) -> None:
-        if not _is_traced():
-            _end()
-        leave(status)
+        try:
+            if not _is_traced():
+                _end()
+        finally:  # a child of another user may not write to the folder
+            leave(status)
 
     os._exit = save_and_leave  # type: ignore[assignment]
     os.register_at_fork(after_in_child=_begin_in_child)

@@ -267,6 +267,24 @@ def test_an_interval_has_the_share_within_it() -> None:
     assert (round(low, 3), round(high, 3)) == (0.711, 0.867)
 
 
+def test_a_child_that_cannot_store_its_lines_ends_with_its_own_code(tmp_path: Path) -> None:
+    program = """if True:
+        import os
+        from tests.mutants import recording
+
+        def fail():
+            raise PermissionError
+
+        if (pid := os.fork()) == 0:
+            recording._end = fail
+            os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    variables = environment(SHMACCUM_RECORD_LINES=str(tmp_path))
+    output = subprocess.check_output([sys.executable, "-c", program], env=variables, cwd=ROOT, text=True)
+    assert output == "7\n"
+
+
 def test_the_start_changes_nothing_without_a_run() -> None:
     variables = environment()
     program = "import sys; print('coverage' in sys.modules, [type(f).__name__ for f in sys.meta_path])"
