@@ -37,7 +37,7 @@ from shmaccum.log.files import LogReader
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender, arena_closer
-from shmaccum.sender.arena_closer import CLOSING_LOOK_NS, LOOK_NS, ArenaCloser
+from shmaccum.sender.arena_closer import CLOSING_CHECK_NS, CHECK_NS, ArenaCloser
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Sink
 from shmaccum.supervisor import ensure_sender
@@ -318,18 +318,18 @@ def test_a_name_is_checked_once_a_second_and_a_closing_arena_is_noticed_at_once(
     closed_ns: list[int] = []
     native = SimpleNamespace(now=0, now_ns=lambda: native.now, closing="not")
     native.begin_closing = lambda: closed_ns.append(native.now)
-    monkeypatch.setattr(arena_closer, "has_lost_its_name", lambda _: checked_ns.append(native.now))
+    monkeypatch.setattr(arena_closer, "has_lost_its_name", lambda _: bool(checked_ns.append(native.now)))
     monkeypatch.setattr(arena_closer, "report_removal", lambda _: ArenaRemovedError())
     arena: Any = SimpleNamespace(native=native)
     closer = ArenaCloser(arena)
-    for native.now in (0, LOOK_NS - 1, LOOK_NS, LOOK_NS + 1):
-        closer.look()
-    assert (checked_ns, closer.has_begun, closer.error) == ([0, LOOK_NS], False, None)
+    for native.now in (0, CHECK_NS - 1, CHECK_NS, CHECK_NS + 1):
+        closer.check()
+    assert (checked_ns, closer.has_begun, closer.error) == ([0, CHECK_NS], False, None)
     native.closing = "begun"
     begin_ns = native.now + 1
-    for native.now in (begin_ns, begin_ns + CLOSING_LOOK_NS - 1, begin_ns + CLOSING_LOOK_NS):
-        closer.look()
-    assert closed_ns == [begin_ns, begin_ns + CLOSING_LOOK_NS]
+    for native.now in (begin_ns, begin_ns + CLOSING_CHECK_NS - 1, begin_ns + CLOSING_CHECK_NS):
+        closer.check()
+    assert closed_ns == [begin_ns, begin_ns + CLOSING_CHECK_NS]
     assert closer.has_begun
     assert closer.error is not None
 

@@ -383,7 +383,7 @@ def test_an_append_and_a_new_partition_are_seen_before_the_next_scan(
         shipper.open()
         while not shipper.is_done:
             shipper.run_once(0)
-        monkeypatch.setattr("shmaccum.sender.shipping.shipper.LOOK_S", 3600)
+        monkeypatch.setattr("shmaccum.sender.shipping.shipper.CHECK_S", 3600)
         with open_log(log) as directory:
             directory.create_topic(place.topic)
             offsets(directory.partition(*place).append([make_batch([b"late"])]))
