@@ -37,7 +37,7 @@ from shmaccum.log.files import LogReader
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender, arena_closer
-from shmaccum.sender.arena_closer import CLOSING_CHECK_NS, CHECK_NS, ArenaCloser
+from shmaccum.sender.arena_closer import CHECK_NS, CLOSING_CHECK_NS, ArenaCloser
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Sink
 from shmaccum.supervisor import ensure_sender
