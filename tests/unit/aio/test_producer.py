@@ -493,7 +493,7 @@ def refuse_remove(_descriptor: int) -> None:
 def test_the_last_wait_of_a_loop_that_is_gone_ends_without_an_error(arena: Arena, loop: Any) -> None:
     async def main() -> None:
         async with Producer(arena, linger_ms=0) as producer:
-            results = LoopResults.of(producer._started()._tracker)
+            results: Any = LoopResults.of(producer._started()._tracker)
             with results.listening(results.call_observers):
                 results._loop = lambda: loop
 

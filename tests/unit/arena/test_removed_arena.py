@@ -316,9 +316,14 @@ def test_a_name_is_checked_once_a_second_and_a_closing_arena_is_noticed_at_once(
 ) -> None:
     checked_ns: list[int] = []
     closed_ns: list[int] = []
-    native = SimpleNamespace(now=0, now_ns=lambda: native.now, closing="not")
+    native: Any = SimpleNamespace(now=0, now_ns=lambda: native.now, closing="not")
     native.begin_closing = lambda: closed_ns.append(native.now)
-    monkeypatch.setattr(arena_closer, "has_lost_its_name", lambda _: bool(checked_ns.append(native.now)))
+
+    def keeps_its_name(_arena: Arena) -> bool:
+        checked_ns.append(native.now)
+        return False
+
+    monkeypatch.setattr(arena_closer, "has_lost_its_name", keeps_its_name)
     monkeypatch.setattr(arena_closer, "report_removal", lambda _: ArenaRemovedError())
     arena: Any = SimpleNamespace(native=native)
     closer = ArenaCloser(arena)

@@ -18,6 +18,7 @@ from shmaccum._native import Token, decode_batch
 from shmaccum.arena import Arena, VerifyDepth
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.wake_fifo import SenderWaker
+from shmaccum.common import cooperative
 from shmaccum.exceptions import (
     ArenaInUseError,
     InvalidArgumentError,
@@ -368,7 +369,7 @@ def test_a_flush_rests_as_long_as_it_may_and_otherwise_waits_for_a_result(
 
     monkeypatch.setattr(appender, "flush_pause", lambda *_: next(rests))
     monkeypatch.setattr(appender, "time", SimpleNamespace(sleep=slept_s.append))
-    monkeypatch.setattr(appender.cooperative, "wait_completion", wait)
+    monkeypatch.setattr(cooperative, "wait_completion", wait)
     sender.append("t", 0, 1, None, b"v")
     assert sender.flush(timeout)
     (slept,) = slept_s
