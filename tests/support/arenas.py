@@ -28,7 +28,7 @@ SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"shmaccum-test-(\d+)-\d+")
 LIST_PATTERN = re.compile(r"shmaccum-test-(\d+)-uuids")
 COMPANION_PATTERN = re.compile(r"(?:sem)?\.?shmaccum-([0-9a-f]{12})\.\w+")
-"""What an arena has in shared memory besides its file (`shmaccum.arena.file`)."""
+"""Names of the files that an arena has in shared memory besides its own (`shmaccum.arena.file`)."""
 
 
 def drain(accumulator: Accumulator) -> list[Batch]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a killed process of the tests has left in shared memory is removed, and nothing else."""
+"""Files that a killed process of the tests left in shared memory are removed; others stay."""
 
 from __future__ import annotations
 

@@ -449,7 +449,7 @@ def test_decoding_makes_only_tuples() -> None:
 
 def test_decoded_records_are_let_go_of() -> None:
     """Each record has a reference to its type."""
-    kind: Any = type("Kind", (tuple,), {})  # a type of this test alone
+    kind: Any = type("Kind", (tuple,), {"__slots__": ()})  # a type of this test alone
     before = sys.getrefcount(kind)
     for _ in range(20):
         assert len(decoded(make_batch([b"a" * 40] * 100).wire[HEADER_SIZE:], 100, kind)) == 100
