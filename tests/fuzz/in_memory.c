@@ -2,6 +2,7 @@
 #include "in_memory.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <string.h>
 
 #include "arena/layout.h"
@@ -20,9 +21,10 @@
 #define ASAN_UNPOISON_MEMORY_REGION(place, size) ((void)(place), (void)(size))
 #endif
 
-enum { ARENA_DESCRIPTOR = 1000, BOOT_DESCRIPTOR = 1002, SLEEPS_MAX = 8 };
+enum { ARENA_DESCRIPTOR = 1000, BOOT_DESCRIPTOR = 1002, SEMAPHORE_DESCRIPTOR = 1003, SLEEPS_MAX = 8 };
 
 struct memory_system memory_system;
+static sem_t semaphore; /* of every waiter */
 
 int memory_open(const char *path, int flags, ...)
 {
@@ -30,6 +32,9 @@ int memory_open(const char *path, int flags, ...)
     (void)flags;
     if (strstr(path, "boot_id") != NULL) {
         return BOOT_DESCRIPTOR;
+    }
+    if (strstr(path, "/sem.") != NULL) {
+        return SEMAPHORE_DESCRIPTOR;
     }
     opened = !opened; /* an arena has one descriptor for its mapping and another one for its locks */
     return ARENA_DESCRIPTOR + opened;
@@ -114,7 +119,10 @@ int memory_fcntl(int descriptor, int command, ...)
 
 void *memory_mmap(void *place, size_t size, int protection, int flags, int descriptor, off_t start)
 {
-    (void)place, (void)protection, (void)flags, (void)descriptor, (void)start;
+    (void)place, (void)protection, (void)flags, (void)start;
+    if (descriptor == SEMAPHORE_DESCRIPTOR) {
+        return &semaphore;
+    }
     if (size > memory_system.file_capacity) {
         errno = ENOMEM;
         return MAP_FAILED;
@@ -132,7 +140,10 @@ int memory_posix_fallocate(int descriptor, off_t start, off_t size)
 
 int memory_munmap(void *place, size_t size)
 {
-    (void)place, (void)size;
+    (void)size;
+    if (place == &semaphore) {
+        return 0;
+    }
     ASAN_UNPOISON_MEMORY_REGION(memory_system.file, memory_system.file_capacity);
     return 0;
 }
