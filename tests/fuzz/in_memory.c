@@ -2,7 +2,6 @@
 #include "in_memory.h"
 
 #include <errno.h>
-#include <semaphore.h>
 #include <string.h>
 
 #include "arena/layout.h"
@@ -175,6 +174,20 @@ static void sleep_pass(const struct timespec *time)
         memory_system.living = 0;
         memory_system.is_alone = true;
     }
+}
+
+/* Takes a post, or passes the time until the end. */
+int memory_sem_clockwait(sem_t *waited, clockid_t clock, const struct timespec *end)
+{
+    (void)clock;
+    if (sem_trywait(waited) == 0) {
+        return 0;
+    }
+    const uint64_t end_ns = (uint64_t)end->tv_sec * 1000000000 + (uint64_t)end->tv_nsec;
+    const uint64_t left_ns = end_ns > memory_system.now_ns ? end_ns - memory_system.now_ns : 0;
+    sleep_pass(&(struct timespec){.tv_sec = (time_t)(left_ns / 1000000000), .tv_nsec = (long)(left_ns % 1000000000)});
+    errno = ETIMEDOUT;
+    return -1;
 }
 
 int memory_nanosleep(const struct timespec *time, struct timespec *rest)

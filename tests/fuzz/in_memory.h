@@ -10,6 +10,7 @@
 #define IN_MEMORY_H
 
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,6 +50,7 @@ int memory_posix_fallocate(int descriptor, off_t start, off_t size);
 int memory_munmap(void *place, size_t size);
 int memory_fdatasync(int descriptor);
 int memory_clock_gettime(clockid_t clock, struct timespec *now);
+int memory_sem_clockwait(sem_t *waited, clockid_t clock, const struct timespec *end);
 int memory_nanosleep(const struct timespec *time, struct timespec *rest);
 int memory_prctl(int option, ...);
 long memory_syscall(long number, ...);
@@ -66,6 +68,7 @@ long memory_syscall(long number, ...);
 #define madvise(place, size, advice) ((void)(place), (void)(size), 0)
 #define fdatasync memory_fdatasync
 #define clock_gettime(clock, now) memory_clock_gettime(clock, now)
+#define sem_clockwait memory_sem_clockwait
 #define nanosleep(time, rest) memory_nanosleep(time, rest)
 #define syscall(...) memory_syscall(__VA_ARGS__)
 #define fopen(path, mode) ((FILE *)NULL)
