@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.common import clock
+from shmaccum.common.descriptors import share
 from shmaccum.common.format.batch_header import read_header
 from shmaccum.config import LogSinkOptions
 from shmaccum.exceptions import (
@@ -31,6 +32,7 @@ from shmaccum.log.files.directory import (
     CHECK_INTERVAL_S,
     CHECKPOINT_INTERVAL_S,
     OPEN_PARTITIONS_MAX,
+    OPEN_PARTITIONS_PARTS,
     TRANSACTIONS_INTERVAL_S,
     LogDirectory,
 )
@@ -708,7 +710,8 @@ def test_more_partitions_than_may_be_open_take_turns(tmp_path: Path) -> None:
         for _ in range(2):
             for partition in range(count):
                 log.partition(TOPIC, partition).append([make_batch([b"v"])])
-        assert log.metrics()["open-partition-count"] == OPEN_PARTITIONS_MAX
+        open_count = share(OPEN_PARTITIONS_MAX, OPEN_PARTITIONS_PARTS)  # fewer if this process may open few files
+        assert log.metrics()["open-partition-count"] == open_count
         assert all(log.partition(TOPIC, partition).log_end_offset == 2 for partition in range(count))
 
 
