@@ -459,15 +459,16 @@ static enum status tables_check(const struct arena *arena, struct error *error)
                                                 "arena and create it again");
 }
 
-/* In the same boot, memory has all entries that a batch names. */
+/* In the same boot, memory has all entries that a batch names, and `intact` stays as it is. */
 static struct recovery_report report_begun(const struct arena *arena, struct registry_extent *intact)
 {
-    bool is_same_boot = boot_is_same(arena);
-    *intact = registry_intact(arena);
-    return (struct recovery_report){
-        .is_same_boot = is_same_boot,
-        .partition_count = is_same_boot ? arena->geometry.partition_count : intact->partition_count,
-    };
+    struct recovery_report report = {.is_same_boot = boot_is_same(arena),
+                                     .partition_count = arena->geometry.partition_count};
+    if (!report.is_same_boot) {
+        *intact = registry_intact(arena);
+        report.partition_count = intact->partition_count;
+    }
+    return report;
 }
 
 /* An error is logged only if a count had reached the disk, and its entry had not. */
@@ -484,7 +485,7 @@ static void registry_recover(struct arena *arena, const struct registry_extent *
 
 enum status recovery_plan(struct arena *arena, struct recovery_report *report, struct error *error)
 {
-    struct registry_extent intact;
+    struct registry_extent intact = {0};
     RETURN_IF_FAILED(tables_check(arena, error));
     *report = report_begun(arena, &intact);
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
@@ -501,7 +502,7 @@ enum status recovery_plan(struct arena *arena, struct recovery_report *report, s
 enum status recovery_run(struct arena *arena, struct recovery_report *report, struct error *error)
 {
     CHECK(!arena->is_read_only);
-    struct registry_extent intact;
+    struct registry_extent intact = {0};
     RETURN_IF_FAILED(tables_check(arena, error));
     *report = report_begun(arena, &intact);
     holders_clear(arena);

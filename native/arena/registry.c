@@ -227,12 +227,14 @@ static uint32_t partition_crc(const struct arena *arena, uint32_t partition_inde
     return crc32c_extend(arena->topics[entry->topic_index].crc, key, sizeof key);
 }
 
-/* A name begins where the previous one ends. */
-static bool topic_is_intact(const struct arena *arena, uint32_t topic_index, uint32_t start)
+/* Names ascend in the heap. A creator that died may have left a gap between two of them. */
+static bool topic_is_intact(const struct arena *arena, uint32_t topic_index, uint32_t end_of_previous)
 {
     const struct topic_entry *topic = &arena->topics[topic_index];
-    return topic->name_index == start && topic->name_size >= 1 && topic->name_size <= TOPIC_NAME_SIZE_MAX &&
-           topic->name_size <= arena->geometry.name_heap_size - start && topic->crc == topic_crc(arena, topic_index);
+    return topic->name_size >= 1 && topic->name_size <= TOPIC_NAME_SIZE_MAX &&
+           topic->name_size <= arena->geometry.name_heap_size && topic->name_index >= end_of_previous &&
+           topic->name_index <= arena->geometry.name_heap_size - topic->name_size &&
+           topic->crc == topic_crc(arena, topic_index);
 }
 
 struct registry_extent registry_intact(const struct arena *arena)
@@ -240,8 +242,8 @@ struct registry_extent registry_intact(const struct arena *arena)
     struct registry_extent found = {0};
     uint32_t topic_count = registry_topic_count(arena);
     while (found.topic_count < topic_count && topic_is_intact(arena, found.topic_count, found.name_heap_used)) {
-        found.name_heap_used += arena->topics[found.topic_count].name_size;
-        found.topic_count++;
+        const struct topic_entry *topic = &arena->topics[found.topic_count++];
+        found.name_heap_used = topic->name_index + topic->name_size;
     }
     uint32_t partition_count = registry_partition_count(arena);
     while (found.partition_count < partition_count &&

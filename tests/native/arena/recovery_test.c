@@ -317,6 +317,26 @@ TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), the_entries_before_the_first_
     EXPECT_EQ_U64(errors_logged(arena), 1);
 }
 
+/* A creator that dies after it has raised name_heap_used, and before topic_count, leaves its name in the heap. */
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), topics_after_the_name_of_a_dead_creator_are_kept)
+{
+    struct registry *registry;
+    struct error error = {0};
+    uint32_t topic_index;
+    store_relaxed_u32(&arena->globals->name_heap_used, 7);
+    uint32_t slot_index = ready_batch_plant(arena, 2);
+    add_u32(&arena->globals->name_heap_used, 3);
+    EXPECT_STATUS(registry_open(arena, &registry, &error), STATUS_OK);
+    EXPECT_STATUS(registry_topic(registry, "second", 6, &topic_index), STATUS_OK);
+    registry_close(registry);
+    boot_again(arena);
+    EXPECT_EQ_U64(recovered_as_planned(arena).ready_count, 1);
+    EXPECT_EQ_U64(slot_state_at(arena, slot_index), SLOT_READY);
+    EXPECT_EQ_U64(registry_topic_count(arena), 2);
+    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->name_heap_used), 7 + 5 + 3 + 6);
+    EXPECT_EQ_U64(errors_logged(arena), 0);
+}
+
 static int refuse_force(int descriptor)
 {
     (void)descriptor;
