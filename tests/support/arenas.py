@@ -187,18 +187,20 @@ def is_own(name: str) -> bool:
 
 
 def list_arenas(path: Path) -> None:
-    """List the uuid of each arena that this process or a fork of it creates.
+    """List the uuid of each arena that this process or a fork of it creates as this user.
 
     The companions of an arena have only its uuid in their names. If the arena is removed while its processes live, and
-    they are killed afterwards, nothing else says which test has left them.
+    they are killed afterwards, nothing else says which test has left them. Those of other users are never removed.
     """
     create: Any = Arena.create.__func__  # type: ignore[attr-defined]
+    user = os.geteuid()
 
     @functools.wraps(create)
     def listed(*arguments: Any, **options: Any) -> Arena:
         arena: Arena = create(*arguments, **options)
-        with path.open("a") as file:
-            file.write(f"{arena.uuid.hex()[:12]}\n")
+        if os.geteuid() == user:
+            with path.open("a") as file:
+                file.write(f"{arena.uuid.hex()[:12]}\n")
         return arena
 
     Arena.create = classmethod(listed)  # type: ignore[method-assign, assignment]
