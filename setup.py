@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the one extension of the package, shmaccum._native, from every C file under native/.
 
+On macOS and Windows it builds a wheel without the extension (shmaccum/common/unsupported_platform.py).
+
 The project's metadata is in pyproject.toml. Environment switches of the build:
+
+SHMACCUM_PURE       "1": build the wheel of macOS and Windows on any platform
 
 SHMACCUM_SANITIZE   the value of -fsanitize=, "address,undefined" or "thread". The interpreter itself is not
                     sanitized, so the runtime must be loaded first: LD_PRELOAD="$(gcc -print-file-name=libasan.so)"
@@ -25,6 +29,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.egg_info import egg_info
 from setuptools.command.sdist import sdist
@@ -36,6 +41,8 @@ WARNING_FLAGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion"]
 LENIENT_FLAGS = ["-Wall"]
 # Symbols of static libraries (such as gcov's) are not exported either.
 LINK_FLAGS = ["-pthread", "-Wl,--exclude-libs,ALL"]
+
+PURE_PLATFORMS = "macosx_10_9_universal2.win32.win_amd64.win_arm64"
 
 
 def native_sources() -> list[str]:
@@ -87,6 +94,11 @@ def warning_flags(root: Path) -> list[str]:
     return WARNING_FLAGS if (root / ".git").exists() else LENIENT_FLAGS
 
 
+def is_pure(environment: Mapping[str, str], platform: str) -> bool:
+    """Returns True if the wheel has no extension."""
+    return environment.get("SHMACCUM_PURE") == "1" or platform in ("darwin", "win32")
+
+
 def missing_requirement(environment: Mapping[str, str], platform: str) -> str | None:
     """Returns the message for a host that cannot build, or None."""
     if not platform.startswith("linux"):
@@ -111,6 +123,13 @@ class BuildNative(build_ext):
         if sentence := missing_requirement(os.environ, sys.platform):
             raise SystemExit(sentence)
         super().run()
+
+
+class PureWheel(bdist_wheel):
+    """Names the platforms of a wheel without the extension, so that no installer on Linux selects it."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", PURE_PLATFORMS
 
 
 @functools.cache
@@ -163,10 +182,17 @@ def native_extension() -> Extension:
 SPARK_DISCOVERY = {"pyspark_shmaccum": "shmaccum/spark/discovery"}
 
 
+COMMANDS = {"build_ext": BuildNative, "egg_info": OwnInfo, "sdist": StagedSource}
+
+
 if __name__ == "__main__":
-    setup(
-        packages=[*find_packages(include=["shmaccum*"]), *SPARK_DISCOVERY],
-        package_dir=SPARK_DISCOVERY,
-        ext_modules=[native_extension()],
-        cmdclass={"build_ext": BuildNative, "egg_info": OwnInfo, "sdist": StagedSource},
-    )
+    packages = find_packages(include=["shmaccum*"])
+    if is_pure(os.environ, sys.platform):
+        setup(packages=packages, cmdclass={**COMMANDS, "bdist_wheel": PureWheel})
+    else:
+        setup(
+            packages=[*packages, *SPARK_DISCOVERY],
+            package_dir=SPARK_DISCOVERY,
+            ext_modules=[native_extension()],
+            cmdclass=COMMANDS,
+        )

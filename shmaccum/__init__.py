@@ -6,6 +6,7 @@ only produces never loads the sender.
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from shmaccum import exceptions
@@ -54,6 +55,10 @@ if not TYPE_CHECKING:  # a type checker takes what is imported above, and cannot
     __all__ = list(_NAMES)
 
 former_names.install()
+if sys.platform != "linux":
+    from shmaccum.common import unsupported_platform
+
+    unsupported_platform.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,10 @@ class PackageMissingError(InvalidArgumentError, ImportError):
     """A required optional package is not installed. The message contains the command that installs it."""
 
 
+class UnsupportedPlatformError(ShmaccumError, NotImplementedError):
+    """The operating system is not Linux, so it has no arenas. The producers of ``shmaccum.compat`` work everywhere."""
+
+
 class ArenaError(ShmaccumError):
     """The base class of errors about an arena as a whole."""
 

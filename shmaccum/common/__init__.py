@@ -16,6 +16,7 @@
     pending_calls   calls of other threads that a loop runs
     process_handle  a handle of another process, by which it can be stopped
     secret_files    files of passwords, which no other user may read or change
+    unsupported_platform   the modules of shmaccum on macOS and Windows
     units           sizes and durations as people write them
     format          Kafka's bytes in Python: batch headers, offsets of groups, topics with their partitions
 """
