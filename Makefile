@@ -20,7 +20,7 @@
 #   make bench    the benchmarks that need no broker and no Spark, in 12 minutes, and before that
 #                 their peers are installed (ARGS="append_core --seconds 60" narrows)
 #   make bench-full   all of them (make kafka and make spark first), a minute for each, but python -m bench one_host,
-#                 which takes 45 minutes
+#                 which takes 45 minutes, and python -m bench outage, which takes hours
 #   make figures  takes over what was measured into bench/results, docs/explanation/benchmarks.rst and README.rst
 #   make wheels   the source distribution, and wheels that need no compiler, in build/dist; each is installed and tried
 #                 (ARGS="python3.12 python3.13" builds for these); make wheel-arm64 cross-compiles one, and tries it

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.harness.drift import drift
-from bench.harness.form import VARIABLE
+from bench.harness.form import SIZE_VARIABLE, VARIABLE
 from bench.harness.machine import machine
 from bench.harness.measuring import note
 from bench.harness.plots import plot
@@ -80,6 +80,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
         "--minutes", type=float, default=MINUTES, help="minutes for all questions together (default: 11)"
     )
     parser.add_argument("--short", action="store_true", help="shorten jobs of several seconds to a tenth")
+    parser.add_argument("--megabytes", type=int, help="data that outage stores (default: 20,000, or 200)")
     parser.add_argument("--json", type=Path, help="append every measurement to this file as a line of JSON")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw each answer as FOLDER/QUESTION.png")
     parser.add_argument("--again", action="store_true", help="print the ratios that differ from those of bench/results")
@@ -94,6 +95,8 @@ def main() -> None:
     arguments = parse()
     if arguments.short:
         os.environ[VARIABLE] = "1"
+    if arguments.megabytes:
+        os.environ[SIZE_VARIABLE] = str(arguments.megabytes)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print("\n".join(f"{key}: {value}" for key, value in machine().items()), highlight=False)
     names = chosen(arguments)

@@ -45,35 +45,30 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def measure_once(contenders: Sequence[Contender], peer: str) -> Measured:
-    """Measure exact contenders once each, without a warm-up."""
-    missing: dict[str, str] = {}
-    found = [(contender, _first(contender, missing)) for contender in contenders]
-    series = [_series(contender, peer) for contender, measurement in found if measurement is not None]
-    for each, measurement in zip(series, (one for _, one in found if one is not None), strict=True):
-        each.measurements.append(measurement)
-    return Measured(series, missing)
-
-
 def measure(
     contenders: Sequence[Contender],
     peer: str,
     repetitions: int,
     seconds: float,
     seconds_max: float = math.inf,
+    *,
+    has_warm_up: bool = True,
     clock: Clock = time.monotonic,
 ) -> Measured:
-    """Warm each contender up, and run at most `repetitions` rounds.
+    """Warm each contender up, and run at most `repetitions` rounds. Without a warm-up, the first run is a round.
 
     From the sixth round on, a round runs only if it fits into `seconds`; an earlier one only if it fits into
     `seconds_max`. The first round always runs.
     """
     begin_s = clock()
     missing: dict[str, str] = {}
-    able = [contender for contender in contenders if _first(contender, missing) is not None]
-    series = [_series(each, peer) for each in able]
-    longest = 0.0
-    for number in range(repetitions):
+    able, series = _able(contenders, peer, missing)
+    longest = clock() - begin_s
+    if has_warm_up:
+        longest = 0.0
+        for each in series:
+            each.measurements.clear()
+    for number in range(0 if has_warm_up else 1, repetitions):
         allowed_s = seconds if number >= ROUND_COUNT_MIN else seconds_max
         if number > 0 and clock() + longest > begin_s + allowed_s:
             break
@@ -83,13 +78,20 @@ def measure(
     return Measured(series, missing)
 
 
-def _series(contender: Contender, peer: str) -> Series:
+def _able(contenders: Sequence[Contender], peer: str, missing: dict[str, str]) -> tuple[list[Contender], list[Series]]:
+    """Run each contender once. Return those that can run, each with a series of that run."""
+    firsts = [(contender, _first(contender, missing)) for contender in contenders]
+    found = [(contender, first) for contender, first in firsts if first is not None]
+    return [contender for contender, _ in found], [_series(contender, peer, first) for contender, first in found]
+
+
+def _series(contender: Contender, peer: str, first: Measurement) -> Series:
     version = contender.version() if contender.version else ""
-    return Series(contender.name, contender.peer or peer, version, guarantees=contender.guarantees)
+    return Series(contender.name, contender.peer or peer, version, [first], contender.guarantees)
 
 
 def _first(contender: Contender, missing: dict[str, str]) -> Measurement | None:
-    """Run a contender the first time, as a warm-up. If it cannot run, add the reason to `missing` and return None."""
+    """Run a contender the first time. If it cannot run, add the reason to `missing` and return None."""
     try:
         return _run(contender)
     except (UnavailableError, ModuleNotFoundError) as error:

@@ -97,5 +97,7 @@ class Question:
     """The seconds after which the question is given up, unless the command line has another limit."""
     scope: Literal["local", "full", "alone"] = "local"
     goals: Sequence[Goal] = ()
+    has_warm_up: bool = True
+    """False if the first run of a contender is its first round, because a run is long and begins from nothing."""
     is_exact: bool = False
     """True for a count, which is the same in each round, so one round suffices."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import bench.questions
 from bench.harness.cleanup import marked
 from bench.harness.machine import machine
-from bench.harness.measuring import Measured, measure, measure_once
+from bench.harness.measuring import Measured, measure
 from bench.harness.question import Question
 from bench.harness.results import Answer, answer, from_json, save
 from setup import ROOT
@@ -65,9 +65,9 @@ def answer_here(name: str, seconds: float, seconds_max: float, repetitions: int 
 
 def _measured(question: Question, seconds: float, seconds_max: float, repetitions: int | None) -> Measured:
     contenders = question.contenders()
-    if question.is_exact:
-        return measure_once(contenders, question.peer)
-    return measure(contenders, question.peer, repetitions or question.repetitions, seconds, seconds_max)
+    rounds = 1 if question.is_exact else repetitions or question.repetitions
+    has_warm_up = question.has_warm_up and not question.is_exact
+    return measure(contenders, question.peer, rounds, seconds, seconds_max, has_warm_up=has_warm_up)
 
 
 def command(*words: str) -> list[str]:

@@ -3,7 +3,8 @@
 
 Their configurations follow their documentation. Both keep records in a queue of the output that extends to the disk, so
 that an outage of Kafka loses nothing. rsyslog's is in memory and moves to the disk when it is long and at a clean exit;
-syslog-ng's is reliable, i.e. it writes each record to the disk. The name of the program is the key of a record.
+syslog-ng's is reliable, i.e. it writes each record to the disk. After a failure, both try again after a second, and not
+after 30 and 60 seconds. The name of the program is the key of a record.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ action(
     type="omkafka" broker=["{bootstrap}"] topic="{topic}" template="value" key="key" dynaKey="on" partitions.auto="on"
     confParam=["socket.keepalive.enable=true", "linger.ms={linger_ms}"]
     resubmitOnFailure="on" keepFailedMessages="on" failedMsgFile="{folder}/failed"
-    action.resumeRetryCount="-1"
+    action.resumeRetryCount="-1" action.resumeInterval="1"
     queue.type="LinkedList" queue.filename="kafka" queue.maxDiskSpace="{disk_size}" queue.saveOnShutdown="on"
 )
 """
@@ -34,7 +35,7 @@ source host {{ unix-dgram("{socket}"); }};
 destination kafka {{
     kafka-c(
         bootstrap-servers("{bootstrap}") topic("{topic}") key("${{PROGRAM}}") message("${{MESSAGE}}")
-        config("socket.keepalive.enable" => "true" "linger.ms" => "{linger_ms}")
+        config("socket.keepalive.enable" => "true" "linger.ms" => "{linger_ms}") time-reopen(1)
         disk-buffer(reliable(yes) mem-buf-size(10485760) disk-buf-size({disk_size}) dir("{folder}"))
     );
 }};

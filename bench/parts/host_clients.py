@@ -112,6 +112,14 @@ class ProducerClient:
         self.flush()
 
 
+class RefusingClient(ProducerClient):
+    """confluent-kafka's producer in a program that continues without a record if the queue is full."""
+
+    def send(self, _number: int, key: bytes, value: bytes) -> None:
+        self._is_queued(key, value, None)
+        self._producer.poll(0)
+
+
 class SidecarClient:
     """A client of a sidecar: one write for a record, and one read for the acks that have arrived.
 

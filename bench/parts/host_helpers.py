@@ -88,11 +88,15 @@ def _listens(path: str, kind: SocketKind) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Way:
-    """An open way: the class of the clients with their arguments after report and topic, and the helper, if any."""
+    """An open way: the class of the clients with their arguments after report and topic, and the helper, if any.
+
+    `queue` is the folder in which the helper keeps records while Kafka is away, if it does.
+    """
 
     client: Callable[..., Any]
     arguments: tuple[Any, ...]
     helper: Helper | None = None
+    queue: Path | None = None
 
 
 OpenWay = Callable[[str, str], AbstractContextManager[Way]]
@@ -100,7 +104,8 @@ OpenWay = Callable[[str, str], AbstractContextManager[Way]]
 
 
 @contextlib.contextmanager
-def _stopped(helper: Helper) -> Iterator[Helper]:
+def stopped(helper: Helper) -> Iterator[Helper]:
+    """Yield a helper, and stop it at the end."""
     try:
         yield helper
     finally:
@@ -113,7 +118,7 @@ def arena(bootstrap: str, _topic: str) -> Iterator[Way]:
     with temporary_arena() as shared:
         words = ["--no-log", "--sink", f"kafka:{bootstrap}", "--set", f"linger_ms={LINGER_MS}ms"]
         command = [sys.executable, "-m", "shmaccum.sender", shared.name, *words]
-        with _stopped(Helper(command, lambda: shared.native.sender_is_alive)) as sender:
+        with stopped(Helper(command, lambda: shared.native.sender_is_alive)) as sender:
             yield Way(ArenaClient, (shared.name, LINGER_MS), sender)
 
 
@@ -132,7 +137,7 @@ def sidecar(command: Callable[[], list[str]], acks: str) -> OpenWay:
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/socket"
             options = [f"{name}={value}" for name, value in {"bootstrap.servers": bootstrap, **ACKS}.items()]
-            with _stopped(Helper([*command(), path, acks, *options], _listens(path, SOCK_STREAM))) as helper:
+            with stopped(Helper([*command(), path, acks, *options], _listens(path, SOCK_STREAM))) as helper:
                 yield Way(SidecarClient, (path,), helper)
 
     return open_way
@@ -162,16 +167,16 @@ def sidecar_in_python() -> list[str]:
     return [sys.executable, "-m", "bench.parts.python_sidecar"]
 
 
-def agent(command: Callable[[Path, str, str, int], list[str]]) -> OpenWay:
+def agent(command: Callable[..., list[str]], **options: Any) -> OpenWay:
     """Return the way through a syslog daemon."""
 
     @contextlib.contextmanager
     def open_way(bootstrap: str, topic: str) -> Iterator[Way]:
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/socket"
-            words = command(Path(folder), bootstrap, topic, LINGER_MS)
-            with _stopped(Helper(words, _listens(path, SOCK_DGRAM))) as helper:
-                yield Way(SyslogClient, (path,), helper)
+            words = command(Path(folder), bootstrap, topic, LINGER_MS, **options)
+            with stopped(Helper(words, _listens(path, SOCK_DGRAM))) as helper:
+                yield Way(SyslogClient, (path,), helper, Path(folder))
 
     return open_way
 

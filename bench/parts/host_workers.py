@@ -91,14 +91,19 @@ class Latencies:
         return array("q", (acked - sent for sent, acked in zip(self._sent_ns, self._acked_ns, strict=True)))
 
 
-def value_of(job: int, worker: int, number: int) -> bytes:
+def value_of(job: int, worker: int, number: int, size: int = VALUE_SIZE) -> bytes:
     """Return the value of a record, which names its job, its worker and its number there."""
-    return (b"%06d %06d %09d " % (job, worker, number)).ljust(VALUE_SIZE, b"x")
+    return (b"%06d %06d %09d " % (job, worker, number)).ljust(size, b"x")
 
 
 def job_of(value: bytes) -> int:
     """Return the number of the job of a value."""
     return int(value[:6])
+
+
+def number_of(value: bytes) -> int:
+    """Return the number of a record of a worker."""
+    return int(value[14:23])
 
 
 def do(job: Job, client: Client | None, worker: int, worker_count: int, latencies: Latencies) -> None:
@@ -152,6 +157,11 @@ class _Worker:
         latencies_ns = self._latencies.wait() if self._has_acks else array("q")
         return Result(time.process_time() - begin_cpu_s, latencies_ns)
 
+    def fill(self, job: int, record_count: int, size: int) -> None:
+        """Send records of `size` bytes as fast as possible, and wait for no ack."""
+        for number in range(record_count):
+            self._client.send(number, KEYS[number & 255], value_of(job, self._number, number, size))
+
     def close(self) -> None:
         """Close the client."""
         self._client.close()
@@ -203,6 +213,17 @@ class Workers:
             EOFError: a worker has ended.
         """
         return [self._pipes[number].recv() for number in numbers]
+
+    def pid(self, number: int) -> int:
+        """Return the process id of a worker."""
+        return int(self._processes[number].pid)
+
+    def close(self) -> None:
+        """End the workers."""
+        for pipe in self._pipes.values():
+            pipe.close()
+        for process in self._processes.values():
+            process.join(END_TIMEOUT_S)
 
     def wait_for_death(self, number: int) -> None:
         """Wait until a worker has killed itself."""

@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -106,11 +106,20 @@ class Broker:
         reader = LogReader(self._broker.log_directory, verify_crc=False)
         return sum(reader.partition(topic, number).log_end_offset for number in range(PARTITION_COUNT))
 
-    def values(self, topic: str) -> list[bytes]:
-        """Return the values of all records of a topic."""
+    def wait_for_records(self, topic: str, count: int) -> None:
+        """Wait until a topic has so many records."""
+        _wait_until(lambda: self.record_count(topic) >= count, f"have {count} records arrived")
+
+    def values(self, topic: str) -> Iterator[bytes]:
+        """Yield the values of all records of a topic."""
         reader = LogReader(self._broker.log_directory, verify_crc=False)
-        partitions = [reader.partition(topic, number) for number in range(PARTITION_COUNT)]
-        return [bytes(record.value or b"") for partition in partitions for record in partition.records(0)]
+        for number in range(PARTITION_COUNT):
+            for record in reader.partition(topic, number).records(0):
+                yield bytes(record.value or b"")
+
+    def stop(self) -> None:
+        """Stop the broker cleanly. `cluster` starts it again."""
+        self._broker.stop()
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
@@ -137,7 +146,7 @@ class Loss:
     doubled: int
 
 
-def fate(values: Sequence[bytes], job_number: int, sent_count: int) -> Loss:
+def fate(values: Iterable[bytes], job_number: int, sent_count: int) -> Loss:
     """Compare the values in the log with the number of sent records of a job."""
     found = Counter(value for value in values if job_of(value) == job_number)
     return Loss(sent_count - len(found), found.total() - len(found))
@@ -167,7 +176,7 @@ class Round:
             self._kill_helper(way)
             self._close_clients(topic)
         _wait_until(lambda: self._broker.connection_count() == 0, "are all connections closed")
-        values = self._broker.values(topic)
+        values = list(self._broker.values(topic))
         self._broker.delete(topic)
         return {**measured, **self._losses(values)}
 
@@ -195,13 +204,13 @@ class Round:
     def _measure(self, way: Way, topic: str, pacing_cpu_s: float) -> Measurement:
         helpers = [way.helper.process.pid] if way.helper else []
         pids = [self._broker.pid, *helpers]
-        _wait_until(lambda: self._broker.record_count(topic) >= len(self._numbers), "have the first records arrived")
+        self._broker.wait_for_records(topic, len(self._numbers))
         before_s = [cpu_s(pid) for pid in pids]
         job = self._job(2, job_seconds(JOB_S))
         results = self._do(job)
         record_count = self._sent[job.number]
         wanted = record_count + len(self._numbers)
-        _wait_until(lambda: self._broker.record_count(topic) >= wanted, f"have {wanted} records arrived")
+        self._broker.wait_for_records(topic, wanted)
         broker_s, *helpers_s = (cpu_s(pid) - before for pid, before in zip(pids, before_s, strict=True))
         host_s = sum(result.cpu_s for result in results) + sum(helpers_s)
         latencies_ns = [latency for result in results for latency in result.latencies_ns]

@@ -178,6 +178,14 @@ def test_contenders_run_in_turn_after_a_warm_up_and_take_turns_in_beginning() ->
     assert [series.values("ns") for series in measured.series] == [[4.0, 9.0], [5.0, 7.0], [6.0, 8.0]]
 
 
+def test_without_a_warm_up_the_first_run_is_a_round() -> None:
+    numbers = itertools.count(1)
+    counted = Contender("a", lambda: {"ns": float(next(numbers))})
+    for rounds, values in ((1, [1.0]), (3, [2.0, 3.0, 4.0])):
+        question = Question("t", (NS,), lambda: [counted], "a", repetitions=rounds, has_warm_up=False)
+        assert runner._measured(question, 1e9, 1e9, None).series[0].values("ns") == values
+
+
 def test_rounds_end_when_the_next_would_not_fit_but_there_are_five() -> None:
     now = 0.0
 

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One round of the question ``outage``: records accumulate while Apache Kafka is away, and are delivered afterwards.
+
+1. A worker opens its client and sends a record, so that the connection and the topic are known. The broker stops.
+2. The worker sends records of `VALUE_SIZE` bytes as fast as its client takes them. A client that keeps records in
+   memory refuses those that do not fit, and its program continues without them.
+3. When the files of the queue have their final size, the page cache is dropped, and the files are read once. This is
+   the sequential read. The page cache is dropped again.
+4. The broker starts. The drain is measured from the arrival of the first record to that of the last one.
+
+A record is lost if the worker called send and the log of the broker does not have it. A record is doubled if the log
+has another one of the same number. Memory is the largest resident set of the process that keeps the records: the
+helper's, including the arena, or the worker's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from bench.harness.packages import load
+from bench.harness.question import Measurement, UnavailableError
+from bench.parts.agents import rsyslog, syslog_ng
+from bench.parts.arenas import temporary_arena
+from bench.parts.host_clients import ArenaClient, RefusingClient
+from bench.parts.host_helpers import ACKS, LINGER_MS, Helper, OpenWay, Way, agent, stopped
+from bench.parts.host_workers import Workers, job_of, number_of
+from bench.parts.kafka_fleet import cluster
+from bench.parts.one_host import Broker
+
+VALUE_SIZE = 1000
+JOB = 1
+DISK_PARTS = 3
+"""The queue and the log of the broker are on the disk at once, and a queue has up to half as many bytes again."""
+MEMORY_PARTS = 4
+"""The part of the host's memory that the queue of confluent-kafka may have."""
+READ_SIZE = 1 << 20
+POLL_S = 0.02
+SETTLE_S = 1.0
+FIRST_S, STALL_S = 180.0, 15.0
+"""If the first record, or the next one, does not arrive for this time, the rest is lost."""
+PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+
+# --- the page cache and the files of a queue
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the regular files below a folder in the order of their names."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def size_of(folder: Path) -> int:
+    """Return the allocated bytes of the files of a folder."""
+    total = 0
+    for path in files_of(folder):
+        with contextlib.suppress(FileNotFoundError):  # the queue has removed it
+            total += path.stat().st_blocks * 512
+    return total
+
+
+def drop_cache(folder: Path) -> None:
+    """Write the files of a folder to the disk, and drop their pages from the cache; as root, all clean pages."""
+    for path in files_of(folder):
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with contextlib.suppress(OSError):  # not root, or a container
+        DROP_CACHES.write_text("3", encoding="ascii")
+
+
+def read_s(folder: Path) -> float:
+    """Return the seconds for one read of all files of a folder."""
+    buffer = bytearray(READ_SIZE)
+    begin_s = time.perf_counter()
+    for path in files_of(folder):
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+    return time.perf_counter() - begin_s
+
+
+def _settle(folder: Path) -> None:
+    """Wait until the files of a folder have had the same size for `SETTLE_S`."""
+    size, since_s = size_of(folder), time.monotonic()
+    while time.monotonic() < since_s + SETTLE_S:
+        time.sleep(POLL_S)
+        if (now := size_of(folder)) != size:
+            size, since_s = now, time.monotonic()
+
+
+def peak_size(pid: int) -> int:
+    """Return the bytes of the largest resident set of a process so far."""
+    match = PEAK.search(Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    assert match is not None
+    return int(match[1]) * 1024
+
+
+# --- the ways
+
+
+@contextlib.contextmanager
+def disk_folder() -> Iterator[Path]:
+    """Yield a temporary folder on a disk.
+
+    Raises:
+        UnavailableError: the folder for temporary files is in memory.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        if _file_system(Path(name)) in ("tmpfs", "ramfs"):
+            raise UnavailableError(f"{name} is in memory: set TMPDIR to a folder on a disk")
+        yield Path(name)
+
+
+def _file_system(path: Path) -> str:
+    """Return the type of the file system of a path: that of the longest mount point above it."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    above = [(len(mount[1]), mount[2]) for mount in mounts if path.is_relative_to(mount[1])]
+    return max(above)[1]
+
+
+def arena(size: int) -> OpenWay:
+    """Return the way through an arena whose sender has an overflow."""
+
+    @contextlib.contextmanager
+    def open_way(bootstrap: str, _topic: str) -> Iterator[Way]:
+        with temporary_arena() as shared, disk_folder() as folder:
+            options = {"linger_ms": f"{LINGER_MS}ms", "overflow": f"log:{folder}/overflow", "overflow_max_bytes": size}
+            settings = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
+            command = [sys.executable, "-m", "shmaccum.sender", shared.name, "--no-log", "--sink", f"kafka:{bootstrap}"]
+            with stopped(Helper([*command, *settings], lambda: shared.native.sender_is_alive)) as sender:
+                yield Way(ArenaClient, (shared.name, LINGER_MS), sender, folder)
+
+    return open_way
+
+
+def memory(size: int) -> OpenWay:
+    """Return the way of confluent-kafka's producer, whose queue may have all records or a part of the memory."""
+
+    @contextlib.contextmanager
+    def open_way(bootstrap: str, _topic: str) -> Iterator[Way]:
+        load("confluent_kafka", "confluent-kafka")
+        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MEMORY_PARTS
+        options = {
+            "queue.buffering.max.kbytes": min(size, most) // 1024,
+            "queue.buffering.max.messages": 0,
+            "message.timeout.ms": 0,
+        }
+        yield Way(RefusingClient, ({"bootstrap.servers": bootstrap, **ACKS, **options},))
+
+    return open_way
+
+
+WAYS: dict[str, Callable[[int], OpenWay]] = {
+    "arena with overflow": arena,
+    "rsyslog, disk queue": lambda size: agent(rsyslog, disk_size=size),
+    "syslog-ng, disk buffer": lambda size: agent(syslog_ng, disk_size=size),
+    "confluent-kafka, in memory": memory,
+}
+"""Contender -> the way with a queue of at most so many bytes."""
+
+
+# --- a round
+
+
+def fate(values: Iterable[bytes], record_count: int) -> tuple[int, int]:
+    """Return the numbers of lost and doubled records of the job."""
+    counts = bytearray(record_count)
+    doubled = 0
+    for value in values:
+        if job_of(value) == JOB:
+            number = number_of(value)
+            doubled += counts[number]
+            counts[number] = 1
+    return counts.count(0), doubled
+
+
+class Drain:
+    """The arrivals of the records of a round."""
+
+    def __init__(self, broker: Broker, topic: str, record_count: int) -> None:
+        self._broker, self._topic, self._record_count = broker, topic, record_count
+        self._before = broker.record_count(topic)
+        self._begin_s = time.monotonic()
+        self.delay_s = 0.0
+        self.drain_s = 0.0
+        self.lost = self.doubled = 0
+
+    def wait(self) -> None:
+        """Wait until every record has arrived, or none arrives for `STALL_S`."""
+        arrived = self._before
+        first_s = last_s = self._begin_s
+        is_complete = False
+        while not is_complete and time.monotonic() < last_s + (FIRST_S if arrived == self._before else STALL_S):
+            time.sleep(POLL_S)
+            now = self._broker.record_count(self._topic)
+            if now > arrived:
+                first_s = time.monotonic() if arrived == self._before else first_s
+                arrived, last_s = now, time.monotonic()
+                if arrived >= self._before + self._record_count:
+                    self._count()
+                    is_complete = self.lost == 0
+        if not is_complete:
+            self._count()
+        self.delay_s, self.drain_s = first_s - self._begin_s, max(last_s - first_s, POLL_S)
+
+    def _count(self) -> None:
+        self.lost, self.doubled = fate(self._broker.values(self._topic), self._record_count)
+
+
+def run(open_way: Callable[[int], OpenWay], size: int) -> Measurement:
+    """Measure a way with `size` bytes of values."""
+    needed = DISK_PARTS * size
+    if (free := shutil.disk_usage(tempfile.gettempdir()).free) < needed:
+        raise UnavailableError(f"{needed / 1e9:.1f} GB of disk are needed, {free / 1e9:.1f} are free: --megabytes N")
+    broker, workers = Broker(), Workers()
+    topic = broker.new_topic()
+    try:
+        with open_way(2 * size)(broker.bootstrap, topic) as way:
+            workers.start(1)
+            return _run(broker, workers, way, topic, size // VALUE_SIZE)
+    finally:
+        cluster().start()
+        workers.close()
+        broker.delete(topic)
+
+
+def _run(broker: Broker, workers: Workers, way: Way, topic: str, record_count: int) -> Measurement:
+    def order(name: str, *arguments: object, **options: object) -> None:
+        workers.order([0], name, *arguments, **options)
+        workers.answers([0])
+
+    order("open", way.client, (topic, *way.arguments), 1, has_acks=False)
+    broker.wait_for_records(topic, 1)
+    broker.stop()
+    begin_s = time.perf_counter()
+    order("fill", JOB, record_count, VALUE_SIZE)
+    filled_s = time.perf_counter() - begin_s
+    stored, sequential_s = _cold(way.queue) if way.queue else (0, 0.0)
+    cluster().start()
+    drain = Drain(broker, topic, record_count)
+    drain.wait()
+    kept_in = way.helper.process.pid if way.helper else workers.pid(0)
+    peak = peak_size(kept_in)
+    order("close")
+    arrived = record_count - drain.lost
+    return {
+        "lost": float(drain.lost),
+        "doubled": float(drain.doubled),
+        **({"of_read": sequential_s / drain.drain_s, "stored_bytes": float(stored)} if way.queue else {}),
+        "peak_bytes": float(peak),
+        "drain_bytes_per_s": arrived * VALUE_SIZE / drain.drain_s,
+        "fill_bytes_per_s": record_count * VALUE_SIZE / filled_s,
+        "delay_s": drain.delay_s,
+    }
+
+
+def _cold(folder: Path) -> tuple[int, float]:
+    """Return the bytes of a queue and the seconds for reading them once, and leave no page of it in the cache."""
+    _settle(folder)
+    drop_cache(folder)
+    seconds = read_s(folder)
+    drop_cache(folder)
+    return size_of(folder), seconds
