@@ -185,30 +185,31 @@ static enum status validate_header(const struct record_batch_header *header, str
 }
 
 /* Reads the record that has to be number `index`. */
-static enum status time_of_next(const uint8_t **cursor, const uint8_t *end, int32_t index, int64_t base_timestamp,
-                                int64_t *timestamp)
+static enum status read_next(const uint8_t **cursor, const uint8_t *end, int32_t index, int64_t base_timestamp,
+                             struct record_view *record, int64_t *timestamp)
 {
-    struct record_view record;
-    RETURN_IF_FAILED(record_read(cursor, end, &record));
-    bool is_right = record.offset_delta == index &&
-                    !__builtin_add_overflow(base_timestamp, record.timestamp_delta, timestamp);
+    RETURN_IF_FAILED(record_read(cursor, end, record));
+    bool is_right = record->offset_delta == index &&
+                    !__builtin_add_overflow(base_timestamp, record->timestamp_delta, timestamp);
     return is_right ? STATUS_OK : STATUS_CORRUPT;
 }
 
-enum status records_time(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
-                         struct timestamp_range *range, struct error *error)
+enum status records_summarize(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
+                              struct records_summary *summary, struct error *error)
 {
     const uint8_t *cursor = start;
-    *range = (struct timestamp_range){INT64_MAX, INT64_MIN};
+    *summary = (struct records_summary){INT64_MAX, INT64_MIN, false};
     for (int32_t i = 0; i < count; i++) {
         size_t position = (size_t)(cursor - start);
+        struct record_view record;
         int64_t timestamp;
-        if (time_of_next(&cursor, end, i, base_timestamp, &timestamp) != STATUS_OK) {
+        if (read_next(&cursor, end, i, base_timestamp, &record, &timestamp) != STATUS_OK) {
             return error_set(error, STATUS_CORRUPT, "record %" PRId32 " at byte %zu is corrupt", i,
                              RECORD_BATCH_HEADER_SIZE + position);
         }
-        range->max = timestamp > range->max ? timestamp : range->max;
-        range->min = timestamp < range->min ? timestamp : range->min;
+        summary->timestamp_max = timestamp > summary->timestamp_max ? timestamp : summary->timestamp_max;
+        summary->timestamp_min = timestamp < summary->timestamp_min ? timestamp : summary->timestamp_min;
+        summary->has_null_key |= record.key_size < 0;
     }
     if (cursor != end) {
         return error_set(error, STATUS_CORRUPT, "%td bytes follow the last record", end - cursor);
@@ -219,24 +220,24 @@ enum status records_time(const uint8_t *start, const uint8_t *end, int32_t count
 bool records_are_timed(const uint8_t *start, const uint8_t *end, uint32_t count, int64_t base_timestamp,
                        int64_t max_timestamp)
 {
-    struct timestamp_range range;
+    struct records_summary summary;
     return count <= INT32_MAX &&
-           records_time(start, end, (int32_t)count, base_timestamp, &range, NULL) == STATUS_OK &&
-           (count == 0 || range.max == max_timestamp);
+           records_summarize(start, end, (int32_t)count, base_timestamp, &summary, NULL) == STATUS_OK &&
+           (count == 0 || summary.timestamp_max == max_timestamp);
 }
 
 static enum status validate_records(const uint8_t *bytes, size_t size, const struct record_batch_header *header,
                                     struct error *error)
 {
-    struct timestamp_range range;
-    RETURN_IF_FAILED(records_time(bytes + RECORD_BATCH_HEADER_SIZE, bytes + size, header->record_count,
-                                  header->base_timestamp, &range, error));
-    if (range.min < NO_TIMESTAMP) {
-        return error_set(error, STATUS_CORRUPT, "a record has the timestamp %" PRId64, range.min);
+    struct records_summary summary;
+    RETURN_IF_FAILED(records_summarize(bytes + RECORD_BATCH_HEADER_SIZE, bytes + size, header->record_count,
+                                       header->base_timestamp, &summary, error));
+    if (summary.timestamp_min < NO_TIMESTAMP) {
+        return error_set(error, STATUS_CORRUPT, "a record has the timestamp %" PRId64, summary.timestamp_min);
     }
-    if (range.max != header->max_timestamp) {
+    if (summary.timestamp_max != header->max_timestamp) {
         return error_set(error, STATUS_CORRUPT, "max timestamp is %" PRId64 ", its records give %" PRId64,
-                         header->max_timestamp, range.max);
+                         header->max_timestamp, summary.timestamp_max);
     }
     return STATUS_OK;
 }

@@ -128,18 +128,19 @@ MUST_USE enum status record_batch_validate(const uint8_t *bytes, size_t size, st
 MUST_USE enum status record_batch_validate_pieces(const struct piece *pieces, size_t piece_count,
                                                   struct error *error);
 
-struct timestamp_range {
-    int64_t min;
-    int64_t max;
+struct records_summary {
+    int64_t timestamp_min;
+    int64_t timestamp_max;
+    bool has_null_key;
 };
 
 /*
- * Checks that [start, end) is exactly `count` records, numbered from 0, and finds their first and last times; `count`
- * is at least 1. Returns CORRUPT with a sentence in `error` (may be NULL) if not, or if a timestamp does not fit in 64
- * bits. Safe for any bytes. A timestamp may be negative; the caller checks that.
+ * Checks that [start, end) is exactly `count` records, numbered from 0, and finds their first and last times, and
+ * whether each has a key; `count` is at least 1. Returns CORRUPT with a sentence in `error` (may be NULL) if not, or if
+ * a timestamp does not fit in 64 bits. Safe for any bytes. A timestamp may be negative; the caller checks that.
  */
-MUST_USE enum status records_time(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
-                                  struct timestamp_range *range, struct error *error);
+MUST_USE enum status records_summarize(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
+                                       struct records_summary *summary, struct error *error);
 
 /* Returns true if [start, end) is exactly `count` records, numbered from 0, the youngest from `max_timestamp`. */
 bool records_are_timed(const uint8_t *start, const uint8_t *end, uint32_t count, int64_t base_timestamp,

@@ -8,6 +8,7 @@
     arena, producer, consumer, sender, sinks, kafka, server, shipper, spark
                 the tables
     compression the rows that the tables of some sinks share
+    topic       the settings of a topic that are not options of its log
     secret      secrets that are never displayed
     dicts       the tables as typed dictionaries   ─ dicts_source   the program that writes them
     page        docs/reference/options.rst, generated from the tables

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from shmaccum import _native
-from shmaccum._native import Batch, SenderHalf, crc32c, records_time
+from shmaccum._native import Batch, SenderHalf, crc32c, records_summary
 from shmaccum.arena.places import Places
 from shmaccum.common.format.batch_header import CRC_START, HEADER_SIZE, read_header
 from shmaccum.common.units import format_count
@@ -45,7 +45,7 @@ def _times_are_sound(batch: Batch, buffers: tuple[memoryview, ...]) -> bool:
         return True
     try:
         records = b"".join(buffers)[HEADER_SIZE:]
-        _, last_ms = records_time(records, batch.base_timestamp_ms, batch.record_count)
+        _, last_ms, _ = records_summary(records, batch.base_timestamp_ms, batch.record_count)
     except CorruptArenaError:
         return False
     return last_ms == batch.max_timestamp_ms

@@ -74,7 +74,9 @@ def test_settings_of_a_topic_are_set_deleted_and_outlive_the_server(tmp_path: Pa
     [
         ("retention.ms", "soon"),
         ("retention.ms", "inf"),
-        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "shrink"),
+        ("compression.type", "lz4"),
+        ("no.such.setting", "1"),
         ("flush.ms", "1"),
         ("segment.bytes", "1"),
     ],
@@ -90,6 +92,55 @@ def test_a_setting_that_cannot_be_had_is_refused_with_a_sentence(tmp_path: Path,
         with pytest.raises(confluent_kafka.KafkaException) as found:
             results(client.create_topics([NewTopic("other", 1, config={name: value})]))
         assert found.value.args[0].code() == Error.INVALID_CONFIG
+
+
+def append_to(name: str, value: str, *, is_removed: bool = False) -> ConfigEntry:
+    operation = AlterConfigOpType.SUBTRACT if is_removed else AlterConfigOpType.APPEND
+    return ConfigEntry(name, value, incremental_operation=operation)
+
+
+def test_the_policy_of_a_topic_is_described_altered_and_outlives_the_server(tmp_path: Path) -> None:
+    name = "cleanup.policy"
+    with served(tmp_path / "log") as address:
+        client = admin(address)
+        config = {name: "compact", "min.cleanable.dirty.ratio": "0.01", "unclean.leader.election.enable": "false"}
+        results(client.create_topics([NewTopic(TOPIC, 1, config=config), NewTopic("other", 1)]))
+    with served(tmp_path / "log") as address:
+        client = admin(address)
+        found = settings(client)
+        assert {name: found[name] for name in config} == {name: (value, 1) for name, value in config.items()}
+        assert settings(client, "other")[name] == ("delete", 5)
+        change(client, append_to(name, "delete"))
+        assert settings(client)[name] == ("compact,delete", 1)
+        change(client, append_to(name, "compact", is_removed=True))
+        assert settings(client)[name] == ("delete", 1)
+        for wrong in (append_to(name, "delete", is_removed=True), append_to("retention.ms", "5")):
+            with pytest.raises(confluent_kafka.KafkaException) as refused:
+                change(client, wrong)
+            assert refused.value.args[0].code() == Error.INVALID_CONFIG
+        change(client, set_to(name, None))
+        assert settings(client)[name] == ("delete", 5)
+
+
+def test_a_compacted_topic_keeps_each_record_and_refuses_those_without_a_key(tmp_path: Path) -> None:
+    told: dict[bytes | None, int] = {}
+
+    def note(error: Any, message: Any) -> None:
+        told[message.key()] = 0 if error is None else error.code()
+
+    with served(tmp_path / "log") as address:
+        client = admin(address)
+        results(client.create_topics([NewTopic(TOPIC, 1, config={"cleanup.policy": "compact"})]))
+        producer = confluent_kafka.Producer({"bootstrap.servers": address, "linger.ms": 0})
+        for key in (b"a", None, b"", b"a"):
+            producer.produce(TOPIC, b"%d" % len(told), key=key, on_delivery=note)
+            assert producer.flush(DEADLINE_S) == 0
+        assert told == {b"a": 0, None: Error.INVALID_RECORD, b"": 0}
+        with pytest.raises(confluent_kafka.KafkaException) as refused:
+            results(client.delete_records([confluent_kafka.TopicPartition(TOPIC, 0, 1)]))
+        assert refused.value.args[0].code() == Error.POLICY_VIOLATION
+    records = list(LogReader(tmp_path / "log").partition(TOPIC, 0).records())
+    assert [record.key for record in records] == [b"a", b"", b"a"]
 
 
 def test_produce_is_held_to_the_message_size_of_its_topic(tmp_path: Path) -> None:

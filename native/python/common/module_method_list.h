@@ -60,8 +60,9 @@ METHOD(any, decode_records, OBJECT(records) OBJECT(record_type) INTEGER(base_off
 METHOD(any, header_for_producer, OBJECT(header) INTEGER(producer_id, 0, INT64_MAX)
        INTEGER(producer_epoch, 0, INT16_MAX) INTEGER(base_sequence, 0, INT32_MAX),
        "The 61 bytes of a batch's header for another producer. Its CRC is computed without the records.")
-METHOD(any, records_time, OBJECT(records) INTEGER(base_timestamp_ms, INT64_MIN, INT64_MAX)
-       INTEGER(record_count, 1, INT32_MAX), "(smallest, largest) timestamp of the record_count records of a batch.")
+METHOD(any, records_summary, OBJECT(records) INTEGER(base_timestamp_ms, INT64_MIN, INT64_MAX)
+       INTEGER(record_count, 1, INT32_MAX),
+       "(smallest timestamp, largest timestamp, whether a key is null) of the record_count records of a batch.")
 
 /* ---- log: the server ---- */
 

@@ -90,21 +90,24 @@ PyObject *py_module_header_for_producer(PyObject *module, const struct py_module
     return PyBytes_FromStringAndSize((const char *)header, sizeof header);
 }
 
-PyObject *py_module_records_time(PyObject *module, const struct py_module_records_time *given)
+PyObject *py_module_records_summary(PyObject *module, const struct py_module_records_summary *given)
 {
     Py_buffer bytes;
     if (PyObject_GetBuffer(given->records, &bytes, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    struct timestamp_range range;
+    struct records_summary summary;
     struct error error = {0};
     const uint8_t *start = bytes.buf;
     enum status status;
     Py_BEGIN_ALLOW_THREADS
-    status = records_time(start, start + bytes.len, (int32_t)given->record_count, given->base_timestamp_ms, &range,
-                          &error);
+    status = records_summarize(start, start + bytes.len, (int32_t)given->record_count, given->base_timestamp_ms,
+                               &summary, &error);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&bytes);
-    return status == STATUS_OK ? Py_BuildValue("(LL)", (long long)range.min, (long long)range.max)
-                               : raise_error(PyModule_GetState(module), &error);
+    if (status != STATUS_OK) {
+        return raise_error(PyModule_GetState(module), &error);
+    }
+    return Py_BuildValue("(LLO)", (long long)summary.timestamp_min, (long long)summary.timestamp_max,
+                         summary.has_null_key ? Py_True : Py_False);
 }

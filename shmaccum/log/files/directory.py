@@ -39,6 +39,7 @@ from shmaccum.common.durability import sync_folder, sync_path
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_count
 from shmaccum.config import LogSinkOptions
+from shmaccum.config.topic import DELETE
 from shmaccum.exceptions import (
     InvalidArgumentError,
     LogError,
@@ -681,7 +682,10 @@ class LogDirectory(ClosedOnExit):
             return 0
 
     def _has_retention(self, topic: str) -> bool:
+        """A topic with cleanup.policy=compact alone keeps every record, because its last record of a key may be old."""
         options = self.options_of(topic)
+        if not self.settings.has_policy(topic, DELETE):
+            return False
         return options.retention_ms >= 0 or options.retention_bytes >= 0
 
     def checkpoint(self) -> None:

@@ -32,6 +32,14 @@ class RecordTime(NamedTuple):
     timestamp_ms: int
 
 
+class StreamedRecord(NamedTuple):
+    """A record that was read piece by piece."""
+
+    offset_delta: int
+    time_delta: int
+    has_key: bool
+
+
 def record_times(batch: LogBatch) -> Iterator[RecordTime]:
     """The offset and the time of each record, in order.
 
@@ -64,19 +72,17 @@ def _streamed(batch: LogBatch) -> Iterator[RecordTime]:
     header = batch.header
     is_of_log = bool(header.attributes & LOG_APPEND_TIME)
     try:
-        for offset_delta, time_delta in streamed_deltas(
-            header.attributes & CODEC_MASK, batch.view[HEADER_SIZE:], header.record_count
-        ):
-            time_ms = header.max_timestamp_ms if is_of_log else header.base_timestamp_ms + time_delta
-            yield RecordTime(header.base_offset + offset_delta, time_ms)
+        for record in streamed_records(header.attributes & CODEC_MASK, batch.view[HEADER_SIZE:], header.record_count):
+            time_ms = header.max_timestamp_ms if is_of_log else header.base_timestamp_ms + record.time_delta
+            yield RecordTime(header.base_offset + record.offset_delta, time_ms)
     except DecompressedTooLargeError:
         raise
     except ValueError as error:
         raise batch.corrupt(error) from None
 
 
-def streamed_deltas(codec: int, records: memoryview, count: int) -> Iterator[tuple[int, int]]:
-    """The offset delta and the timestamp delta of each record. The compressed bytes must end after the last record.
+def streamed_records(codec: int, records: memoryview, count: int) -> Iterator[StreamedRecord]:
+    """The fields of each record. The compressed bytes must end after the last record.
 
     Raises:
         DecompressedTooLargeError: if the records exceed the bounds of this module.
@@ -91,12 +97,12 @@ def streamed_deltas(codec: int, records: memoryview, count: int) -> Iterator[tup
     source.expect_end()
 
 
-def _read_record(source: _Source) -> tuple[int, int]:
+def _read_record(source: _Source) -> StreamedRecord:
     size = source.varint()
     start = source.position
     source.skip(1)  # attributes
     time_delta, offset_delta = source.varint(), source.varint()
-    source.skip_field()
+    has_key = source.skip_field() != NULL
     source.skip_field()
     header_count = source.varint()
     if not 0 <= header_count <= size:
@@ -106,7 +112,7 @@ def _read_record(source: _Source) -> tuple[int, int]:
         source.skip_field()
     if source.position - start != size:
         raise ValueError(f"a record of {source.position - start} bytes says that it has {size}")
-    return offset_delta, time_delta
+    return StreamedRecord(offset_delta, time_delta, has_key)
 
 
 class _Source:
@@ -153,12 +159,13 @@ class _Source:
                 raise ValueError("the records are cut short")
         self._at += size
 
-    def skip_field(self) -> None:
-        """Skip a field: its size, and that many bytes. The size of null is -1."""
+    def skip_field(self) -> int:
+        """Skip a field: its size, and that many bytes; return the size. The size of null is -1."""
         size = self.varint()
         if size < NULL:
             raise ValueError(f"a field of {size} bytes")
         self.skip(max(size, 0))
+        return size
 
     def expect_end(self) -> None:
         if self._at < len(self._piece) or self._more():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of individual topics, which override the writer's options, by Kafka's names.
+"""The settings of individual topics, by Kafka's names. Most override the writer's options.
 
 ::
 
@@ -17,13 +17,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, final
 
-from shmaccum.config import LogSinkOptions, ServerOptions
+from shmaccum.config import LogSinkOptions, ServerOptions, parse_together
 from shmaccum.config.option import LONG_MAX
+from shmaccum.config.topic import DELETE, TopicOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError
 from shmaccum.log.files.regular_files import open_regular
 from shmaccum.log.files.small_files import replace_file_synced
 
-SETTINGS: Final[Mapping[str, str]] = {
+OF_THE_LOG: Final[Mapping[str, str]] = {
+    "index.interval.bytes": "index_interval_bytes",
     "max.message.bytes": "max_message_bytes",
     "message.timestamp.after.max.ms": "message_timestamp_after_max_ms",
     "message.timestamp.type": "message_timestamp_type",
@@ -32,8 +34,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     "segment.bytes": "segment_bytes",
     "segment.ms": "segment_ms",
 }
-"""Kafka's name of each setting that a topic may have, and the option that it overrides."""
-TEXTS: Final = frozenset({"message.timestamp.type"})
+"""Kafka's name of each setting that overrides an option of the log, and that option."""
+CLEANUP_POLICY: Final = "cleanup.policy"
+SETTINGS: Final[Mapping[str, str]] = {**OF_THE_LOG, **{name.replace("_", "."): name for name in TopicOptions.table()}}
+"""Kafka's name of each setting that a topic may have, and its attribute in `ServerOptions` or `TopicOptions`."""
+TEXTS: Final = frozenset({CLEANUP_POLICY, "message.timestamp.type", "preallocate", "unclean.leader.election.enable"})
 """The settings that are not numbers."""
 NUMBER: Final = re.compile(r"(-?[0-9]{1,19})(\.[0-9]+)? *[A-Za-z]*")
 """A number, with or without a unit."""
@@ -52,8 +57,14 @@ def checked(settings: Mapping[str, str]) -> dict[str, str]:
             raise InvalidArgumentError(f"a topic has no setting {name} here: it has {', '.join(SETTINGS)}")
         if name not in TEXTS:
             _check_number(name, str(value))
-    options = ServerOptions.parse({SETTINGS[name]: value for name, value in settings.items()})
-    return {name: str(getattr(options, SETTINGS[name])) for name in settings}
+    tables = parse_together({SETTINGS[name]: value for name, value in settings.items()}, ServerOptions, TopicOptions)
+    return {name: value for options in tables for name, value in texts_of(options).items() if name in settings}
+
+
+def texts_of(options: object) -> dict[str, str]:
+    """The options that are settings of topics, as they are stored. A writer has no options of clients' batches."""
+    found = {name: getattr(options, field) for name, field in SETTINGS.items() if hasattr(options, field)}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
 
 
 def _check_number(name: str, value: str) -> None:
@@ -92,9 +103,15 @@ class TopicSettings:
     def applied(self, topic: str, options: SomeOptions) -> SomeOptions:
         """The options, overridden by the settings of a topic."""
         known: dict[str, Any] = {
-            SETTINGS[name]: value if name in TEXTS else int(value) for name, value in self.of(topic).items()
+            OF_THE_LOG[name]: value if name in TEXTS else int(value)
+            for name, value in self.of(topic).items()
+            if name in OF_THE_LOG
         }
         return dataclasses.replace(options, **{name: value for name, value in known.items() if hasattr(options, name)})
+
+    def has_policy(self, topic: str, policy: str) -> bool:
+        """True if the cleanup policy of a topic is this one, or both."""
+        return policy in self.of(topic).get(CLEANUP_POLICY, DELETE).split(",")
 
     def replace(self, topic: str, settings: Mapping[str, str]) -> None:
         """Replace the settings of a topic. They are on disk when this returns.

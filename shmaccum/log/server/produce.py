@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, final
 
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.config import ServerOptions
+from shmaccum.config.topic import COMPACT
 from shmaccum.exceptions import LogPartitionNotFoundError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.codecs import DecompressedTooLargeError
@@ -47,7 +48,7 @@ class Prepared(NamedTuple):
     batches: list[LogBatch] | Rejection
 
 
-_NO_RULES = Rules(0, 0, 0, sets_time=False)
+_NO_RULES = Rules(0, 0, 0, sets_time=False, needs_keys=False)
 """The rules of a partition whose data is rejected."""
 
 
@@ -137,6 +138,7 @@ class ProduceHandler:
             options.max_message_bytes,
             time.time_ns() // 10**6 + options.message_timestamp_after_max_ms,
             options.message_timestamp_type == LOG_APPEND_TIME,
+            self._directory.settings.has_policy(topic, COMPACT),
         )
 
     def _append(self, one: Prepared, call: Call) -> tuple[int, int] | Rejection:

@@ -4,8 +4,8 @@
 ::
 
     split              length, magic, CRC, attributes, count, producer       of each batch, in the loop
-    validate_batches   the records: their count, numbers from 0, and times   uncompressed or small: in the loop
-                                                                             otherwise: in a thread, up to a bound
+    validate_batches   the records: their count, numbers from 0,             uncompressed or small: in the loop
+                       times, and the keys of a compacted topic              otherwise: in a thread, up to a bound
 
 Rules: a header field that follows from the records is checked against them. A batch that a reader could not read is
 rejected with Apache Kafka's error. The log sets the largest timestamp and the LogAppendTime bit. If a client's values
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shmaccum._native import records_time
+from shmaccum._native import records_summary
 from shmaccum.common.format.batch_header import (
     CODEC_MASK,
     CONTROL,
@@ -40,7 +40,7 @@ from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.codecs import CODECS, DecompressedTooLargeError, decompress
 from shmaccum.log.files.log_batch import LogBatch
 from shmaccum.log.files.producer_state import Rejection
-from shmaccum.log.files.record_times import streamed_deltas
+from shmaccum.log.files.record_times import streamed_records
 
 NO_TIMESTAMP = -1
 OF_A_PRODUCER = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL
@@ -66,6 +66,8 @@ class Rules(NamedTuple):
     """The latest time that a record may have."""
     sets_time: bool
     """Whether the log replaces the time of each batch by the time of its append."""
+    needs_keys: bool
+    """Whether each record needs a key, because the topic is compacted."""
 
 
 class Budget:
@@ -167,30 +169,31 @@ def validate_batches(batches: list[LogBatch], rules: Rules, budget: Budget) -> l
     return validated
 
 
-def _times(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> tuple[int, int]:
-    """Check the records, and return the times of the first and of the latest record. If the batch exceeds the budget,
-    it is read piece by piece, in the thread."""
+def _summary(batch: LogBatch, codec: int, records: memoryview, budget: Budget) -> tuple[int, int, bool]:
+    """Check the records; return the times of the first and of the latest one, and whether a key is null. If the batch
+    exceeds the budget, it is read piece by piece, in the thread."""
     header = batch.header
     try:
         plain = decompress(codec, records, budget.left) if codec else records
     except DecompressedTooLargeError:
         if not budget.may_stream:
             raise
-        times_ms = []
-        for number, (offset_delta, time_delta) in enumerate(streamed_deltas(codec, records, header.record_count)):
-            if offset_delta != number:
-                raise ValueError(f"record {number} has offset delta {offset_delta}") from None
-            times_ms.append(header.base_timestamp_ms + time_delta)
-        return min(times_ms), max(times_ms)
+        times_ms, has_null_key = [], False
+        for number, record in enumerate(streamed_records(codec, records, header.record_count)):
+            if record.offset_delta != number:
+                raise ValueError(f"record {number} has offset delta {record.offset_delta}") from None
+            times_ms.append(header.base_timestamp_ms + record.time_delta)
+            has_null_key |= not record.has_key
+        return min(times_ms), max(times_ms), has_null_key
     budget.take(len(plain) if codec else 0)
-    return records_time(plain, header.base_timestamp_ms, header.record_count)
+    return records_summary(plain, header.base_timestamp_ms, header.record_count)
 
 
 def _validate(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Rejection:
     header = batch.header
     codec, records = header.attributes & CODEC_MASK, batch.view[HEADER_SIZE:]
     try:
-        first_ms, last_ms = _times(batch, codec, records, budget)
+        first_ms, last_ms, has_null_key = _summary(batch, codec, records, budget)
     except CodecMissingError as error:
         return Rejection(BrokerError.UNSUPPORTED_COMPRESSION_TYPE, str(error))
     except DecompressedTooLargeError:
@@ -203,6 +206,10 @@ def _validate(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Rejec
             BrokerError.INVALID_TIMESTAMP,
             f"a record has the time {wrong_ms} ms since 1970; allowed are -1 (none) and 0 to "
             f"{rules.timestamp_max_ms} (message.timestamp.after.max.ms ahead of the server's clock)",
+        )
+    if rules.needs_keys and has_null_key:
+        return Rejection(
+            BrokerError.INVALID_RECORD, "a compacted topic accepts no record without a key: produce it with a key"
         )
     right = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME, max_timestamp_ms=last_ms)
     if right == header:

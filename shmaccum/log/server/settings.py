@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings that clients read and change: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
-A topic has its own settings (`topic_settings`). For other settings, it has the values of the log's writer, and a few
-fixed values that are the same for every log. The settings of the node cannot be changed.
+A topic has its own settings (`topic_settings`). For other settings, it has the values of the log's writer, the defaults
+of `TopicOptions`, and a few fixed values that are the same for every log. The settings of the node cannot be changed.
 
 Each setting has a source (KIP-226): the topic, an option of the node, or the default. Each setting has one synonym,
 which is returned on request.
@@ -15,12 +15,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
-from shmaccum.config import ServerOptions
+from shmaccum.config import LONG_MAX, ServerOptions
+from shmaccum.config.topic import TopicOptions
 from shmaccum.exceptions import InvalidArgumentError, LogError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import LogDirectory
 from shmaccum.log.files.file_names import TOPIC_SETTINGS_FILE
-from shmaccum.log.files.topic_settings import SETTINGS, TopicSettings, checked
+from shmaccum.log.files.topic_settings import CLEANUP_POLICY, TopicSettings, checked, texts_of
 from shmaccum.log.server.call import REPEATED, Call, Values, split_repeated
 from shmaccum.log.server.steps import Stepwise, answer_each
 from shmaccum.log.server.topics import LogTopics
@@ -31,19 +32,29 @@ OF_THE_TOPIC, OF_THE_NODE, DEFAULT = 1, 4, 5
 """The sources of a setting (KIP-226)."""
 ALL_NODES = ""
 """The resource name for the settings of all nodes."""
-STRING, INT, LONG, LIST, BOOLEAN = 2, 3, 5, 7, 1
-SET, DELETE = 0, 1
+STRING, INT, LONG, DOUBLE, LIST, BOOLEAN = 2, 3, 5, 6, 7, 1
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 """The operations of an incremental change (KIP-339)."""
 FIXED: Final[Mapping[str, str]] = {
-    "cleanup.policy": "delete",
     "compression.type": "producer",
+    "message.timestamp.before.max.ms": str(LONG_MAX),
     "min.insync.replicas": "1",
+    "remote.storage.enable": "false",
 }
 """The settings that are fixed for every topic."""
 TYPES: Final[Mapping[str, int]] = {
-    "max.message.bytes": INT,
-    "segment.bytes": INT,
-    "min.insync.replicas": INT,
+    **dict.fromkeys(("index.interval.bytes", "max.message.bytes", "min.insync.replicas"), INT),
+    **dict.fromkeys(("segment.bytes", "segment.index.bytes"), INT),
+    "delete.retention.ms": LONG,
+    "file.delete.delay.ms": LONG,
+    "max.compaction.lag.ms": LONG,
+    "min.compaction.lag.ms": LONG,
+    "message.timestamp.before.max.ms": LONG,
+    "segment.jitter.ms": LONG,
+    "min.cleanable.dirty.ratio": DOUBLE,
+    "preallocate": BOOLEAN,
+    "remote.storage.enable": BOOLEAN,
+    "unclean.leader.election.enable": BOOLEAN,
     "message.timestamp.after.max.ms": LONG,
     "retention.bytes": LONG,
     "retention.ms": LONG,
@@ -126,7 +137,7 @@ class ServerSettings:
 
     def _of_topic(self, topic: str) -> list[Values]:
         own, fixed = self._own(topic), not self._is_writable
-        of_node = {} if self._log is None else _values(self._log.options)
+        of_node = {**texts_of(TopicOptions()), **({} if self._log is None else texts_of(self._log.options))}
         found = [_setting(name, value, DEFAULT, is_fixed=True) for name, value in FIXED.items()]
         found += [
             _setting(name, value, DEFAULT if value == DEFAULTS[name] else OF_THE_NODE, is_fixed=fixed)
@@ -154,16 +165,17 @@ class ServerSettings:
         return self._alter(call, wanted)
 
     def alter_incrementally(self, call: Call) -> Stepwise[Values]:
-        """IncrementalAlterConfigs (KIP-339): sets or deletes single settings."""
+        """IncrementalAlterConfigs (KIP-339): sets or deletes single settings, or values of the cleanup policy."""
 
         def wanted(resource: Any) -> dict[str, str]:
             settings = dict(self._own(resource.resource_name))
             for one in resource.configs:
-                if one.config_operation not in (SET, DELETE):
-                    raise InvalidArgumentError(f"{one.name} is not a list: set or delete it")
-                settings.pop(one.name, None)
                 if one.config_operation == SET:
                     settings[one.name] = one.value or ""
+                elif one.config_operation == DELETE:
+                    settings.pop(one.name, None)
+                else:
+                    settings[one.name] = _changed_list(settings, one)
             return settings
 
         return self._alter(call, wanted)
@@ -222,13 +234,22 @@ def without_fixed(settings: Mapping[str, str]) -> dict[str, str]:
     return checked({name: value for name, value in settings.items() if name not in FIXED})
 
 
-def _values(options: object) -> dict[str, str]:
-    """Return the options of a writer as settings of topics. Only a writable server has max.message.bytes."""
-    known = {name: getattr(options, field) for name, field in SETTINGS.items() if hasattr(options, field)}
-    return {name: str(value) for name, value in known.items()}
+def _changed_list(settings: Mapping[str, str], change: Any) -> str:
+    """Return the values of a list after some were appended or subtracted.
+
+    Raises:
+        InvalidArgumentError: the setting is not a list, or there is no such operation.
+    """
+    if change.name != CLEANUP_POLICY or change.config_operation not in (APPEND, SUBTRACT):
+        raise InvalidArgumentError(f"{change.name} is not a list: set or delete it")
+    values = settings.get(CLEANUP_POLICY, DEFAULTS[CLEANUP_POLICY]).split(",")
+    changed = [value.strip() for value in (change.value or "").split(",")]
+    if change.config_operation == APPEND:
+        return ",".join([*values, *changed])
+    return ",".join(value for value in values if value not in changed)
 
 
-DEFAULTS: Final[Mapping[str, str]] = _values(ServerOptions())
+DEFAULTS: Final[Mapping[str, str]] = {**texts_of(ServerOptions()), **texts_of(TopicOptions())}
 """The default of each setting of a topic."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 from shmaccum.common.units import format_count
+from shmaccum.config.topic import DELETE
 from shmaccum.exceptions import InvalidArgumentError, LogError, LogPartitionNotFoundError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.directory import LogDirectory
@@ -150,7 +151,10 @@ class TopicRequests:
         return {"name": topic.name, "error_code": error, "error_message": sentence}
 
     def delete_records(self, call: Call) -> Stepwise[Values]:
-        """DeleteRecords: moves the start of a partition to an offset. -1 deletes all records."""
+        """DeleteRecords: moves the start of a partition to an offset. -1 deletes all records.
+
+        A topic with cleanup.policy=compact alone keeps its records.
+        """
         topics = []
         for topic in call.message.topics:
             deleted = yield from answer_each(topic.partitions, functools.partial(self._records_deleted, topic.name))
@@ -160,6 +164,8 @@ class TopicRequests:
 
     def _records_deleted(self, topic: str, asked: Any) -> Values:
         number, error, start = asked.partition_index, BrokerError.NONE, -1
+        if not self._directory.settings.has_policy(topic, DELETE):  # as in Apache Kafka
+            return {"partition_index": number, "low_watermark": -1, "error_code": BrokerError.POLICY_VIOLATION}
         try:
             end = self._directory.partition(topic, number).log_end_offset
             start = self._directory.delete_records(topic, number, end if asked.offset == ALL_RECORDS else asked.offset)

@@ -45,6 +45,23 @@ def test_retention_of_one_topic_deletes_nothing_of_another(tmp_path: Path) -> No
         assert directory.partition(TOPIC, 0).log_start_offset > 0
 
 
+def test_retention_deletes_nothing_of_a_topic_that_is_only_compacted(tmp_path: Path) -> None:
+    topics = {"compact": 0, "compact,delete": 1, "delete": 1}
+    policy = "cleanup.policy"
+    with open_log(tmp_path, segment_bytes=1000, retention_bytes=1000, retention_ms=1) as directory:
+        for number, name in enumerate(topics):
+            directory.create_topic(f"{number}")
+            directory.change_settings(f"{number}", {policy: name, "retention.ms": "1"})
+            directory.partition(f"{number}", 0).append(make_batches(10))
+    with open_log(tmp_path, segment_bytes=1000, retention_bytes=1000, retention_ms=1) as directory:
+        assert directory.retain() > 0
+        found = [directory.partition(f"{number}", 0).log_start_offset > 0 for number in range(len(topics))]
+        assert found == list(topics.values())
+        directory.change_settings("0", {policy: "delete"})
+        assert directory.retain() > 0
+        assert directory.partition("0", 0).log_start_offset > 0
+
+
 @pytest.mark.parametrize(
     "settings", [{"segment.bytes": "-7"}, {"retention.ms": "soon"}, {"flush.ms": "1"}, {"segment.bytes": ""}]
 )
@@ -56,6 +73,7 @@ def test_a_wrong_setting_changes_nothing(tmp_path: Path, settings: dict[str, str
         assert directory.settings.of(TOPIC) == {"retention.ms": "604800000"}
 
 
+RATIO = "min.cleanable.dirty.ratio"
 NUMBERS = [name for name in SETTINGS if name not in TEXTS]
 NO_NUMBERS = {
     "not a number": "nan",
@@ -86,7 +104,31 @@ def test_a_value_that_is_no_number_is_refused_with_a_sentence(name: str, value: 
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_may_have_spaces_around_it(name: str) -> None:
-    assert checked({name: " 1000000\n"}) == {name: "1000000"}
+    given, stored = ("0.25", "0.25") if name == RATIO else ("1000000", "1000000")
+    assert checked({name: f" {given}\n"}) == {name: stored}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "stored"),
+    [
+        ("cleanup.policy", "compact", "compact"),
+        ("cleanup.policy", " delete , compact", "delete,compact"),
+        ("cleanup.policy", "compact,compact", "compact"),
+        ("cleanup.policy", "", None),
+        ("cleanup.policy", "compact,", None),
+        ("cleanup.policy", "Compact", None),
+        ("preallocate", "TRUE", "true"),
+        ("preallocate", "yes", None),
+        ("min.cleanable.dirty.ratio", "1.5", None),
+        ("delete.retention.ms", "1d", "86400000"),
+    ],
+)
+def test_a_setting_is_stored_as_kafka_describes_it(name: str, value: str, stored: str | None) -> None:
+    if stored is not None:
+        assert checked({name: value}) == {name: stored}
+        return
+    with pytest.raises(InvalidArgumentError, match=name.replace(".", "[._]")):
+        checked({name: value})
 
 
 DAMAGED = ["{", "[]", '{"t": 5}', '{"t": {"retention.ms": "x"}}', '{"t": {"what": "1"}}', "\xff"]

@@ -21,7 +21,7 @@ from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.server.produced import Budget, Rules, decompressed_size_max, split, validate_batches
 
 NOW_MS = 1_800_000_000_000
-RULES = Rules(version=9, size_max=1 << 20, timestamp_max_ms=NOW_MS + 3_600_000, sets_time=False)
+RULES = Rules(version=9, size_max=1 << 20, timestamp_max_ms=NOW_MS + 3_600_000, sets_time=False, needs_keys=False)
 CODECS: dict[int, Callable[[bytes], bytes]] = {
     0: bytes,
     1: gzip.compress,
@@ -41,8 +41,9 @@ def varint(number: int) -> bytes:
     return bytes([*found, rest])
 
 
-def record(delta_ms: int, number: int, value: bytes = b"v") -> bytes:
-    body = b"\0" + varint(delta_ms) + varint(number) + varint(-1) + varint(len(value)) + value + varint(0)
+def record(delta_ms: int, number: int, value: bytes = b"v", key: bytes | None = None) -> bytes:
+    key_field = varint(-1) if key is None else varint(len(key)) + key
+    body = b"\0" + varint(delta_ms) + varint(number) + key_field + varint(len(value)) + value + varint(0)
     return varint(len(body)) + body
 
 
@@ -102,6 +103,26 @@ def test_the_bit_of_log_append_time_is_cleared(codec: int) -> None:
 
 def test_records_without_a_time_have_none() -> None:
     assert one(batch((-1, -1))).max_timestamp_ms == -1
+
+
+@each_codec
+@pytest.mark.parametrize("may_stream", [False, True], ids=["at once", "in pieces"])
+def test_a_compacted_topic_needs_the_key_of_each_record(codec: int, may_stream: bool) -> None:
+    def answer(*keys: bytes | None) -> list[LogBatch] | Rejection:
+        content = b"".join(record(0, number, key=key) for number, key in enumerate(keys))
+        batches = split(memoryview(batch((NOW_MS,) * len(keys), codec=codec, records=content)), rules)
+        assert not isinstance(batches, Rejection)
+        return validate_batches(batches, rules, Budget(1 if may_stream else 1 << 30, may_stream=may_stream))
+
+    rules = RULES._replace(needs_keys=True)
+    assert not isinstance(answer(b"a", b"", b"b"), Rejection)
+    for keys in ((None, b"a"), (b"a", None), (b"a", None, b"b")):
+        refused = answer(*keys)
+        assert isinstance(refused, Rejection)
+        assert refused.error_code == BrokerError.INVALID_RECORD
+        assert "without a key" in refused.message
+    rules = RULES
+    assert not isinstance(answer(b"a", None), Rejection)
 
 
 @each_codec
