@@ -165,6 +165,37 @@ def test_each_decision_has_its_own_number_in_its_title() -> None:
     assert [title for path, title in titles.items() if not title.startswith(f"{path.name[:4]} ")] == []
 
 
+def decision_faults(page: str) -> list[str]:
+    """What the form of a decision forbids: other sections, longer ones, or more than one sentence of consequence."""
+    parts = re.split(r"^(\w+)\n-+\n\n", page, flags=re.MULTILINE)[1:]
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    if list(sections) != ["Context", "Decision", "Consequences"]:
+        return [f"its sections are {', '.join(sections)}"]
+    prose = {name: text.split("\n\n==")[0].strip() for name, text in sections.items()}
+    long = [f"{name} has more than 5 lines" for name, text in prose.items() if text.count("\n") > 4]
+    return long + ["Consequences has several sentences"] * bool(re.search(r"\w[`)]*\.\s", prose["Consequences"]))
+
+
+def test_each_decision_has_the_form_that_its_index_describes() -> None:
+    decisions = [path for path in files_under("docs/decisions") if path.name != "README.rst"]
+    faults = {str(path): decision_faults(read(path)) for path in decisions}
+    assert {path: found for path, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    ("context", "consequences", "fault"),
+    [
+        ("A need.", "One fact.", []),
+        ("A line.\n" * 6, "One fact.", ["Context has more than 5 lines"]),
+        ("A need.", "One fact. Another one.", ["Consequences has several sentences"]),
+    ],
+)
+def test_the_form_of_a_decision_is_checked(context: str, consequences: str, fault: list[str]) -> None:
+    sections = {"Context": context, "Decision": "A choice.\n\n===  ===\na    b\n===  ===", "Consequences": consequences}
+    page = "".join(f"{name}\n{'-' * len(name)}\n\n{text}\n\n" for name, text in sections.items())
+    assert decision_faults(page) == fault
+
+
 def drawn_folders(tree: str) -> set[str]:
     """The folders of a drawn tree. Two spaces indent a level, and a word that ends in a slash is a folder."""
     found: set[str] = set()
