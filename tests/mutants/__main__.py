@@ -30,11 +30,14 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--package", nargs="*", default=PACKAGES)
+    parser.add_argument(
+        "--tests", nargs="*", default=TESTS, help="files and folders to record, if the folder has no record yet"
+    )
     parser.add_argument("--check", action="store_true", help="run the tests that noticed mutants once without a mutant")
     given = parser.parse_args()
     os.nice(10)
     end_s = clock.monotonic() + 60 * given.minutes
-    if not record_lines(given.folder, TESTS, end_s):
+    if not record_lines(given.folder, given.tests, end_s):
         print("The recording is not complete. Run the command again to continue it.")
         return
     results = Results(given.folder / f"seed-{given.seed}.csv")

@@ -31,7 +31,17 @@ PACKAGES = (
     "shmaccum/log/server",
     "shmaccum/sender",
     "shmaccum/producer",
+    "shmaccum/aio",
+    "shmaccum/arena",
+    "shmaccum/cli",
+    "shmaccum/common",
+    "shmaccum/compat",
+    "shmaccum/config",
+    "shmaccum/observe",
+    "shmaccum/relay",
+    "shmaccum/supervisor",
 )
+"""All packages except shmaccum/spark, whose tests need Spark."""
 BUDGET_S = 60.0
 """Tests of a mutant, in seconds of the recorded run: the fastest ones up to this."""
 KILLED, HUNG, SURVIVED, UNTESTED = "killed", "hung", "survived", "untested"

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.mutants import campaign
 from tests.mutants.campaign import (
     HUNG,
     KILLED,
+    PACKAGES,
     SURVIVED,
     UNTESTED,
     NotRunError,
@@ -98,6 +100,25 @@ def test_a_statement_is_left_out(source: str, operator: str) -> None:
     (site,) = (site for site in sites("module.py", source) if site.operator == operator)
     assert run_mutant(source, site)["found"] == 1
     assert names["found"] != 1
+
+
+def test_all_packages_but_spark_have_mutants() -> None:
+    drawn = {site.path for site in draw(1, sys.maxsize)}
+    modules = (os.path.relpath(file, ROOT) for file in (ROOT / "shmaccum").glob("*/**/*.py"))
+    expected = {
+        module
+        for module in modules
+        if not module.startswith("shmaccum/spark/") and sites(module, (ROOT / module).read_text())
+    }
+    assert drawn == expected
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_mutant_of_each_package_compiles_and_is_counted(package: str) -> None:
+    (site,) = draw(1, 1, [package])
+    mutant_code((ROOT / site.path).read_text(), site)
+    verdict = Verdict(**asdict(site), outcome=KILLED, test_count=1, killer="")
+    assert table([verdict]).startswith(f"{package:22}    1 of    1")
 
 
 def test_every_mutant_of_the_packages_compiles() -> None:
