@@ -192,15 +192,11 @@ static void wake_up_sleep(struct arena *arena, uint32_t raised, uint64_t timeout
 void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns)
 {
     CHECK(arena->owner != 0);
-    void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
     uint32_t raised = or_bits_u32(&arena->globals->completion_wait, COMPLETION_IS_AWAITED); /* C3 */
     barrier_store_load(); /* C3 */
     POINT(completion_awaited);
     if (load_acquire_u64(cell) == seen) { /* C7 */
         wake_up_sleep(arena, raised | COMPLETION_IS_AWAITED, timeout_ns);
-    }
-    if (arena->blocking.end != NULL) {
-        arena->blocking.end(state);
     }
 }
 

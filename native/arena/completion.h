@@ -92,9 +92,8 @@ bool completion_is_under_way(const struct arena *arena, const struct record_toke
 /* Returns the result with this number in history, STATUS_PENDING before it is recorded, or STATUS_RESULT_EXPIRED. */
 enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion) MUST_USE;
 
-/* Sleeps until *cell differs from `seen`, at most timeout_ns and at most COMPLETION_SLICE_NS, within the arena's
- * blocking hooks. May return early: check, and wait again. `cell` is completion_tail or the word of the transaction.
- * Requires arena->owner != 0. */
+/* Sleeps until *cell differs from `seen`, at most timeout_ns and at most COMPLETION_SLICE_NS. May return early: check,
+ * and wait again. `cell` is completion_tail or the word of the transaction. Requires arena->owner != 0. */
 #define COMPLETION_SLICE_NS (UINT64_C(50) * NS_PER_MS)
 void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns);
 

@@ -28,6 +28,7 @@
 #include "python/producer/flush_ticket_type.h"
 #include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
+#include "python/producer/result_waiters_type.h"
 #include "python/sender/batch_loop_parts.h"
 #include "python/sender/batch_type.h"
 #include "python/sender/produce_request_type.h"
@@ -277,6 +278,7 @@ static bool types_add(PyObject *module, struct module_state *state)
            type_add(module, &produce_request_spec, true, &state->produce_request_type) &&
            type_add(module, &producer_spec, true, &state->producer_type) &&
            type_add(module, &receipt_spec, true, &state->receipt_type) &&
+           type_add(module, &result_waiters_spec, true, &state->result_waiters_type) &&
            type_add(module, &segment_end_spec, true, &state->segment_end_type) &&
            type_add(module, &sender_half_spec, true, &state->sender_half_type) &&
            type_add(module, &token_spec, true, &state->token_type) &&
@@ -359,6 +361,7 @@ static int module_exec(PyObject *module)
     X(produce_request_type)   \
     X(producer_type)          \
     X(receipt_type)           \
+    X(result_waiters_type)    \
     X(segment_end_type)       \
     X(sender_half_type)       \
     X(token_type)             \

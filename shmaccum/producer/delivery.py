@@ -16,17 +16,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import operator
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from shmaccum import _native
-from shmaccum._native import DeliveryFuture
+from shmaccum._native import DeliveryFuture, ResultWaiters
 from shmaccum.arena import Arena
 from shmaccum.arena.delivery_span import DeliveryClockReading, record_left
 from shmaccum.arena.places import Places
@@ -42,7 +40,7 @@ from shmaccum.arena.reports import (
 from shmaccum.arena.stuck import stuck_clause
 from shmaccum.common import clock, cooperative
 from shmaccum.common.background import RETRY_S, listed, log_exception, started_thread
-from shmaccum.common.clock import NS_PER_MS
+from shmaccum.common.clock import NS_PER_MS, NS_PER_S
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.common.units import format_duration_ns, parse_timeout_s
 from shmaccum.exceptions import (
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRACKER_SLICE_NS = 50_000_000
-TRACKER_IDLE_S = 2.0
+TRACKER_IDLE_NS = 2 * NS_PER_S
 FIRST_SLICE_NS = 10**7
 GET_SLICE_NS = 10**9
 RESULT_LOST = (0, 0, -1, -1, 0, 0)
@@ -81,9 +79,6 @@ CHECK_S = 0.01
 REASONS_MAX = 256
 
 Observer: TypeAlias = Callable[[DeliveryFuture], object]
-
-
-_PLACE = operator.attrgetter("key", "future.record_index")
 
 
 class RecordMetadata(NamedTuple):
@@ -107,126 +102,51 @@ class RecordMetadata(NamedTuple):
     serialized_header_size: int
 
 
-class Waiter:
-    """A future without a result, and the observer to call once when the result is known.
-
-    Attributes:
-        key: the batch of the record.
-    """
-
-    __slots__ = ("_observers", "future", "key")
-
-    def __init__(self, future: DeliveryFuture, observer: Observer) -> None:
-        self.future = future
-        self.key = future.partition_index, future.seq
-        self._observers = [observer]
-
-    @property
-    def observer(self) -> Observer | None:
-        """The observer, or None if a thread has taken it."""
-        found = self._observers[:1]  # another thread may take it
-        return found[0] if found else None
-
-    def take(self) -> Observer | None:
-        """Returns the observer to one thread, and None to every other thread."""
-        try:
-            return self._observers.pop()
-        except IndexError:
-            return None
-
-    def call(self) -> None:
-        """Calls the observer, unless a thread has taken it. Logs its exception, unless the exception ends a thread."""
-        observer = self.take()
-        if observer is not None:
-            try:
-                observer(self.future)
-            except Exception:  # noqa: BLE001 - user code may raise anything
-                log_exception(logger, "a callback of %r failed", self.future)
-
-
 class Waiters:
-    """The waiters of one thread or event loop, which walks the ring of results for them.
+    """Futures without a result, each with an observer to call once when the result is known.
+
+    The observers of a partition are called in the order of its records.
 
     Args:
-        tracker: looks results up.
-        call_observer: calls the observer of a waiter whose future has its result. Returns False to stop the walk.
+        tracker: looks up the results that are not in the ring any more.
     """
 
-    def __init__(self, tracker: DeliveryTracker, call_observer: Callable[[Waiter], bool]) -> None:
+    def __init__(self, tracker: DeliveryTracker) -> None:
         self._tracker = tracker
-        self._call_observer = call_observer
-        self._by_batch: dict[tuple[int, int], dict[Waiter, None]] = {}  # a batch may have thousands
-        self._is_whole = True
-        self.tail = 0
-        """The number of results read so far."""
+        self.native = ResultWaiters()
 
-    def __bool__(self) -> bool:
-        return bool(self._by_batch)
+    def add(self, future: DeliveryFuture, observer: Observer) -> bool:
+        """Adds a waiter. Returns False if the future has its result, or finds it now."""
+        return self.native.add(self._tracker.native, future, observer) or not self._tracker.is_known(future)
 
-    def __iter__(self) -> Iterator[Waiter]:
-        """Iterates over a copy, so the owner may change the waiters meanwhile."""
-        return (waiter for waiters in list(self._by_batch.values()) for waiter in list(waiters))
+    def end(self) -> None:
+        """Ends the waiters whose results came since the last call. The caller calls their observers."""
+        if not self.native.collect(self._tracker.native):
+            self.check()
 
-    def add(self, waiters: Iterable[Waiter]) -> None:
-        """Adds waiters. Earlier results may not be walked, so the caller must check the new waiters itself."""
-        if not self._by_batch:
-            self.tail = self._tracker.result_count
-        for waiter in waiters:
-            self._by_batch.setdefault(waiter.key, {})[waiter] = None
+    def check(self) -> None:
+        """Ends the waiters whose results are known, by a query for each of them."""
+        for future, _ in self.native.waiters():
+            self._tracker.is_known(future)
+        self.native.end_known()
 
-    def discard(self, waiter: Waiter) -> None:
-        """Removes a waiter that was called, or that needs no result any more."""
-        waiters = self._by_batch.get(waiter.key)
-        if waiters is not None:
-            waiters.pop(waiter, None)
-            if not waiters:
-                del self._by_batch[waiter.key]
+    def give_up(self) -> None:
+        """Ends all waiters. A future without a result gets the result that no sender is left."""
+        for future, _ in self.native.waiters():
+            if not self._tracker.is_known(future):
+                future.completion = RESULT_ABANDONED
+        self.native.end_known()
 
-    def walk(self) -> None:
-        """Calls the observers of the results that came since the last walk."""
-        last = self._tracker.result_count
-        if not self._is_whole or last < self.tail:  # fewer than before: the memory of the arena is lost
-            self.check(list(self))
-        elif last != self.tail:
-            self._is_whole = False  # after an exception here, the next walk checks all waiters
-            self._resolve(self.tail, last)
-        self.tail, self._is_whole = last, True
+    def call_next(self) -> bool:
+        """Calls the observer of the next ended waiter. Returns False if there is none.
 
-    def _resolve(self, first: int, last: int) -> None:
-        """Calls the observers of the results [first, last). The ring may have overwritten some of them."""
-        rows = self._tracker.results(first, last)
-        for _, partition_index, seq, *completion in rows:
-            waiters = self._by_batch.get((partition_index, seq))
-            if waiters is not None:
-                first_record, record_count = completion[4:]
-                places = range(first_record, first_record + record_count)
-                ended = [waiter for waiter in waiters if waiter.future.record_index in places]
-                for waiter in ended:
-                    waiter.future.completion = tuple(completion)
-                self._end(ended)
-        if len(rows) < last - first:
-            self.check(list(self))
-
-    def check(self, waiters: Iterable[Waiter]) -> None:
-        """Calls the observers whose results are known."""
-        self._end(
-            [waiter for waiter in waiters if waiter.observer is not None and self._tracker.is_known(waiter.future)]
-        )
-
-    def _end(self, ended: list[Waiter]) -> None:
-        """Calls observers in the order of the records of a partition."""
-        for waiter in sorted(ended, key=_PLACE):
-            if not self._call_observer(waiter):
-                return
-            self.discard(waiter)
-
-    def give_up_all(self) -> None:
-        """Gives each waiting future the result that no sender is left."""
-        left = list(self)
-        for waiter in left:
-            if not self._tracker.is_known(waiter.future):
-                waiter.future.completion = RESULT_ABANDONED
-        self._end(left)
+        Logs the observer's exception, unless the exception ends a thread.
+        """
+        try:
+            return self.native.call_next()
+        except Exception:  # noqa: BLE001 - user code may raise anything
+            log_exception(logger, "a callback of a record in %s failed", self._tracker.arena.name)
+        return True
 
 
 class DeliveryTracker:
@@ -254,8 +174,7 @@ class DeliveryTracker:
 
     def reset(self) -> None:
         """Discards all callbacks and waiters. A forked child calls it first."""
-        self._added: SimpleQueue[Waiter | None] = SimpleQueue()
-        self._waiters = Waiters(self, self._call_observer)
+        self._waiters = Waiters(self)
         self._run_lock = threading.Lock()  # held by the one thread that checks; never waited for
         self._thread: threading.Thread | None = None
         self._owner: threading.Thread | None = None
@@ -277,7 +196,7 @@ class DeliveryTracker:
     def look_up(self, future: DeliveryFuture) -> bool:
         """Stores the result in the future if it is known. Returns True if it is."""
         try:
-            completion = self._native().find(future)
+            completion = self.native.find(future)
         except ResultExpiredError:
             completion = RESULT_LOST
         except CorruptArenaError:
@@ -315,7 +234,7 @@ class DeliveryTracker:
         slice_ns = FIRST_SLICE_NS
         while (left_s := deadline_s - clock.monotonic()) > 0:
             try:
-                tail = wait_for_results(self._native(), tail, int(min(left_s * 10**9, slice_ns)))
+                tail = wait_for_results(self.native, tail, int(min(left_s * 10**9, slice_ns)))
             except ArenaClosedError:  # the producer was closed meanwhile: is_known looks elsewhere
                 watch = None
             if is_known():
@@ -332,8 +251,9 @@ class DeliveryTracker:
             self.topic_partition(0)  # reads all names
         self._is_released = True
 
-    def _native(self) -> _native.Arena:
-        """Returns the handle for looking up results.
+    @property
+    def native(self) -> _native.Arena:
+        """The handle for looking up results.
 
         Raises:
             ArenaRemovedError: the process has detached, and the arena's name no longer leads to the arena.
@@ -364,7 +284,7 @@ class DeliveryTracker:
             future: the only awaited record, if there is only one. A sender that has drained it already waits for its
                 sink, so it is not woken.
         """
-        if self._hurry is not None and (future is None or not self._native().is_under_way(future)):
+        if self._hurry is not None and (future is None or not self.native.is_under_way(future)):
             self._hurry()
 
     @property
@@ -374,7 +294,7 @@ class DeliveryTracker:
 
     def what_is_left(self, future: DeliveryFuture) -> str:
         """Describes the time left for the delivery, and why the record is not delivered. Empty if that is unknown."""
-        native = self._native()
+        native = self.native
         left = record_left(native, future.slot_index, future.seq)
         return "; ".join(filter(None, (left, stuck_clause(native, future.partition_index))))
 
@@ -431,7 +351,7 @@ class DeliveryTracker:
             )
         where = "{}-{}".format(*self.topic_partition(future.partition_index))
         if result == _native.RESULT_EXPIRED:
-            native, index = self._native(), future.partition_index
+            native, index = self.native, future.partition_index
             return DeliveryTimeoutError(*self._explain(future, lambda reports: _expiry(reports, where, native, index)))
         if result == _native.RESULT_FAILED:
             return DeliveryFailedError(*self._explain(future, lambda reports: _failure(reports, where, error_code)))
@@ -465,7 +385,7 @@ class DeliveryTracker:
         key = (future.partition_index, future.seq, result, error_code)
         arguments = self._explained.get(key)
         if arguments is None:
-            arguments = find(read_reports(self._native()))
+            arguments = find(read_reports(self.native))
             if len(self._explained) >= REASONS_MAX:
                 self._explained.pop(next(iter(list(self._explained))), None)
             self._explained[key] = arguments
@@ -476,26 +396,28 @@ class DeliveryTracker:
     @property
     def result_count(self) -> int:
         """The number of results ever recorded in the arena, or -1 if its memory is lost."""
-        native = self._native()
+        native = self.native
         return -1 if native.is_lost else native.completion_tail
 
     def results(self, first: int, last: int) -> Sequence[tuple[int, ...]]:
         """Returns the results [first, last) without overwritten results."""
-        return self._native().completions(first, last)
+        return self.native.completions(first, last)
 
     def observe(self, future: DeliveryFuture, observer: Observer) -> None:
         """Calls the observer with the future when its result is known: at once, or in the tracker's thread."""
-        waiter = Waiter(future, observer)
-        if self.is_known(future):
-            waiter.call()
+        if self._is_stopped and not self.is_known(future):
+            self._is_stopped = self._is_abandoned = False
+        if self._waiters.add(future, observer):
+            self.ensure_thread()
             return
-        self._is_stopped = self._is_abandoned = False
-        self._added.put(waiter)
-        self.ensure_thread()
+        try:
+            observer(future)
+        except Exception:  # noqa: BLE001 - user code may raise anything
+            log_exception(logger, "a callback of %r failed", future)
 
     def ensure_thread(self) -> None:
         """Starts the thread if there is work and no thread. The next call retries a start that fails."""
-        if not self._has_thread() and (self._waiters or not self._added.empty()):
+        if not self._has_thread() and self._waiters.native.waiting_count:
             self._thread = started_thread(self._run, "shmaccum-delivery", logger)
 
     def _has_thread(self) -> bool:
@@ -516,7 +438,7 @@ class DeliveryTracker:
                 self._owner = None
                 run_lock.release()
                 self._thread = None
-            if is_closed or self._is_stopped or self._added.empty():
+            if is_closed or self._is_stopped or not self._waiters.native.waiting_count:
                 return
 
     def _check_until_idle(self) -> bool:
@@ -525,67 +447,52 @@ class DeliveryTracker:
         while True:
             try:
                 watch = watch or RemovalWatch(self._late or self.arena)
-                if self._is_stopped or not self._wait_for_work():
+                if self._is_stopped or not self._check(watch):
                     self._check_last()
                     return False
-                self._check(watch)
             except (ArenaClosedError, ArenaRemovedError):  # noqa: PERF203 - no more results become known
                 return True
             except BaseException:  # noqa: BLE001 - the thread survives every exception
                 log_exception(logger, "the callbacks of %s pause for %g s", self.arena.name, RETRY_S)
                 time.sleep(RETRY_S)
 
-    def _wait_for_work(self) -> bool:
-        """Returns False if no work arrived within `TRACKER_IDLE_S`."""
-        if self._waiters:
-            return True
-        deadline_s = clock.monotonic() + TRACKER_IDLE_S
-        if cooperative.patched_by() is not None:
-            while self._added.empty() and clock.monotonic() < deadline_s:
-                cooperative.sleep(CHECK_S)
-        else:
-            with contextlib.suppress(Empty):
-                waiter = self._added.get(timeout=TRACKER_IDLE_S)
-                if waiter is not None:
-                    self._waiters.add([waiter])
-                    self._waiters.check([waiter])
-        return bool(self._waiters) or not self._added.empty()
+    def _check(self, watch: RemovalWatch) -> bool:
+        """Waits for results, and calls the observers of those that came. Returns False if no future waits."""
+        self._wait()
+        if not self._waiters.native.waiting_count:
+            return self._call_observers()
+        self._waiters.end()
+        if not self._call_observers() and not self._is_stopped and watch.is_abandoned():
+            self._waiters.give_up()
+            self._call_observers()
+        return True
 
-    def _check(self, watch: RemovalWatch) -> None:
-        added = self._take_added()
-        self._waiters.walk()
-        self._waiters.check(added)
-        if not self._waiters or self._is_stopped:
+    def _wait(self) -> None:
+        """Waits until a result of a waiter came, but at most for a slice. Polls if this process is not attached."""
+        if cooperative.patched_by() is None and (self.is_unreadable or not self.native.is_read_only):
+            self._waiters.native.wait(self.native, TRACKER_IDLE_NS, TRACKER_SLICE_NS)
             return
-        tail = wait_for_results(self._native(), self._waiters.tail, TRACKER_SLICE_NS)
-        if tail == self._waiters.tail and watch.is_abandoned():
-            self._waiters.give_up_all()
+        deadline_s = clock.monotonic() + TRACKER_IDLE_NS / NS_PER_S
+        cooperative.sleep(CHECK_S)
+        while not (self._waiters.native.waiting_count or self._is_stopped) and clock.monotonic() < deadline_s:
+            cooperative.sleep(CHECK_S)
 
     def _check_last(self) -> None:
         """Calls the observers of all known results after the producer was closed."""
-        self._take_added()
-        self._waiters.check(list(self._waiters))
+        self._waiters.check()
+        self._call_observers()
 
-    def _take_added(self) -> list[Waiter]:
-        """Moves newly added waiters to the others, and returns them."""
-        added: list[Waiter] = []
-        with contextlib.suppress(Empty):
-            for _ in range(self._added.qsize()):
-                waiter = self._added.get_nowait()
-                if waiter is not None:
-                    added.append(waiter)
-        self._waiters.add(added)
-        return added
-
-    def _call_observer(self, waiter: Waiter) -> bool:
-        """Calls an observer in the tracker's thread, which survives every exception of a callback."""
-        if self._is_abandoned:
-            return False
-        try:
-            waiter.call()
-        except BaseException:  # noqa: BLE001 - of user code
-            log_exception(logger, "a callback of %r tried to end the thread that calls callbacks", waiter.future)
-        return True
+    def _call_observers(self) -> bool:
+        """Calls the observers of ended waiters. Returns False if there is none. The thread survives every exception."""
+        has_called = False
+        while not self._is_abandoned:
+            try:
+                if not self._waiters.call_next():
+                    return has_called
+            except BaseException:  # noqa: BLE001 - of user code
+                log_exception(logger, "a callback tried to end the thread that calls callbacks of %s", self.arena.name)
+            has_called = True
+        return has_called
 
     def stop(self, timeout_s: float) -> int:
         """Ends the thread after it has called the observers of all known results.
@@ -601,15 +508,13 @@ class DeliveryTracker:
         """
         self._hurry = None
         self._is_stopped = True
-        self._added.put(None)
+        self._waiters.native.wake()
         if self._owner is threading.current_thread():
             self._check_the_rest()
         else:
             self._wait_for_thread(timeout_s)
         self._is_abandoned = True
-        with contextlib.suppress(ArenaError):
-            self._take_added()
-        uncalled = sum(waiter.take() is not None for waiter in self._waiters)
+        uncalled = self._waiters.native.clear()
         for results in listed(self.loops.values()):
             results.give_up()
         self.loops.clear()

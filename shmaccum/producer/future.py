@@ -8,11 +8,10 @@ docstrings of the native type.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Generator
 from typing import Any
 
-from shmaccum._native import DeliveryFuture
+from shmaccum._native import RESULT_SUCCEEDED, DeliveryFuture
 from shmaccum.exceptions import DeliveryError, ResultPendingError
 from shmaccum.producer.delivery import RecordMetadata, tracker_of
 
@@ -41,7 +40,10 @@ def exception(future: DeliveryFuture) -> DeliveryError | None:
 
 def value(future: DeliveryFuture) -> RecordMetadata | None:
     """Returns the metadata of the record, or None if it was not delivered or its result is not known."""
-    return future.tracker.metadata_of(future) if succeeded(future) else None
+    if future.completion is None and not future.tracker.is_known(future):
+        return None
+    assert future.completion is not None
+    return future.tracker.metadata_of(future) if future.completion[0] == RESULT_SUCCEEDED else None
 
 
 # --- waiting
@@ -86,8 +88,13 @@ def add_callback(
     Callbacks run in this process, in the tracker's thread. The callbacks of a partition run in the order of its
     records. Exceptions of callbacks are logged. Callbacks should be short.
     """
-    call = functools.partial(function, *args, **kwargs)
-    future.tracker.observe(future, lambda ended: _call_if(call, value(ended)))
+
+    def call(ended: DeliveryFuture) -> None:
+        found = value(ended)
+        if found is not None:
+            function(*args, found, **kwargs)
+
+    future.tracker.observe(future, call)
     return future
 
 
@@ -95,19 +102,19 @@ def add_errback(
     future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any
 ) -> DeliveryFuture:
     """Calls ``function(*args, exception, **kwargs)`` if the record is not delivered."""
-    call = functools.partial(function, *args, **kwargs)
-    future.tracker.observe(future, lambda ended: _call_if(call, exception(ended)))
+
+    def call(ended: DeliveryFuture) -> None:
+        found = exception(ended)
+        if found is not None:
+            function(*args, found, **kwargs)
+
+    future.tracker.observe(future, call)
     return future
 
 
 def add_both(future: DeliveryFuture, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> DeliveryFuture:
     """Calls the function with the metadata or with the exception."""
     return add_errback(add_callback(future, function, *args, **kwargs), function, *args, **kwargs)
-
-
-def _call_if(call: Callable[[Any], object], result: object) -> None:
-    if result is not None:
-        call(result)
 
 
 # --- repr and pickle

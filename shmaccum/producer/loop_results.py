@@ -19,7 +19,7 @@ from shmaccum._native import DeliveryFuture
 from shmaccum.arena.removal import RemovalWatch
 from shmaccum.arena.results_fifo import ResultsListener
 from shmaccum.exceptions import ResultPendingError, ShmaccumError
-from shmaccum.producer.delivery import DeliveryTracker, Observer, TaskWaiter, Waiter, Waiters
+from shmaccum.producer.delivery import DeliveryTracker, Observer, TaskWaiter, Waiters
 
 TICK_S = 1.0
 DEAF_TICK_S = 0.01
@@ -36,7 +36,7 @@ class LoopResults:
         self._checks: Counter[Callable[[], object]] = Counter()
         self._listener: ResultsListener | None = None
         self._tick: asyncio.TimerHandle | None = None
-        self._waiters = Waiters(tracker, self._call_observer)
+        self._waiters = Waiters(tracker)
 
     @classmethod
     def of(cls, tracker: DeliveryTracker) -> LoopResults:
@@ -70,34 +70,29 @@ class LoopResults:
 
     # --- futures
 
-    def watch(self, future: DeliveryFuture, observer: Observer) -> Waiter:
+    def watch(self, future: DeliveryFuture, observer: Observer) -> None:
         """Calls the observer when the result of a future is known. The caller is listening with `call_observers`."""
-        waiter = Waiter(future, observer)
-        self._waiters.add([waiter])
-        self._waiters.check([waiter])
-        return waiter
+        if not self._waiters.add(future, observer):
+            observer(future)
 
-    def forget(self, waiter: Waiter) -> None:
-        """Removes a waiter that is not needed any more."""
-        self._waiters.discard(waiter)
+    def forget(self, future: DeliveryFuture, observer: Observer) -> None:
+        """Removes an observer that is not needed any more."""
+        self._waiters.native.discard(future, observer)
 
     def call_observers(self) -> None:
         """Calls the observers of the results that came since the last call."""
-        if self._waiters:
-            self._waiters.walk()
-
-    @staticmethod
-    def _call_observer(waiter: Waiter) -> bool:
-        waiter.call()
-        return True
+        self._waiters.end()
+        while self._waiters.call_next():
+            pass
 
     def give_up(self) -> None:
         """Wakes each waiting task, because the producer is closed. Any thread may call it."""
-        for waiter in self._waiters:
-            if isinstance(waiter.observer, TaskWaiter):
+        for future, observer in self._waiters.native.waiters():
+            if isinstance(observer, TaskWaiter):
                 with contextlib.suppress(ShmaccumError):
-                    self._tracker.is_known(waiter.future)
-                waiter.call()
+                    self._tracker.is_known(future)
+                self.forget(future, observer)
+                observer(future)
 
     # --- wake-ups
 
@@ -146,7 +141,7 @@ class LoopResults:
 
     def _run_tick(self) -> None:
         if not self._tracker.arena.closed and self._watch.is_abandoned():
-            self._waiters.give_up_all()
+            self._waiters.give_up()
         if self._listener is not None and not self._is_deaf:
             with contextlib.suppress(OSError, ShmaccumError):  # the next tick tries again
                 self._listener.check()
@@ -205,12 +200,12 @@ def wait_in_loop(future: DeliveryFuture) -> Generator[Any, None, None]:
     results = LoopResults.of(tracker)
     task = TaskWaiter(asyncio.get_running_loop())
     with results.listening(results.call_observers):
-        waiter = results.watch(future, task)
+        results.watch(future, task)
         tracker.hurry(future)
         try:
             yield from task.waiter
         finally:
-            results.forget(waiter)
+            results.forget(future, task)
     if not tracker.is_known(future):
         raise ResultPendingError(
             "the producer was closed before the result was known: the record is in the arena and will be sent"

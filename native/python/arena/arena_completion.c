@@ -12,14 +12,6 @@
 
 /* ---- find ---- */
 
-/* Result, error code, base offset, log append time, first record, record count. */
-static PyObject *completion_to_tuple(const struct completion *completion)
-{
-    return Py_BuildValue("(iiLLII)", (int)completion->result, completion->error_code,
-                         (long long)completion->base_offset, (long long)completion->log_append_time_ms,
-                         completion->first_record, completion->record_count);
-}
-
 /* Returns false with an exception set. */
 static bool token_take(const struct arena_object *self, PyObject *token, const char *function,
                        struct record_token *key)
@@ -28,11 +20,7 @@ static bool token_take(const struct arena_object *self, PyObject *token, const c
         PyErr_Format(PyExc_TypeError, "%s() takes a Token, not %.80s", function, Py_TYPE(token)->tp_name);
         return false;
     }
-    const struct token_object *named = (const struct token_object *)token;
-    *key = (struct record_token){.seq = named->seq,
-                                 .partition_index = named->partition_index,
-                                 .slot_index = named->slot_index,
-                                 .record_index = named->record_index};
+    *key = token_of((const struct token_object *)token);
     return true;
 }
 
@@ -122,7 +110,9 @@ static PyObject *change_wait(struct arena_object *self, const atomic_u64 *cell, 
     bool is_interrupted = false;
     self->call_count++;
     while (!is_interrupted && load_acquire_u64(cell) == seen && waited_ns < timeout_ns) { /* C7 */
+        Py_BEGIN_ALLOW_THREADS
         completion_wait_slice(self->core, cell, seen, timeout_ns - waited_ns);
+        Py_END_ALLOW_THREADS
         is_interrupted = PyErr_CheckSignals() < 0;
         waited_ns = (uint64_t)(monotonic_ns() - begin_ns);
     }

@@ -70,6 +70,7 @@ struct module_state {
     PyTypeObject *produce_request_type;
     PyTypeObject *producer_type;
     PyTypeObject *receipt_type;
+    PyTypeObject *result_waiters_type;
     PyTypeObject *segment_end_type;
     PyTypeObject *sender_half_type;
     PyTypeObject *token_type;

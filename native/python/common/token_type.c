@@ -7,6 +7,13 @@
 #include <stddef.h>
 #include <structmember.h>
 
+PyObject *completion_to_tuple(const struct completion *completion)
+{
+    return Py_BuildValue("(iiLLII)", (int)completion->result, completion->error_code,
+                         (long long)completion->base_offset, (long long)completion->log_append_time_ms,
+                         completion->first_record, completion->record_count);
+}
+
 static void token_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);

@@ -5,6 +5,7 @@
 #ifndef PYTHON_COMMON_TOKEN_TYPE_H
 #define PYTHON_COMMON_TOKEN_TYPE_H
 
+#include "arena/completion.h"
 #include "python/common/module_state.h"
 
 extern PyType_Spec token_spec;
@@ -17,5 +18,17 @@ struct token_object {
     uint32_t slot_index;
     uint32_t record_index;
 };
+
+static inline struct record_token token_of(const struct token_object *token)
+{
+    return (struct record_token){.seq = token->seq,
+                                 .partition_index = token->partition_index,
+                                 .slot_index = token->slot_index,
+                                 .record_index = token->record_index};
+}
+
+/* Result, error code, base offset, log append time, first record, record count: as Arena.find() returns them, and as
+ * DeliveryFuture.completion is set. */
+PyObject *completion_to_tuple(const struct completion *completion);
 
 #endif

@@ -45,7 +45,7 @@ static PyObject **items_of(PyObject *record)
     return ((PyTupleObject *)record)->ob_item;
 }
 
-static const struct token_object *token_of(PyObject *record)
+static const struct token_object *token_in(PyObject *record)
 {
     return &((struct future_object *)PyTuple_GET_ITEM(record, FUTURE))->token;
 }
@@ -55,9 +55,9 @@ static const struct token_object *token_of(PyObject *record)
 /* A reference; NULL with an exception set. Most records join the batch of the record before. */
 static inline PyObject *batch_of(PyObject *record, PyObject *former)
 {
-    const struct token_object *token = token_of(record);
-    if (LIKELY(former != NULL && token_of(former)->seq == token->seq &&
-               token_of(former)->partition_index == token->partition_index)) {
+    const struct token_object *token = token_in(record);
+    if (LIKELY(former != NULL && token_in(former)->seq == token->seq &&
+               token_in(former)->partition_index == token->partition_index)) {
         return Py_NewRef(PyTuple_GET_ITEM(former, BATCH));
     }
     return Py_BuildValue("(IK)", (unsigned int)token->partition_index, (unsigned long long)token->seq);
@@ -66,7 +66,7 @@ static inline PyObject *batch_of(PyObject *record, PyObject *former)
 static void record_join(struct confluent_object *self, PyObject *record, uint64_t take_count)
 {
     PyObject **items = items_of(record);
-    PyObject *index = PyLong_FromUnsignedLong(token_of(record)->record_index);
+    PyObject *index = PyLong_FromUnsignedLong(token_in(record)->record_index);
     PyObject *batch;
     ALONE_BEGIN(self);
     batch = index == NULL ? NULL : batch_of(record, self->chain);
@@ -251,7 +251,7 @@ struct delivered {
 static inline PyObject *message_new(const struct delivered *given, PyObject *record)
 {
     PyObject **items = items_of(record);
-    const struct token_object *token = token_of(record);
+    const struct token_object *token = token_in(record);
     long long offset = given->base_offset < 0 ? -1 : given->base_offset + token->record_index - given->first;
     double latency_s = given->now_s - (double)token->timestamp_ms / 1e3;
     PyObject *parts[] = {items[NAME],         given->partition, PyLong_FromLongLong(offset), items[DATA_KEY],

@@ -72,11 +72,15 @@ static uint32_t row_of(const struct receipt *receipt, uint32_t index)
     }
 }
 
-/* As Arena.find() returns it. */
 static PyObject *run_completion(const struct receipt_run *run)
 {
-    return Py_BuildValue("(iiLLII)", (int)run->result, run->error_code, (long long)run->base_offset,
-                         (long long)run->log_append_time_ms, run->record_index, run->count);
+    const struct completion completion = {.result = run->result,
+                                          .error_code = run->error_code,
+                                          .base_offset = run->base_offset,
+                                          .log_append_time_ms = run->log_append_time_ms,
+                                          .first_record = run->record_index,
+                                          .record_count = run->count};
+    return completion_to_tuple(&completion);
 }
 
 /* Its futures get the results that the receipt has already. */

@@ -423,7 +423,7 @@ def test_an_await_that_is_given_up_leaves_nothing(arena: Arena, sender: RunningS
             for _ in range(3):
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(_awaited(future), 0.01)
-            assert not any(results._waiters for results in future.tracker.loops.values())
+            assert not any(results._waiters.native.waiters() for results in future.tracker.loops.values())
             sender.go_on()
             assert (await future).offset == 0
 

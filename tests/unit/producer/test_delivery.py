@@ -8,10 +8,9 @@ import contextlib
 import logging
 import pickle
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from shmaccum.exceptions import (
     ResultExpiredError,
     ResultPendingError,
 )
-from shmaccum.producer.delivery import DeliveryTracker, Waiter, Waiters
+from shmaccum.producer.delivery import DeliveryTracker
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import Drainer, deliver_all, drain
 from tests.support.processes import Child, run_in_child, run_in_process, wait_until
@@ -278,52 +277,6 @@ def test_parts_of_a_batch_are_reported_when_they_are_known(producer: Producer, s
     sender.complete_part(batch, 3, BatchResult.SUCCEEDED, 50)
     wait_until(lambda: len(told) == 5, "the second part was told")
     assert told == [10, 11, 50, 51, 52]
-
-
-class OneBatch:
-    """A tracker with the result of one batch."""
-
-    def __init__(self, record_count: int) -> None:
-        self.result_count = 0
-        self._row = (0, 0, 1, int(BatchResult.SUCCEEDED), 0, 0, -1, 0, record_count)
-
-    def results(self, first: int, last: int) -> Sequence[tuple[int, ...]]:
-        return [self._row][first:last]
-
-
-def steps_to_tell(record_count: int) -> int:
-    """Return how many lines of Python run when a batch of so many futures is complete."""
-    tracker: Any = OneBatch(record_count)
-    told: list[int] = []
-
-    def tell(waiter: Waiter) -> bool:
-        waiter.call()
-        return True
-
-    waiters = Waiters(tracker, tell)
-    futures = [DeliveryFuture(tracker, 0, 0, 1, number, 0, 0, 0, 0) for number in range(record_count)]
-    waiters.add(Waiter(future, lambda ended: told.append(ended.record_index)) for future in futures)
-    tracker.result_count = 1
-    steps = 0
-
-    def count(_frame: Any, event: str, _argument: Any) -> Any:
-        nonlocal steps
-        steps += event == "line"
-        return count
-
-    former = sys.gettrace()
-    sys.settrace(count)
-    try:
-        waiters.walk()
-    finally:
-        sys.settrace(former)
-    assert told == list(range(record_count))
-    assert not waiters
-    return steps
-
-
-def test_a_callback_costs_as_much_however_many_records_its_batch_has() -> None:
-    assert steps_to_tell(1000) < 12 * steps_to_tell(100)
 
 
 def test_a_tracker_that_was_lapped_by_the_ring_still_reports(arena_name: str) -> None:

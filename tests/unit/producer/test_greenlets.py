@@ -71,7 +71,7 @@ producer.flush(50)
     "callback": """
 told = []
 producer.send("t", b"1").add_callback(told.append)
-when(lambda: producer._tracker._waiters)
+when(lambda: producer._tracker._waiters.native.waiting_count)
 wait_until(lambda: told, "the callback was called")
 """,
     "partitions_for": """

@@ -89,7 +89,7 @@ def test_callbacks_continue_after_one_that_raised(arena: Arena, ending: type[Bas
     told: list[int] = []
     with Drainer(arena), Producer(arena) as producer:
         producer.send(TOPIC, b"first").add_callback(give_up)
-        wait_until(lambda: not producer._tracker._waiters and producer._tracker._added.empty(), "the first was told")
+        wait_until(lambda: not producer._tracker._waiters.native.waiters(), "the first was told")
         for number in range(5):
             producer.send(TOPIC, b"v").add_callback(lambda _, number=number: told.append(number))
         wait_until(lambda: told == [0, 1, 2, 3, 4], "all others were told")
@@ -385,7 +385,7 @@ def test_an_exception_leaves_out_no_step_of_close(arena: Arena, monkeypatch: pyt
         producer.close(0)
     monkeypatch.setattr(DeliveryTracker, "stop", stop)
     assert producer.arena.closed
-    assert not any(producer._tracker._waiters)
+    assert not producer._tracker._waiters.native.waiters()
     producer.close(0)
 
 

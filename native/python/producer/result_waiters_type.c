@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ResultWaiters: futures without a result, each with an observer that is called with the future when its result is
+ * known (producer/result_waiters.h).
+ *
+ * A tracker's thread waits and collects without the GIL while no result is of one of its futures. Python queries
+ * results that the ring does not have any more, and decides when to call observers (shmaccum/producer/delivery.py).
+ * A waiter is removed before its observer is called, so an observer is called once.
+ */
+#include "python/producer/result_waiters_type.h"
+
+#include "producer/result_waiters.h"
+#include "python/common/alone.h"
+#include "python/common/arena_object.h"
+#include "python/common/arguments.h"
+#include "python/common/errors.h"
+#include "python/common/items.h"
+#include "python/producer/future_type.h"
+
+struct waiters_object {
+    PyObject ob_base;
+    struct module_state *state;
+    struct result_waiters core;
+};
+
+struct waiter {
+    struct result_waiter base; /* first */
+    PyObject *future;
+    PyObject *observer;
+};
+
+static struct waiters_object *waiters_of(PyObject *self)
+{
+    return (struct waiters_object *)self;
+}
+
+static struct future_object *future_of(const struct result_waiter *waiter)
+{
+    return (struct future_object *)((const struct waiter *)waiter)->future;
+}
+
+static bool waiter_is_known(const struct result_waiter *waiter)
+{
+    return future_of(waiter)->completion != NULL;
+}
+
+static void waiter_free(struct waiter *waiter)
+{
+    Py_DECREF(waiter->future);
+    Py_DECREF(waiter->observer);
+    PyMem_Free(waiter);
+}
+
+#define METHODS_PART METHODS_DECLARED
+#include "python/producer/result_waiters_method_list.h"
+
+/* ---- arguments ---- */
+
+/* Returns NULL with an exception set if it is another object, or closed. The memory may be lost. */
+static struct arena_object *arena_take(const struct waiters_object *self, PyObject *given)
+{
+    struct arena_object *arena = (struct arena_object *)given;
+    if (!PyObject_TypeCheck(given, self->state->arena_type)) {
+        PyErr_Format(PyExc_TypeError, "expected an Arena, not %.80s", Py_TYPE(given)->tp_name);
+        return NULL;
+    }
+    return arena_object_is_closed(arena) ? NULL : arena;
+}
+
+/* Returns NULL with an exception set if it is another object. */
+static struct future_object *future_take(const struct waiters_object *self, PyObject *given)
+{
+    if (!PyObject_TypeCheck(given, self->state->future_type)) {
+        PyErr_Format(PyExc_TypeError, "expected a DeliveryFuture, not %.80s", Py_TYPE(given)->tp_name);
+        return NULL;
+    }
+    return (struct future_object *)given;
+}
+
+/* ---- waiters ---- */
+
+static PyObject *waiters_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, ":ResultWaiters", names)) {
+        return NULL;
+    }
+    struct waiters_object *self = (struct waiters_object *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->state = PyType_GetModuleState(type);
+        if (result_waiters_init(&self->core) != STATUS_OK) {
+            Py_CLEAR(self);
+            return PyErr_NoMemory();
+        }
+    }
+    return (PyObject *)self;
+}
+
+PyObject *py_waiters_add(struct waiters_object *self, const struct py_waiters_add *given)
+{
+    const struct arena_object *arena = arena_take(self, given->arena);
+    const struct future_object *future = arena == NULL ? NULL : future_take(self, given->future);
+    if (future == NULL || future->completion != NULL) {
+        return future == NULL ? NULL : Py_NewRef(Py_False);
+    }
+    struct waiter *waiter = PyMem_Malloc(sizeof *waiter);
+    if (waiter == NULL) {
+        return PyErr_NoMemory();
+    }
+    *waiter = (struct waiter){.base = {.token = token_of(&future->token)},
+                              .future = Py_NewRef(given->future),
+                              .observer = Py_NewRef(given->observer)};
+    enum status status;
+    ALONE_BEGIN(given->arena);
+    status = arena->core == NULL ? STATUS_INVALID : result_waiters_add(&self->core, arena->core, &waiter->base);
+    ALONE_END();
+    if (status != STATUS_PENDING) {
+        waiter_free(waiter);
+    }
+    return status == STATUS_OS ? PyErr_NoMemory() : PyBool_FromLong(status == STATUS_PENDING);
+}
+
+static bool waiter_is(const struct result_waiter *waiter, const void *given)
+{
+    const struct py_waiters_discard *wanted = given;
+    return ((const struct waiter *)waiter)->future == wanted->future &&
+           ((const struct waiter *)waiter)->observer == wanted->observer;
+}
+
+PyObject *py_waiters_discard(struct waiters_object *self, const struct py_waiters_discard *given)
+{
+    const struct future_object *future = future_take(self, given->future);
+    if (future == NULL) {
+        return NULL;
+    }
+    struct record_token token = token_of(&future->token);
+    struct result_waiter *removed = result_waiters_remove(&self->core, &token, waiter_is, given);
+    if (removed != NULL) {
+        waiter_free((struct waiter *)removed);
+    }
+    Py_RETURN_NONE;
+}
+
+/* The freed objects may call methods again. */
+static Py_ssize_t ended_free(struct waiters_object *self)
+{
+    Py_ssize_t count = 0;
+    struct result_waiter *waiter;
+    while ((waiter = result_waiters_take(&self->core)) != NULL) {
+        waiter_free((struct waiter *)waiter);
+        count++;
+    }
+    return count;
+}
+
+PyObject *py_waiters_clear(struct waiters_object *self)
+{
+    result_waiters_end_if(&self->core, result_waiter_is_any);
+    return PyLong_FromSsize_t(ended_free(self));
+}
+
+/* References to the futures and the observers of all waiters. */
+struct references {
+    PyObject **items;
+    size_t count;
+    size_t capacity;
+};
+
+static int references_add(struct result_waiter *waiter, void *target)
+{
+    struct references *references = target;
+    if (references->count + 2 > references->capacity) {
+        return -1; /* added meanwhile */
+    }
+    references->items[references->count++] = Py_NewRef(((struct waiter *)waiter)->future);
+    references->items[references->count++] = Py_NewRef(((struct waiter *)waiter)->observer);
+    return 0;
+}
+
+/* The visit runs no Python code: an allocation may collect garbage, and a finalizer may remove waiters. */
+PyObject *py_waiters_waiters(struct waiters_object *self)
+{
+    struct references found = {.capacity = 2 * (self->core.waiting_count + self->core.ended_count)};
+    PyObject *pairs = PyList_New(0);
+    found.items = PyMem_Calloc(found.capacity + 1, sizeof *found.items);
+    if (pairs == NULL || found.items == NULL) {
+        Py_XDECREF(pairs);
+        PyMem_Free(found.items);
+        return PyErr_NoMemory();
+    }
+    pthread_mutex_lock(&self->core.mutex);
+    (void)result_waiters_visit(&self->core, references_add, &found);
+    pthread_mutex_unlock(&self->core.mutex);
+    for (size_t i = 0; i < found.count; i += 2) {
+        if (pairs != NULL && !list_put(pairs, PyTuple_Pack(2, found.items[i], found.items[i + 1]))) {
+            Py_CLEAR(pairs);
+        }
+        Py_DECREF(found.items[i]);
+        Py_DECREF(found.items[i + 1]);
+    }
+    PyMem_Free(found.items);
+    return pairs;
+}
+
+/* ---- wait ---- */
+
+/* A counted call: the arena cannot be closed under it. */
+static PyObject *wait_attached(struct waiters_object *self, struct arena_object *arena, uint64_t idle_ns,
+                               uint64_t timeout_ns)
+{
+    bool is_found = arena_is_lost(arena->core);
+    if (!is_found) {
+        if (!arena_object_attach(arena)) {
+            return NULL;
+        }
+        arena->call_count++;
+        Py_BEGIN_ALLOW_THREADS
+        is_found = result_waiters_wait(&self->core, arena->core, idle_ns, timeout_ns);
+        Py_END_ALLOW_THREADS
+        arena->call_count--;
+    }
+    return PyBool_FromLong(is_found);
+}
+
+PyObject *py_waiters_wait(struct waiters_object *self, const struct py_waiters_wait *given)
+{
+    PyObject *result = NULL;
+    ALONE_BEGIN(given->arena);
+    struct arena_object *arena = arena_take(self, given->arena);
+    if (arena != NULL) {
+        result = wait_attached(self, arena, (uint64_t)given->idle_ns, (uint64_t)given->timeout_ns);
+    }
+    ALONE_END();
+    return result;
+}
+
+PyObject *py_waiters_collect(struct waiters_object *self, const struct py_waiters_collect *given)
+{
+    PyObject *result = NULL;
+    ALONE_BEGIN(given->arena);
+    const struct arena_object *arena = arena_take(self, given->arena);
+    if (arena != NULL) {
+        result = PyBool_FromLong(result_waiters_collect(&self->core, arena->core));
+    }
+    ALONE_END();
+    return result;
+}
+
+/* ---- call ---- */
+
+/* Without memory for the completion, the future queries its result. */
+static void completion_set(const struct waiter *waiter)
+{
+    struct future_object *future = future_of(&waiter->base);
+    PyObject *completion = waiter->base.has_completion ? completion_to_tuple(&waiter->base.completion) : NULL;
+    PyObject *former = NULL;
+    PyErr_Clear();
+    if (completion != NULL) {
+        ALONE_BEGIN(future);
+        former = future->completion;
+        future->completion = completion;
+        ALONE_END();
+    }
+    Py_XDECREF(former);
+}
+
+PyObject *py_waiters_call_next(struct waiters_object *self)
+{
+    struct waiter *waiter = (struct waiter *)result_waiters_take(&self->core);
+    if (waiter == NULL) {
+        Py_RETURN_FALSE;
+    }
+    completion_set(waiter);
+    PyObject *result = PyObject_CallOneArg(waiter->observer, waiter->future);
+    waiter_free(waiter);
+    if (result == NULL) {
+        return NULL;
+    }
+    Py_DECREF(result);
+    Py_RETURN_TRUE;
+}
+
+/* ---- the type ---- */
+
+struct visitor {
+    visitproc visit;
+    void *arg;
+};
+
+static int waiter_visit(struct result_waiter *waiter, void *given)
+{
+    const struct visitor *visitor = given;
+    int found = visitor->visit(((struct waiter *)waiter)->future, visitor->arg);
+    return found != 0 ? found : visitor->visit(((struct waiter *)waiter)->observer, visitor->arg);
+}
+
+static int waiters_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    struct visitor visitor = {.visit = visit, .arg = arg};
+    Py_VISIT(Py_TYPE(object));
+    return result_waiters_visit(&waiters_of(object)->core, waiter_visit, &visitor);
+}
+
+static int waiters_clear(PyObject *object)
+{
+    result_waiters_close(&waiters_of(object)->core);
+    (void)ended_free(waiters_of(object));
+    return 0;
+}
+
+static void waiters_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    (void)waiters_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+#define METHODS_PART METHODS_WRAPPED
+#include "python/producer/result_waiters_method_list.h"
+
+static PyMethodDef waiters_methods[] = {
+#define METHODS_PART METHOD_ROWS
+#include "python/producer/result_waiters_method_list.h"
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef waiters_properties[] = {
+#define METHODS_PART PROPERTY_ROWS
+#include "python/producer/result_waiters_method_list.h"
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot waiters_slots[] = {
+    {Py_tp_doc, "Futures without a result, and the observers that are called when their results are known."},
+    {Py_tp_new, waiters_new},
+    {Py_tp_dealloc, waiters_dealloc},
+    {Py_tp_traverse, waiters_traverse},
+    {Py_tp_clear, waiters_clear},
+    {Py_tp_methods, waiters_methods},
+    {Py_tp_getset, waiters_properties},
+    {0, NULL},
+};
+
+PyType_Spec result_waiters_spec = {
+    .name = "shmaccum._native.ResultWaiters",
+    .basicsize = sizeof(struct waiters_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = waiters_slots,
+};
