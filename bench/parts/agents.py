@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.harness import debian
 
 RSYSLOG = """
-global(workDirectory="{folder}")
+global(workDirectory="{folder}" internalmsg.severity="emerg")
 module(load="imuxsock" SysSock.Use="off")
 module(load="omkafka")
 template(name="key" type="string" string="%programname%")

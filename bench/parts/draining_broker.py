@@ -143,12 +143,20 @@ def draining_broker(partition_count: int, *, answers_each: bool = False) -> Iter
     Args:
         answers_each: a request may have batches of some partitions only.
     """
+    with draining_process(partition_count, answers_each=answers_each) as (port, topic_id, _):
+        yield port, topic_id
+
+
+@contextmanager
+def draining_process(partition_count: int, *, answers_each: bool = False) -> Iterator[tuple[int, object, int]]:
+    """Run a broker as `draining_broker` does; yield its port, the id of the topic, and the id of the process."""
     ours, theirs = multiprocessing.Pipe()
     arguments = partition_count, answers_each, theirs
     process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments, daemon=True)
     process.start()
     try:
-        yield ours.recv()
+        assert process.pid is not None
+        yield *ours.recv(), process.pid
     finally:
         process.kill()
         process.join()

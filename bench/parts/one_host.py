@@ -16,6 +16,7 @@ returned and the log does not have it. A record is doubled if the log has anothe
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import shutil
@@ -27,6 +28,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import psutil
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from bench.harness.form import job_seconds
 from bench.harness.percentiles import percentiles
@@ -117,9 +120,31 @@ class Broker:
             for record in reader.partition(topic, number).records(0):
                 yield bytes(record.value or b"")
 
-    def stop(self) -> None:
-        """Stop the broker cleanly. `cluster` starts it again."""
-        self._broker.stop()
+    def counter(self, topic: str) -> Callable[[], int]:
+        """Return a function that asks the broker for the number of records of a topic. It takes little time.
+
+        While a partition has no leader, as after a long stop, the function returns its last number.
+        """
+        admin = cluster().admin()
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = {TopicPartition(topic, number): newest for number in range(PARTITION_COUNT)}
+        last = 0
+
+        def count() -> int:
+            nonlocal last
+            with contextlib.suppress(KafkaException):
+                last = sum(end.result(TIMEOUT_S).offset for end in admin.list_offsets(ends).values())
+            return last
+
+        return count
+
+    def suspend(self) -> None:
+        """Let the broker answer nothing until `resume`."""
+        self._process.suspend()
+
+    def resume(self) -> None:
+        """Let the broker continue."""
+        self._process.resume()
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""

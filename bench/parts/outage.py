@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """One round of the question ``outage``: records accumulate while Apache Kafka is away, and are delivered afterwards.
 
-1. A worker opens its client and sends a record, so that the connection and the topic are known. The broker stops.
+1. A worker opens its client and sends a record, so that the connection and the topic are known. The broker is stopped
+   with SIGSTOP, as if its network had failed. A new broker would first compile its code; this one was warmed up.
 2. The worker sends records of `VALUE_SIZE` bytes as fast as its client takes them. A client that keeps records in
    memory refuses those that do not fit, and its program continues without them.
 3. When the files of the queue have their final size, the page cache is dropped, and the files are read once. This is
    the sequential read. The page cache is dropped again.
-4. The broker starts. The drain is measured from the arrival of the first record to that of the last one.
+4. The broker continues. The drain is measured from the arrival of the first record to that of the last one.
 
 A record is lost if the worker called send and the log of the broker does not have it. A record is doubled if the log
 has another one of the same number. Memory is the largest resident set of the process that keeps the records: the
@@ -19,21 +20,26 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from bench.harness.packages import load
 from bench.harness.question import Measurement, UnavailableError
 from bench.parts.agents import rsyslog, syslog_ng
+from bench.parts.apache_kafka import PARTITION_COUNT
 from bench.parts.arenas import temporary_arena
+from bench.parts.draining_broker import TOPIC, draining_process
 from bench.parts.host_clients import ArenaClient, RefusingClient
 from bench.parts.host_helpers import ACKS, LINGER_MS, Helper, OpenWay, Way, agent, stopped
-from bench.parts.host_workers import Workers, job_of, number_of
-from bench.parts.kafka_fleet import cluster
+from bench.parts.host_workers import KEYS, Workers, job_of, number_of, value_of
 from bench.parts.one_host import Broker
+from shmaccum.arena import Arena
 
 VALUE_SIZE = 1000
 JOB = 1
@@ -41,6 +47,7 @@ DISK_PARTS = 3
 """The queue and the log of the broker are on the disk at once, and a queue has up to half as many bytes again."""
 MEMORY_PARTS = 4
 """The part of the host's memory that the queue of confluent-kafka may have."""
+WARM_SIZE, BATCH_SIZES = 600_000_000, (16_384, 1_000_000)
 READ_SIZE = 1 << 20
 POLL_S = 0.02
 SETTLE_S = 1.0
@@ -127,12 +134,12 @@ def _file_system(path: Path) -> str:
     return max(above)[1]
 
 
-def arena(size: int) -> OpenWay:
+def arena(size: int, batch_size: str = "16KiB") -> OpenWay:
     """Return the way through an arena whose sender has an overflow."""
 
     @contextlib.contextmanager
     def open_way(bootstrap: str, _topic: str) -> Iterator[Way]:
-        with temporary_arena() as shared, disk_folder() as folder:
+        with temporary_arena(batch_size=batch_size) as shared, disk_folder() as folder:
             options = {"linger_ms": f"{LINGER_MS}ms", "overflow": f"log:{folder}/overflow", "overflow_max_bytes": size}
             settings = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
             command = [sys.executable, "-m", "shmaccum.sender", shared.name, "--no-log", "--sink", f"kafka:{bootstrap}"]
@@ -161,6 +168,7 @@ def memory(size: int) -> OpenWay:
 
 WAYS: dict[str, Callable[[int], OpenWay]] = {
     "arena with overflow": arena,
+    "arena with overflow, batches of 128 KiB": partial(arena, batch_size="128KiB"),
     "rsyslog, disk queue": lambda size: agent(rsyslog, disk_size=size),
     "syslog-ng, disk buffer": lambda size: agent(syslog_ng, disk_size=size),
     "confluent-kafka, in memory": memory,
@@ -184,11 +192,12 @@ def fate(values: Iterable[bytes], record_count: int) -> tuple[int, int]:
 
 
 class Drain:
-    """The arrivals of the records of a round."""
+    """The arrivals of the records of a round, whose topic has one other record."""
 
     def __init__(self, broker: Broker, topic: str, record_count: int) -> None:
         self._broker, self._topic, self._record_count = broker, topic, record_count
-        self._before = broker.record_count(topic)
+        self._counted = broker.counter(topic)
+        self._before = 1
         self._begin_s = time.monotonic()
         self.delay_s = 0.0
         self.drain_s = 0.0
@@ -201,7 +210,7 @@ class Drain:
         is_complete = False
         while not is_complete and time.monotonic() < last_s + (FIRST_S if arrived == self._before else STALL_S):
             time.sleep(POLL_S)
-            now = self._broker.record_count(self._topic)
+            now = self._counted()
             if now > arrived:
                 first_s = time.monotonic() if arrived == self._before else first_s
                 arrived, last_s = now, time.monotonic()
@@ -216,41 +225,66 @@ class Drain:
         self.lost, self.doubled = fate(self._broker.values(self._topic), self._record_count)
 
 
+@cache
+def warm_broker() -> Broker:
+    """Return the broker after it has compiled its code: it has taken `WARM_SIZE` bytes in batches of all contenders."""
+    broker = Broker()
+    topic = broker.new_topic()
+    for batch_size in BATCH_SIZES:
+        producer = load("confluent_kafka", "confluent-kafka").Producer(
+            {"bootstrap.servers": broker.bootstrap, **ACKS, "batch.size": batch_size}
+        )
+        for number in range(WARM_SIZE // len(BATCH_SIZES) // VALUE_SIZE):
+            while not _is_taken(producer, topic, number):
+                producer.poll(POLL_S)
+        producer.flush()
+    broker.delete(topic)
+    return broker
+
+
+def _is_taken(producer: Any, topic: str, number: int) -> bool:
+    try:
+        producer.produce(topic, value_of(0, 0, number, VALUE_SIZE), KEYS[number & 255])
+    except BufferError:
+        return False
+    return True
+
+
 def run(open_way: Callable[[int], OpenWay], size: int) -> Measurement:
     """Measure a way with `size` bytes of values."""
-    needed = DISK_PARTS * size
-    if (free := shutil.disk_usage(tempfile.gettempdir()).free) < needed:
-        raise UnavailableError(f"{needed / 1e9:.1f} GB of disk are needed, {free / 1e9:.1f} are free: --megabytes N")
-    broker, workers = Broker(), Workers()
+    _check_disk(size)
+    broker, workers = warm_broker(), Workers()
     topic = broker.new_topic()
     try:
         with open_way(2 * size)(broker.bootstrap, topic) as way:
             workers.start(1)
             return _run(broker, workers, way, topic, size // VALUE_SIZE)
     finally:
-        cluster().start()
+        broker.resume()
         workers.close()
         broker.delete(topic)
 
 
-def _run(broker: Broker, workers: Workers, way: Way, topic: str, record_count: int) -> Measurement:
-    def order(name: str, *arguments: object, **options: object) -> None:
-        workers.order([0], name, *arguments, **options)
-        workers.answers([0])
+def order(workers: Workers, name: str, *arguments: object, **options: object) -> None:
+    """Let the worker call a method, and wait for its answer."""
+    workers.order([0], name, *arguments, **options)
+    workers.answers([0])
 
-    order("open", way.client, (topic, *way.arguments), 1, has_acks=False)
+
+def _run(broker: Broker, workers: Workers, way: Way, topic: str, record_count: int) -> Measurement:
+    order(workers, "open", way.client, (topic, *way.arguments), 1, has_acks=False)
     broker.wait_for_records(topic, 1)
-    broker.stop()
+    broker.suspend()
     begin_s = time.perf_counter()
-    order("fill", JOB, record_count, VALUE_SIZE)
+    order(workers, "fill", JOB, record_count, VALUE_SIZE)
     filled_s = time.perf_counter() - begin_s
     stored, sequential_s = _cold(way.queue) if way.queue else (0, 0.0)
-    cluster().start()
+    broker.resume()
     drain = Drain(broker, topic, record_count)
     drain.wait()
     kept_in = way.helper.process.pid if way.helper else workers.pid(0)
     peak = peak_size(kept_in)
-    order("close")
+    order(workers, "close")
     arrived = record_count - drain.lost
     return {
         "lost": float(drain.lost),
@@ -261,6 +295,41 @@ def _run(broker: Broker, workers: Workers, way: Way, topic: str, record_count: i
         "fill_bytes_per_s": record_count * VALUE_SIZE / filled_s,
         "delay_s": drain.delay_s,
     }
+
+
+def _check_disk(size: int) -> None:
+    needed = DISK_PARTS * size
+    if (free := shutil.disk_usage(tempfile.gettempdir()).free) < needed:
+        raise UnavailableError(f"{needed / 1e9:.1f} GB of disk are needed, {free / 1e9:.1f} are free: --megabytes N")
+
+
+def run_discarding(size: int) -> Measurement:
+    """Measure the arena with `size` bytes of values and a broker that discards them, so that only the sender works."""
+    _check_disk(size)
+    workers = Workers()
+    with (
+        draining_process(PARTITION_COUNT, answers_each=True) as (port, _, pid),
+        arena(2 * size)(f"127.0.0.1:{port}", TOPIC) as way,
+        Arena.attach(way.arguments[0]) as shared,
+    ):
+        assert way.queue
+        assert way.helper
+        workers.start(1)
+        try:
+            order(workers, "open", way.client, (TOPIC, *way.arguments), 1, has_acks=False)
+            os.kill(pid, signal.SIGSTOP)
+            order(workers, "fill", JOB, size // VALUE_SIZE, VALUE_SIZE)
+            stored, sequential_s = _cold(way.queue)
+            begin_s = time.monotonic()
+            os.kill(pid, signal.SIGCONT)
+            while shared.native.spilled()["partitions"]:
+                time.sleep(POLL_S)
+            drain_s = time.monotonic() - begin_s
+            order(workers, "close")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            workers.close()
+    return {"drain_bytes_per_s": stored / drain_s, "of_read": sequential_s / drain_s, "stored_bytes": float(stored)}
 
 
 def _cold(folder: Path) -> tuple[int, float]:

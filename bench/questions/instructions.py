@@ -22,13 +22,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.harness.native import BUILD, SOURCES, native_program
-from bench.harness.question import Contender, Figure, Measurement, Question, UnavailableError
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question, UnavailableError
 from bench.parts.arenas import PARTITION_COUNT, TOPIC
 from bench.parts.sending import VALUE
 from setup import ROOT
 
 SEND = f"send({TOPIC!r}, {VALUE!r})"
 PEER = "floor: encode and checksum, nothing shared"
+ARMED, UNARMED = "Producer.send, idle overflow", "Producer.send, sender without overflow"
 CORE_COUNT, PYTHON_COUNT, CALL_COUNT = 20_000, 10_000, 1000
 
 
@@ -61,10 +62,22 @@ IN_TRANSACTION = (
     f"{CREATE}arena = Arena.create(name, transactional_id='bench')\narena.native.begin_transaction()\n{PRODUCER}"
 )
 
+SENDER = """
+import tempfile
+from shmaccum import Sender
+folder = tempfile.TemporaryDirectory()
+sender = Sender(arena, f"log:{folder.name}/sink", overflow=OVERFLOW)
+sender.open()
+"""
+"""A sender that has its role, and an overflow or None, and nothing to do."""
+BESIDE_SENDER = OURS + SENDER.replace("OVERFLOW", "None")
+BESIDE_OVERFLOW = OURS + SENDER.replace("OVERFLOW", 'f"log:{folder.name}/overflow"')
+
 REMOVE = """
 os.unlink("/dev/shm/" + name)
 os._exit(0)
 """
+REMOVE_FOLDER = f"folder.cleanup()\n{REMOVE}"
 
 CONFLUENT = f"""
 import os, confluent_kafka
@@ -95,6 +108,8 @@ def contenders() -> list[Contender]:
         Contender(PEER, _core("floor")),
         Contender("Producer.send", _python(OURS, SEND, REMOVE)),
         Contender("Producer.send, inside a transaction", _python(IN_TRANSACTION, SEND, REMOVE)),
+        Contender(ARMED, _python(BESIDE_OVERFLOW, SEND, REMOVE_FOLDER), peer=UNARMED),
+        Contender(UNARMED, _python(BESIDE_SENDER, SEND, REMOVE_FOLDER)),
         Contender("floor: an empty C call from Python", _python(EMPTY, SEND, "os._exit(0)")),
         Contender("send_many", _python(OURS, f"producer.send_many({TOPIC!r}, many)", REMOVE, CALL_COUNT)),
         Contender("confluent-kafka produce", _python(CONFLUENT, f"produce({TOPIC!r}, {VALUE!r})", "os._exit(0)")),
@@ -168,4 +183,5 @@ QUESTION = Question(
     contenders=contenders,
     peer=PEER,
     is_exact=True,
+    goals=(Goal("``send`` beside an idle overflow", ARMED, "instructions", 1.01, is_ratio=True),),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,10 @@ class PlantedBroker:
         self.numbers = numbers
         self.shown = 0
 
-    def record_count(self, _topic: str) -> int:
+    def counter(self, _topic: str) -> Callable[[], int]:
+        return self.count
+
+    def count(self) -> int:
         self.shown = min(self.shown + 1, len(self.numbers) + 1)
         return self.shown
 
@@ -131,3 +134,9 @@ def test_a_round_loses_and_doubles_nothing(name: str) -> None:
     assert measured["drain_bytes_per_s"] > 0
     if name == OURS:
         assert measured["stored_bytes"] > 10_000_000, "the overflow has what the arena does not take"
+
+
+def test_a_broker_that_discards_gets_everything() -> None:
+    measured = outage.run_discarding(40_000_000)
+    assert measured["stored_bytes"] > 10_000_000
+    assert measured["of_read"] > 0
