@@ -33,6 +33,7 @@ class Elsewhere:
         median: of the contender, in that unit.
         ratio: the median of the ratios to the peer.
         low: the lower end of the interval of the ratio, and `high`, the upper one.
+        revision: of the sources, `day` of the measurement, and `load` of the machine before it.
     """
 
     machine: str
@@ -45,20 +46,35 @@ class Elsewhere:
     ratio: float
     low: float
     high: float
+    revision: str
+    day: str
+    load: str
 
 
 def rows_of(answers: Iterable[Answer], machine: str) -> Iterator[Elsewhere]:
-    """Yield the first comparison of each answer that has one."""
+    """Yield the comparisons of each answer that are on the page."""
     for answer in answers:
-        found = answer.headline()
-        if found is None:
-            continue
-        contender, figure, compared = found
-        spread = answer.spread(contender, figure)
-        assert spread is not None, "a contender that is compared was measured"
-        numbers = (spread.median, compared.ratio, compared.interval.low, compared.interval.high)
-        names = (machine, answer.question, contender, figure.name, figure.unit, compared.peer)
-        yield Elsewhere(*names, *(float(f"{number:.{DIGITS}g}") for number in numbers))
+        for contender, figure, compared in answer.headlines():
+            spread = answer.spread(contender, figure)
+            assert spread is not None, "a contender that is compared was measured"
+            between = compared.interval
+            names = (machine, answer.question, contender, figure.name, figure.unit, compared.peer)
+            median, ratio, low, high = map(_rounded, (spread.median, compared.ratio, between.low, between.high))
+            yield Elsewhere(*names, median, ratio, low, high, *_facts(answer))
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.{DIGITS}g}")
+
+
+def others(rows: Iterable[Elsewhere], answers: Iterable[Answer]) -> list[Elsewhere]:
+    """Return the rows that do not come from the measurements of `answers`."""
+    own = {(answer.question, *_facts(answer)) for answer in answers}
+    return [row for row in rows if (row.question, row.revision, row.day, row.load) not in own]
+
+
+def _facts(answer: Answer) -> tuple[str, str, str]:
+    return answer.machine["revision"], answer.machine["day"], answer.machine["load before"]
 
 
 def load(path: Path = KEPT) -> list[Elsewhere]:

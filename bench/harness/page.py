@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,11 @@ from rich.console import Console
 
 from bench.harness import machines
 from bench.harness.machines import Elsewhere
+from bench.harness.percentiles import is_percentile
 from bench.harness.question import Figure
 from bench.harness.results import RESULTS, Answer, load
 from bench.harness.table import render, spell
+from bench.harness.verdict import Reach, Verdict
 from setup import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "benchmarks.rst"
@@ -40,6 +43,8 @@ HEAD = """\
 Benchmarks
 ==========
 
+{counts}
+
 ``python -m bench.harness.page`` writes this page from ``bench/results``. Each row names a question. ``python -m bench
 NAME`` measures it again on your machine. ``python -m bench.harness.page --show NAME`` prints all of its results: every
 contender, the spread of its rounds, the versions, and the guarantees. ``make bench`` measures all questions that need
@@ -49,7 +54,9 @@ The contenders of a question run in turn, after one warm-up each. A figure is th
 median of the ratios to the peer in the same round, because a slow round is slow for both. Its interval contains the
 true median with a probability of 95 % (94 % for five rounds; the inverted sign test). A contender is *better* or
 *worse* if the whole interval is more than 5 % away from 1, and *not different* if the whole interval is within 5 %.
-Otherwise, the verdict is *undecided*. :doc:`peers` describes the peers and their guarantees.
+Otherwise, the verdict is *undecided*. A goal is *reached* or *missed* if the whole interval is on one side of its
+bound, and *open* otherwise. With fewer than five rounds, nothing is decided. :doc:`peers` describes the peers and their
+guarantees.
 """
 
 PICTURE_TEXT = """
@@ -66,8 +73,8 @@ Goals
 -----
 
 .. csv-table::
-   :header: "what", "goal", "reached", "compared with", "``python -m bench``"
-   :widths: 40, 14, 14, 32, 24
+   :header: "what", "goal", "median, interval", "verdict", "compared with", "``python -m bench``"
+   :widths: 36, 14, 18, 10, 28, 22
 
 """
 
@@ -75,8 +82,9 @@ QUESTIONS_HEAD = """
 Questions
 ---------
 
-Each row has the first comparison of a question: shmaccum, the peer in the same rounds, and the ratio with its verdict.
-The last but one column has the ratio of the same comparison, with its interval, on other machines.
+Each row has the first comparison of a question: shmaccum, the peer in the same rounds, and the ratio with its interval
+and verdict. Latencies have a row for each percentile. The last but one column has the ratio of the same comparison on
+other machines, with its interval, revision, day and load.
 
 Compare only ratios of one machine. Between machines, a ratio varies by up to a factor of two in most rows, and by far
 more in some, because its two sides wait for different things. ``Producer.send`` depends on instructions and near
@@ -222,11 +230,28 @@ def _worker_row(answer: Answer, contender: str) -> Iterator[str]:
 
 def page(answers: Mapping[str, Answer], elsewhere: Sequence[Elsewhere]) -> str:
     """Return the page as reStructuredText."""
-    parts = [HEAD, *_machines(answers.values()), *_disturbed(answers.values()), PICTURE_TEXT]
-    parts += [GOALS_HEAD, *(_line(row) for answer in answers.values() for row in _goals(answer))]
-    parts += [QUESTIONS_HEAD, *(_line(_question(answer, elsewhere)) for answer in answers.values())]
-    parts += _missing(answers.values())
+    found = [answer for answer in answers.values() if not answer.missing]
+    parts = [HEAD.format(counts=_counts(found)), *_machines(found), *_disturbed(found), PICTURE_TEXT]
+    parts += [GOALS_HEAD, *(_line(row) for answer in found for row in _goals(answer))]
+    parts += [QUESTIONS_HEAD, *(_line(row) for answer in found for row in _question(answer, elsewhere))]
+    parts += _unpublished(answers.values())
     return "".join(parts)
+
+
+def _counts(answers: Iterable[Answer]) -> str:
+    """Return the paragraph with the numbers of all verdicts of the page."""
+    every = list(answers)
+    verdicts = Counter(compared.verdict for answer in every for _, _, compared in answer.headlines())
+    reaches = Counter(found.reach for answer in every for found in filter(None, map(answer.found, answer.goals)))
+    better, worse, alike, undecided = (
+        verdicts[each] for each in (Verdict.BETTER, Verdict.WORSE, Verdict.ALIKE, Verdict.OPEN)
+    )
+    return (
+        f"Of {verdicts.total()} comparisons with a peer or a floor, shmaccum is better in {better} and worse in\n"
+        f"{worse}; {alike} are not different, and {undecided} are undecided.\n"
+        f"Of {reaches.total()} goals, {reaches[Reach.REACHED]} are reached, {reaches[Reach.MISSED]} are missed, and "
+        f"{reaches[Reach.OPEN]} are open."
+    )
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -273,41 +298,54 @@ def _goals(answer: Answer) -> Iterator[Sequence[str]]:
     for found in filter(None, map(answer.found, answer.goals)):
         sign = "≥" if found.figure.better == "higher" else "≤"
         unit = "of the peer" if found.goal.is_ratio else found.figure.unit
-        value = f"{spell(found.value)}{'' if found.is_reached else ', **not reached**'}"
+        value = _between(found.value, found.interval.low, found.interval.high)
+        verdict = found.reach.value if found.reach is Reach.REACHED else f"**{found.reach.value}**"
         beside = f"{spell(found.compared.ratio)} of {found.compared.peer}" if found.compared else "no peer"
         goal = f"{sign} {_spell_bound(found.goal.bound)} {unit}"
-        yield found.goal.what, goal, value, beside, f"``{answer.question}``"
+        yield found.goal.what, goal, value, verdict, beside, f"``{answer.question}``"
 
 
-def _question(answer: Answer, elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
-    """Return the row of a question."""
+def _question(answer: Answer, elsewhere: Sequence[Elsewhere]) -> Iterator[Sequence[str]]:
+    """Yield the rows of a question."""
     command = f"``{answer.question}``"
-    found = answer.headline()
-    if found is None:
+    if not answer.headlines():
         series, figure = answer.series[0], answer.figures[0]
-        ours = f"{_median(answer, series.contender, figure)}, {series.contender}"
-        return answer.title, ours, "no peer", "", "", command
-    contender, figure, compared = found
-    ours = f"{_median(answer, contender, figure)}, {contender}"
-    theirs = f"{_median(answer, compared.peer, figure)}, {compared.peer}"
-    ratio = f"{spell(compared.ratio)}, {compared.verdict.value}"
-    names = (answer.question, contender, compared.peer, figure.name)
-    rows = [row for row in elsewhere if (row.question, row.contender, row.peer, row.figure) == names]
-    others = "; ".join(f"{_between(row.ratio, row.low, row.high)} ({row.machine})" for row in rows)
-    return answer.title, ours, theirs, ratio, others, command
+        yield (
+            answer.title,
+            f"{_median(answer, series.contender, figure)}, {series.contender}",
+            "no peer",
+            "",
+            "",
+            command,
+        )
+    for contender, figure, compared in answer.headlines():
+        title = f"{answer.title}: {figure.what}" if is_percentile(figure.name) else answer.title
+        ours = f"{_median(answer, contender, figure)}, {contender}"
+        theirs = f"{_median(answer, compared.peer, figure)}, {compared.peer}"
+        ratio = _between(compared.ratio, compared.interval.low, compared.interval.high)
+        names = (answer.question, contender, compared.peer, figure.name)
+        rows = [row for row in elsewhere if (row.question, row.contender, row.peer, row.figure) == names]
+        others = "; ".join(map(_elsewhere, rows))
+        yield title, ours, theirs, f"{ratio}, {compared.verdict.value}", others, command
+
+
+def _elsewhere(row: Elsewhere) -> str:
+    facts = f"{row.machine}, {row.revision}, {row.day}, load {row.load}"
+    return f"{_between(row.ratio, row.low, row.high)} ({facts})"
 
 
 def _between(ratio: float, low: float, high: float) -> str:
     return f"{spell(ratio)}, {spell(low)} to {spell(high)}"
 
 
-def _missing(answers: Iterable[Answer]) -> Iterator[str]:
-    """Yield the contenders that could not run, with their reasons."""
-    reasons = {f"{name}: {reason}": None for answer in answers for name, reason in answer.missing.items()}
-    if reasons:
-        yield "\nThese peers could not run:\n\n"
-    for reason in reasons:
-        yield f"- {reason}\n"
+def _unpublished(answers: Iterable[Answer]) -> Iterator[str]:
+    """Yield the questions that are not published, each with its missing peers and their reasons."""
+    found = [answer for answer in answers if answer.missing]
+    if found:
+        yield "\nThese questions are not published, because a peer could not run:\n\n"
+    for answer in found:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in answer.missing.items())
+        yield f"- ``{answer.question}``: {reasons}\n"
 
 
 def draw(answers: Mapping[str, Answer], path: Path) -> None:
@@ -317,7 +355,9 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
     from PIL import Image  # matplotlib depends on it
 
     mpl.use("agg")
-    found = [(answer, *headlined) for answer in answers.values() if (headlined := answer.headline())]
+    found = [
+        (answer, *headlined) for answer in answers.values() if not answer.missing and (headlined := answer.headline())
+    ]
     drawing, panel = pyplot.subplots(figsize=(9, 1 + 0.22 * len(found)), layout="constrained")
     for place, (_, _, figure, compared) in enumerate(reversed(found)):
         ratios = [compared.ratio, compared.interval.low, compared.interval.high]
@@ -348,6 +388,7 @@ def adopt(source: Path, target: Path = RESULTS) -> None:
 def write() -> None:
     """Write all files, and the picture if matplotlib is installed."""
     answers = load()
+    machines.save(machines.others(machines.load(), answers.values()))
     PAGE.write_text(page(answers, machines.load()), encoding="utf-8")
     for path, rewritten in ((README, readme), (KAFKA_PAGE, kafka_page)):
         path.write_text(rewritten(path.read_text(encoding="utf-8"), answers), encoding="utf-8")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness.measuring import Measured, Series
+from bench.harness.percentiles import is_percentile
 from bench.harness.question import Figure, Goal, Guarantees, Question
 from bench.harness.verdict import Interval, Reach, Spread, Verdict, exactly, interval, judge, ratios, reach, spread
 from setup import ROOT
@@ -35,7 +36,6 @@ class Reached:
     goal: Goal
     figure: Figure
     value: float
-    is_reached: bool
     interval: Interval
     compared: Comparison | None
 
@@ -74,9 +74,8 @@ class Answer:
         if measured is None or (goal.is_ratio and compared is None):
             return None
         value = compared.ratio if goal.is_ratio and compared else measured.median
-        is_reached = value >= goal.bound if figure.better == "higher" else value <= goal.bound
         between = compared.interval if goal.is_ratio and compared else self.interval(goal.contender, figure)
-        return Reached(goal, figure, value, is_reached, between, compared)
+        return Reached(goal, figure, value, between, compared)
 
     def find(self, contender: str) -> Series | None:
         """Return the series of a contender, or None if it has none."""
@@ -114,13 +113,19 @@ class Answer:
         return Comparison(theirs.contender, ratio, between, judge(between, figure.better))
 
     def headline(self) -> tuple[str, Figure, Comparison] | None:
-        """Return the first comparison: contender, figure and result. Return None if no peer was measured."""
-        for figure in self.figures:
-            for series in self.series:
-                compared = self.compared(series.contender, figure)
-                if compared:
-                    return series.contender, figure, compared
-        return None
+        """Return the comparison of the first contender, which is shmaccum's: contender, figure and result.
+
+        Return None if its peer was not measured.
+        """
+        return next(iter(self.headlines()), None)
+
+    def headlines(self) -> list[tuple[str, Figure, Comparison]]:
+        """Return the comparison of the first contender in its first figure, and, of latencies, in every percentile."""
+        ours = self.series[0].contender
+        compared = [(figure, self.compared(ours, figure)) for figure in self.figures]
+        found = [(ours, figure, comparison) for figure, comparison in compared if comparison]
+        percentile_rows = [row for row in found if is_percentile(row[1].name)]
+        return percentile_rows if found[:1] == percentile_rows[:1] else found[:1]
 
 
 def answer(name: str, question: Question, machine: dict[str, str], measured: Measured) -> Answer:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from bench import peers
 from bench.harness.question import Contender, Figure, Question
 from bench.questions import append_core
-from bench.questions.append_core import ONE
+
+PEER = "Java RecordAccumulator.append, 1 thread"
 
 
 def contenders() -> list[Contender]:
@@ -22,6 +23,6 @@ QUESTION = Question(
     title="append of 100 B: the C core beside JMH benchmarks in Java",
     figures=(Figure("records_per_s", "M records/s", 1e-6, "higher"),),
     contenders=contenders,
-    peer=ONE,
+    peer=PEER,
     scope="full",
 )

@@ -22,7 +22,7 @@ def _run(mebibytes: int) -> Callable[[], Measurement]:
 
 def contenders() -> list[Contender]:
     """Return a contender for each size of the arena."""
-    return [Contender(SMALL, _run(32)), Contender("512 MiB", _run(512)), Contender(LARGE, _run(4096))]
+    return [Contender("512 MiB", _run(512)), Contender(SMALL, _run(32)), Contender(LARGE, _run(4096))]
 
 
 QUESTION = Question(

@@ -41,7 +41,7 @@ def _pair(name: str, *arguments: str) -> list[Contender]:
 
 def contenders() -> list[Contender]:
     """Return a contender for each number of partitions, with private buffers as peers."""
-    found = [Contender(ONE, _run("fill")), Contender(EXIST, _run("fill", "-e", "10000"), peer=ONE)]
+    found = [Contender(EXIST, _run("fill", "-e", "10000"), peer=ONE), Contender(ONE, _run("fill"))]
     for count in COUNTS:
         found += _pair(RUNS.format(count=count), "-x", str(count), "-r", "50")
         found += _pair(SINGLES.format(count=count), "-x", str(count))

@@ -40,8 +40,8 @@ def _inside(*, is_joining: bool) -> Callable[[], Measurement]:
 def contenders() -> list[Contender]:
     """Return the same sends to three arenas."""
     return [
-        Contender(PLAIN, _plain, guarantees=GUARANTEES),
         Contender(INSIDE, _inside(is_joining=False), guarantees=GUARANTEES),
+        Contender(PLAIN, _plain, guarantees=GUARANTEES),
         Contender(JOINED, _inside(is_joining=True), guarantees=GUARANTEES),
     ]
 

@@ -298,11 +298,11 @@ def test_a_goal_is_held_against_the_median_or_the_ratio() -> None:
     fast, near = (answered.found(goal) for goal in answered.goals)
     assert fast is not None
     assert near is not None
-    assert (round(fast.value, 4), fast.is_reached) == (0.4938, True)
-    assert (near.value, near.is_reached) == (2.0, True)
+    assert (round(fast.value, 4), fast.reach) == (0.4938, Reach.REACHED)
+    assert (near.value, near.reach) == (2.0, Reach.REACHED)
     strict = answered.found(Goal("faster", "ours", "ns", 0.4))
     assert strict is not None
-    assert not strict.is_reached
+    assert strict.reach is Reach.MISSED
     assert answered.found(Goal("nobody", "nobody", "ns", 1)) is None
 
 

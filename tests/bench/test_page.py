@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import chosen, parse
-from bench.harness import machines, page
+from bench.harness import machines, page, percentiles
 from bench.harness.measuring import measure
 from bench.harness.question import Contender, Figure, Goal, Question
 from bench.harness.results import RESULTS, Answer, answer, load, save
@@ -102,14 +102,65 @@ def test_the_table_has_figures_peers_intervals_verdicts_and_commands(
     assert "Measured on 2 cores of a model, Linux 6.1.0, CPython 3.11." in table
 
 
-def test_the_page_shows_what_is_reached_and_who_is_missing() -> None:
-    text = page.page({"producer_send": measured("producer_send", missing={"faster-fifo": "it is not installed"})}, [])
-    assert '   "a send", "≤ 200 ns", "120", "0.200 of peer", "``producer_send``"\n' in text
-    assert '   "a send, dreamt of", "≤ 1 ns", "120, **not reached**", "0.200 of peer", "``producer_send``"\n' in text
-    assert '   "a send, of the peer\'s", "≤ 0.5 of the peer", "0.200", "0.200 of peer", "``producer_send``"\n' in text
+def test_the_page_shows_medians_intervals_and_verdicts() -> None:
+    text = page.page({"producer_send": measured("producer_send")}, [])
+    value, beside = '"120, 120 to 120"', '"0.200 of peer", "``producer_send``"'
+    assert f'   "a send", "≤ 200 ns", {value}, "reached", {beside}\n' in text
+    assert f'   "a send, dreamt of", "≤ 1 ns", {value}, "**missed**", {beside}\n' in text
+    of_peer = '"≤ 0.5 of the peer", "0.200, 0.200 to 0.200", "reached"'
+    assert f'   "a send, of the peer\'s", {of_peer}, {beside}\n' in text
     ours, theirs = "120 ns, Producer.send, no key", "600 ns, peer"
-    assert f'   "what is asked", "{ours}", "{theirs}", "0.200, better", "", "``producer_send``"\n' in text
-    assert "- faster-fifo: it is not installed\n" in text
+    ratio = "0.200, 0.200 to 0.200, better"
+    assert f'   "what is asked", "{ours}", "{theirs}", "{ratio}", "", "``producer_send``"\n' in text
+
+
+def test_a_goal_is_open_if_its_interval_has_the_bound_inside() -> None:
+    values = iter([150.0, 190.0, 180.0, 210.0, 160.0, 170.0])
+    figure = Figure("ns", "ns", 1.0, "lower")
+    contenders = [Contender("ours", lambda: {"ns": next(values)})]
+    question = Question("title", (figure,), lambda: contenders, "peer", goals=(Goal("a send", "ours", "ns", 200),))
+    text = page.page({"q": answer("q", question, MACHINE, measure(contenders, "peer", 5, 1e9))}, [])
+    assert '   "a send", "≤ 200 ns", "180, 160 to 210", "**open**", "no peer", "``q``"\n' in text
+
+
+def test_the_first_paragraph_counts_the_verdicts() -> None:
+    text = page.page({name: measured(name) for name in ("producer_send", "append_core")}, [])
+    first = text.split("\n\n")[1]
+    assert "Of 2 comparisons with a peer or a floor, shmaccum is better in 2 and worse in\n0; " in first
+    assert "0 are not different, and 0 are undecided." in first
+    assert "Of 6 goals, 4 are reached, 2 are missed, and 0 are open." in first
+
+
+def test_a_question_whose_peer_is_missing_is_not_published(tmp_path: Path) -> None:
+    missing = measured("append_core", missing={"faster-fifo": "it is not installed"})
+    text = page.page({"producer_send": measured("producer_send"), "append_core": missing}, [])
+    assert "not published, because a peer could not run:\n\n- ``append_core``: faster-fifo: it is not installed" in text
+    assert text.count("append_core") == 1
+    assert "Of 1 comparisons" in text
+
+
+def test_latencies_have_a_row_for_each_percentile() -> None:
+    latencies = {"p50_ns": 100.0, "p99_ns": 300.0, "p999_ns": 900.0}
+    contenders = [
+        Contender("ours", lambda: latencies),
+        Contender("peer", lambda: {"p50_ns": 200.0, "p99_ns": 200.0, "p999_ns": 200.0}),
+    ]
+    question = Question("title", percentiles.FIGURES, lambda: contenders, "peer")
+    text = page.page({"q": answer("q", question, MACHINE, measure(contenders, "peer", 5, 1e9))}, [])
+    for what, verdict in (("median", "better"), ("99 % within", "worse"), ("99.9 % within", "worse")):
+        (row,) = (line for line in text.splitlines() if f'"title: {what}"' in line)
+        assert f', {verdict}"' in row
+    assert "better in 1 and worse in\n2;" in text
+
+
+def test_the_headline_is_the_comparison_of_the_first_contender() -> None:
+    for name, found in load().items():
+        headline = found.headline()
+        assert headline is None or headline[0] == found.series[0].contender, name
+    figure = Figure("ns", "ns", 1.0, "lower")
+    contenders = [Contender("ours", lambda: {"ns": 1.0}), Contender("theirs", lambda: {"ns": 2.0})]
+    found = answer("q", Question("t", (figure,), lambda: contenders, "ours"), {}, measure(contenders, "ours", 5, 1e9))
+    assert found.headline() is None, "theirs is worse than ours, and not better"
 
 
 def test_the_page_names_the_questions_that_were_measured_on_a_busy_machine() -> None:
@@ -128,14 +179,22 @@ def test_the_page_has_the_ratio_of_another_machine_beside_ours(tmp_path: Path) -
     rows = machines.load(kept)
     assert sorted(row.question for row in rows) == ["append_core", "producer_send"], "one row for each question"
     text = page.page({"producer_send": measured("producer_send")}, rows)
-    assert '"0.200, better", "0.200, 0.200 to 0.200 (a, slower one)", "``producer_send``"\n' in text
+    there = "0.200, 0.200 to 0.200 (a, slower one, abc, 2026-01-01, load 0.1)"
+    assert f'"0.200, 0.200 to 0.200, better", "{there}", "``producer_send``"\n' in text
     assert "append_core" not in text
+
+
+def test_no_result_is_beside_itself() -> None:
+    rows = list(machines.rows_of([measured("producer_send"), measured("append_core")], "this one"))
+    assert machines.others(rows, [measured("producer_send")]) == rows[1:]
+    assert machines.others(machines.load(), load().values()) == machines.load()
 
 
 def test_rows_of_other_machines_are_figures_of_questions() -> None:
     rows = machines.load()
     assert rows
     for row in rows:
+        assert all((row.revision, row.day, row.load)), row.question
         assert row.figure in {figure.name for figure in find_question(row.question).figures}
         assert row.low <= row.ratio <= row.high
 
@@ -152,7 +211,8 @@ def test_results_of_another_machine_need_its_name(
 def test_the_page_is_one_that_people_finish() -> None:
     text = page.page(load(), machines.load())
     assert len(text.splitlines()) < 300
-    assert all(f'"``{name}``"' in text for name in load()), "one row per question"
+    published = [name for name, found in load().items() if not found.missing]
+    assert all(f'"``{name}``"' in text for name in published), "one row per question"
 
 
 def test_a_kept_answer_is_shown_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
