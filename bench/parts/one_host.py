@@ -121,7 +121,7 @@ class Broker:
                 yield bytes(record.value or b"")
 
     def counter(self, topic: str) -> Callable[[], int]:
-        """Return a function that asks the broker for the number of records of a topic. It takes little time.
+        """Return a function that asks the broker for the number of records of a topic, at little cost.
 
         While a partition has no leader, as after a long stop, the function returns its last number.
         """
