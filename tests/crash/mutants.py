@@ -31,7 +31,6 @@ class Mutant:
 
     Attributes:
         is_quick: forty points of a scenario, or one run of a C test, are enough.
-        is_slow: quick, but takes seconds: only in make test-all.
     """
 
     name: str
@@ -40,7 +39,6 @@ class Mutant:
     new: str
     killers: tuple[tuple[str, str], ...]
     is_quick: bool = False
-    is_slow: bool = False
 
 
 SET_READY_HINT = "    or_bits_u64(&arena->ready_hints[word_index], UINT64_C(1) << (slot_index % 64));\n"
@@ -90,7 +88,6 @@ MUTANTS = (
         "    } while (!cas_u64(&hold->partition->open, &open, none) && hold == NULL);\n",
         (("test", "producer/producer_batch_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "holder-never-passed",
@@ -182,7 +179,6 @@ MUTANTS = (
         "",
         (("test", "producer/producer_lock_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "released-whoever-has-it",
@@ -191,7 +187,6 @@ MUTANTS = (
         "    store_release_u64(&lock->released, load_relaxed_u64(&lock->word));\n",
         (("test", "producer/producer_lock_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "released-relaxed",
@@ -207,7 +202,6 @@ MUTANTS = (
         "    return cas_u64(&lock->word, &word, *held);\n",
         (("test", "producer/producer_lock_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "passed-to-the-released-word",
@@ -412,7 +406,6 @@ MUTANTS = (
         "    enum slot_state sealed = SLOT_READY;\n",
         (("copy", "append-first"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "acquisition-not-raised",
@@ -469,7 +462,6 @@ MUTANTS = (
         "    or_bits_u64(&arena->ready_groups[group_index], UINT64_C(0) <<",
         (("test", "sender/drain_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "group-before-its-hint",
@@ -478,7 +470,6 @@ MUTANTS = (
         f"{SET_READY_GROUP}    POINT(ready_bit_set);\n{SET_READY_HINT}",
         (("test", "sender/drain_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "time-without-a-sender-counts",
@@ -938,7 +929,6 @@ MUTANTS = (
         "        sync_record_store(arena, i, wanted, done);\n    }\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sync-acknowledges-who-came-late",
@@ -955,7 +945,6 @@ MUTANTS = (
         "    return pair[0].number < pair[1].number ? &pair[1] : &pair[0];\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sync-replaces-what-was-forced",
@@ -964,7 +953,6 @@ MUTANTS = (
         "        if (done != UINT64_MAX && !sync_record_is_whole(&pair[i])) {\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sync-record-of-two-moments",
@@ -973,7 +961,6 @@ MUTANTS = (
         "        return true;\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sync-record-of-a-batch-that-grew",
@@ -983,7 +970,6 @@ MUTANTS = (
         "           record->count <= state->count;\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sync-record-believed-unseen",
@@ -993,7 +979,6 @@ MUTANTS = (
         "    return is_possible &&\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sync-numbers-start-again",
@@ -1002,7 +987,6 @@ MUTANTS = (
         "",
         (("test", "arena/durability_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sync-failed-and-acknowledged",
@@ -1019,7 +1003,6 @@ MUTANTS = (
         "    if (ticket != 0) {\n",
         (("test", "arena/durability_test"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "wait-on-a-word-read-late",
@@ -1060,7 +1043,6 @@ MUTANTS = (
         "    return transaction_admit_batch(arena, hold->joined);\n",
         (("close", "append-first"),),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "closer-seals-nothing",
@@ -1108,7 +1090,6 @@ MUTANTS = (
         "    return arena_takes_records(arena) ? transaction_admits(arena, hold->joined) : STATUS_EXHAUSTED;\n",
         (*TRANSACTION_TEST, ("commit", "append-first-inside")),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "chain-does-not-say-that-it-is-there",
@@ -1117,7 +1098,6 @@ MUTANTS = (
         "    enum status admitted = transaction_admits(arena, hold->joined);\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "empty-transaction-ends-by-a-store",
@@ -1126,7 +1106,6 @@ MUTANTS = (
         "    store_release_u64(&arena->globals->transaction, ended);\n    transact",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "append-does-not-look-at-the-transaction-it-joined",
@@ -1333,7 +1312,6 @@ MUTANTS = (
         "        return state <= TRANSACTION_ABORT_ONLY;\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "begin-leaves-the-transaction-of-the-dead",
@@ -1343,7 +1321,6 @@ MUTANTS = (
         "        enum status status = STATUS_OK;\n        (void)status;",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "next-transaction-has-the-same-number",
@@ -1352,7 +1329,6 @@ MUTANTS = (
         "    return number == TRANSACTION_NUMBER_MAX || number == 0 ? 1 : number;\n",
         (*TRANSACTION_TEST, ("renew", "append-joined")),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "abort-beside-a-commit",
@@ -1361,7 +1337,6 @@ MUTANTS = (
         "        if (state == TRANSACTION_NONE || state == TRANSACTION_DECIDED) {\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "role-of-another-is-given-up",
@@ -1370,7 +1345,6 @@ MUTANTS = (
         "        store_relaxed_u32(&arena->globals->transaction_coordinator, 0);\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "time-of-begin-is-not-kept",
@@ -1379,7 +1353,6 @@ MUTANTS = (
         "",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "recovery-keeps-the-role",
@@ -1388,7 +1361,6 @@ MUTANTS = (
         "",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "send-is-taken-while-committing",
@@ -1398,7 +1370,6 @@ MUTANTS = (
         "                   transaction_word_state(word) == TRANSACTION_COMMITTING;\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "number-that-was-joined-is-not-compared",
@@ -1407,7 +1378,6 @@ MUTANTS = (
         "        bool is_joined = is_open;\n",
         (*TRANSACTION_TEST, ("renew", "append-joined")),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "coordinator-that-died-is-not-seen",
@@ -1416,7 +1386,6 @@ MUTANTS = (
         "    if (state > TRANSACTION_ABORT_ONLY) {\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "transaction-has-no-timeout",
@@ -1425,7 +1394,6 @@ MUTANTS = (
         "        why = TRANSACTION_WHY_NOT;\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "abort-throws-nothing-away",
@@ -1434,7 +1402,6 @@ MUTANTS = (
         "    if (state == TRANSACTION_DECIDED) {\n        (void)sender_abort",
         (*TRANSACTION_TEST, ("kill", "abort")),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sink-ends-a-transaction-with-records",
@@ -1443,7 +1410,6 @@ MUTANTS = (
         "TRANSACTION_ABORTING) || (arena_holds_records(arena) && word == 0)) {\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "sink-commits-what-was-aborted",
@@ -1452,7 +1418,6 @@ MUTANTS = (
         "    return TRANSACTION_TASK_COMMIT;\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "end-does-not-look-at-the-number",
@@ -1461,7 +1426,6 @@ MUTANTS = (
         "    if (!is_ending) {\n",
         TRANSACTION_TEST,
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "opener-of-a-chain-does-not-look",
@@ -1470,7 +1434,6 @@ MUTANTS = (
         "    enum status admitted = hold == NULL ? STATUS_STALE : STATUS_OK;\n",
         (*TRANSACTION_TEST, ("renew", "append-chain-joined")),
         is_quick=True,
-        is_slow=True,
     ),
     Mutant(
         "crash-of-the-host-is-trusted",

@@ -49,11 +49,9 @@ def check_is_killed(mutant: Mutant, point_count: int) -> None:
         assert fails(program, mode, scenario, point_count), f"{mutant.name} survives {mode} {scenario}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
-@pytest.mark.parametrize(
-    "mutant",
-    [pytest.param(m, id=m.name, marks=pytest.mark.slow if m.is_slow else []) for m in MUTANTS if m.is_quick],
-)
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.is_quick], ids=lambda mutant: mutant.name)
 def test_a_mutant_is_killed(mutant: Mutant) -> None:
     check_is_killed(mutant, QUICK_POINTS)
 
@@ -81,6 +79,7 @@ def test_every_mutant_fits() -> None:
         mutants.plant(mutant)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if not m.is_quick], ids=lambda mutant: mutant.name)
 def test_a_slow_mutant_compiles(mutant: Mutant) -> None:
     """Otherwise, a renamed function of the core would break it unnoticed."""

@@ -28,7 +28,6 @@ def run(bounds: Bounds, mutation: str = "") -> Report[State]:
         Bounds((0, 1), 4, rounds=2, stuck=BOTH),
         Bounds((0, 1), 2, deaths=1, stuck=FIRST),
         Bounds((0, 0), 4, needs=(2, 1), deaths=1, factor=Fraction(2)),
-        Bounds((0, 1), 4, rounds=2, factor=Fraction(1), stuck=FIRST),
         Bounds((0, 1), 3, factor=Fraction(1), marks=1),
     ],
 )

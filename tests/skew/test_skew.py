@@ -26,7 +26,7 @@ ATTACHMENT = struct.Struct("<IIQ")
 """An element of the later build's region: the generation of a process entry, and whether no process attached since."""
 BOTH_BUILDS = r"shmaccum [\d.]+ .* shmaccum [\d.]+ \(later build\)"
 
-pytestmark = [pytest.mark.timeout(ROOM_S), pytest.mark.xdist_group("skew")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(ROOM_S), pytest.mark.xdist_group("skew")]
 
 
 @pytest.fixture(scope="module")
