@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The batches that reached the sink of a tracee, in their order. They outlive the tracee.
+ * The batches that the sink of a tracee has received, in order of arrival. They outlive the tracee.
  *
- * Like a real broker or log, a sink stores a batch once. By its base sequence it recognizes a batch that the survivor
- * sends again, and the bytes must be the same.
+ * Like a broker or a log, the sink stores each batch once. If the survivor sends a batch again, the sink recognizes it
+ * by its base sequence. The bytes must be the same.
  */
 #ifndef CRASH_ARRIVED_H
 #define CRASH_ARRIVED_H
@@ -21,10 +21,10 @@ struct arrived {
     } batches[ARRIVED_MAX];
 };
 
-/* Adds a whole batch, as its producer made it. */
+/* Adds a whole batch. */
 void arrived_add(struct arrived *arrived, const uint8_t *bytes, uint32_t size);
 
-/* Returns NULL if no batch with this base sequence has arrived. */
+/* Returns the batch with this base sequence, or NULL if none has arrived. */
 const struct arrived_batch *arrived_find(const struct arrived *arrived, int32_t base_sequence);
 
 #endif

@@ -15,8 +15,8 @@ enum {
     /* size, key, version, correlation id, client; transactional id, acks, timeout; topics, name, partitions, index */
     BATCH_SIZE_AT = (4 + 2 + 2 + 4 + 2 + CLIENT_SIZE) + (2 + 2 + 4) + (4 + 2 + TOPIC_SIZE + 4 + 4),
     BATCH_AT = BATCH_SIZE_AT + 4,
-    TRANSACTIONAL_ID_SIZE = sizeof BROKER_TRANSACTIONAL_ID - 1, /* shifts the fields after it */
-    ANSWER_SIZE = 4 + 4 + 4 + 2 + TOPIC_SIZE + 4 + 4 + 2 + 8 + 8 + 4,
+    TRANSACTIONAL_ID_SIZE = sizeof BROKER_TRANSACTIONAL_ID - 1, /* if present, it shifts the fields after it */
+    RESPONSE_SIZE = 4 + 4 + 4 + 2 + TOPIC_SIZE + 4 + 4 + 2 + 8 + 8 + 4,
     REQUESTS_SIZE_MAX = ARRIVED_MAX * (ARRIVED_SIZE_MAX + BATCH_AT),
 };
 
@@ -39,10 +39,10 @@ static uint8_t *put_32(uint8_t *target, uint32_t value)
     return target + 4;
 }
 
-void broker_answer(const struct broker *broker, uint32_t correlation)
+void broker_respond(const struct broker *broker, uint32_t correlation)
 {
-    uint8_t answer[ANSWER_SIZE];
-    uint8_t *target = put_32(answer, ANSWER_SIZE - 4);
+    uint8_t response[RESPONSE_SIZE];
+    uint8_t *target = put_32(response, RESPONSE_SIZE - 4);
     target = put_32(target, correlation);
     target = put_32(target, 1);
     store_be16(target, TOPIC_SIZE);
@@ -53,7 +53,7 @@ void broker_answer(const struct broker *broker, uint32_t correlation)
     store_be64(target + 2, 7);
     store_be64(target + 10, UINT64_MAX);
     (void)put_32(target + 18, 0);
-    REQUIRE(write(broker->socket, answer, sizeof answer) == (ssize_t)sizeof answer);
+    REQUIRE(write(broker->socket, response, sizeof response) == (ssize_t)sizeof response);
 }
 
 void broker_read(const struct broker *broker, struct arrived *arrived)

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chaos with a ledger: producers and a sender on one arena, killed and stopped at random, for a while (chaos.h).
+ * chaos SECONDS SEED [pump]
  *
- * Every producer appends records (id, sequence, filler) and writes in the ledger which sequence was *acknowledged* (its
- * append returned). The sender checks every batch and writes in the ledger what was *delivered*. A killed producer is
- * replaced by one that continues after the last acknowledged sequence. So a record that was committed but not
- * acknowledged may be delivered twice (at least once), and must never be missing.
+ * Producers and a sender use one arena. For the given time, they are killed and stopped at random. A ledger shows
+ * whether a record was lost (chaos.h).
  *
- * Checked with the ledger: acknowledged records are delivered, sequences of a producer come in order, every batch is a
- * valid record batch, every slot is free at the end, verify (deep, idle) finds nothing. No append that needs no memory
- * takes longer than BLOCKED_MS_MAX (two slices of a lock, and a few turns of a busy machine). The time that the
- * appending process spent in the run queue is not its own and is taken off. The holder of the lock may be in the run
- * queue, too. So the longest turn that any process waited for (a machine that stands still included) is added to the
- * limit.
+ * A producer appends records with its number and a sequence. When an append returns, the producer marks the sequence as
+ * *acknowledged* in the ledger. The sender checks every batch and marks its records as *delivered*. A killed producer
+ * is replaced by one that continues after the last acknowledged sequence. So a record that was committed, but not
+ * acknowledged, is appended and delivered twice.
  *
- * Allowed: a sender killed between delivery and DONE delivers a batch again (the same sequences). The ledger counts the
- * repeats. With `pump` the sender carries its batches to a broker (chaos_pump.h), which recognises such a batch. Then
- * no record comes twice because of a sender's death: there are at most as many repeats as deaths of producers.
+ * CHECKS
+ *   All acknowledged records are delivered. The sequences of a producer arrive in order. Every batch is valid. At the
+ *   end every slot is free, and verify (deep, idle) finds nothing.
+ *   An append that does not wait for memory takes at most BLOCKED_MS_MAX. This is the time of two slices of a lock, and
+ *   of a few delays on a busy machine. The time that the process spends in the run queue is not counted. The holder of
+ *   the lock may also be in the run queue. So the limit is raised by the longest such wait of any process.
  *
- *   chaos SECONDS SEED [pump]
+ * DUPLICATES. If a sender is killed after it delivered a batch and before the slot is DONE, the next sender delivers
+ * the batch again. With `pump`, the sender sends batches to a broker (chaos_pump.h), which drops such a batch. So with
+ * `pump`, there are at most as many duplicate records as killed producers.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -43,12 +44,12 @@ enum {
     BLOCKED_MS_MAX = 250,
     DRAIN_MAX = 16,
     OVERSIZED_EVERY = 997,
-    CARRYING_CHECKS_MAX = 500,
-    CARRYING_US_MAX = 2000,
+    IN_FLIGHT_CHECKS_MAX = 500,
+    IN_FLIGHT_US_MAX = 2000,
 };
 
 struct ledger *ledger;
-pid_t director;
+pid_t parent;
 
 static int arena_file;
 static struct broker_address broker;
@@ -88,7 +89,7 @@ struct payload {
     uint8_t filler[2 * BATCH_SIZE];
 };
 
-/* The time for which this process was stopped is not time for which it was blocked. */
+/* True if this process was stopped during the current append. The time of such an append is not counted. */
 static volatile sig_atomic_t was_stopped;
 
 static void on_continue(int signal)
@@ -97,7 +98,7 @@ static void on_continue(int signal)
     was_stopped = 1;
 }
 
-/* Takes the pool lock only if slots were granted. */
+/* Returns EXHAUSTED, without taking the pool lock, if no slots were granted. */
 static enum status slots_poll(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
 {
     RETURN_IF_FAILED(buffer_pool_poll(arena, wait));
@@ -124,14 +125,14 @@ static uint32_t slots_wait(struct accumulator *accumulator, uint32_t need, uint3
     return need;
 }
 
-static void max_note(atomic_ullong *max, uint64_t ns)
+static void max_raise(atomic_ullong *max, uint64_t ns)
 {
     unsigned long long seen = *max;
     while (ns > seen && !atomic_compare_exchange_weak(max, &seen, ns)) {
     }
 }
 
-/* The last reading of the run queue. It is read every millisecond, because a read costs as much as many appends. */
+/* The last reading of the time in the run queue. It is read once a millisecond, because reading it is slow. */
 static struct {
     uint64_t ns;
     uint64_t queued_ns;
@@ -142,20 +143,20 @@ static void run_queue_read(uint64_t now_ns)
     if (now_ns - last_reading.ns > NS_PER_MS) {
         uint64_t queued = queued_ns();
         if (last_reading.ns != 0) {
-            max_note(&ledger->turn_ns_max, queued - last_reading.queued_ns);
+            max_raise(&ledger->turn_ns_max, queued - last_reading.queued_ns);
         }
         last_reading.ns = now_ns;
         last_reading.queued_ns = queued;
     }
 }
 
-static void blocked_note(uint64_t ns)
+static void blocked_store(uint64_t ns)
 {
     if (was_stopped || ns <= ledger->blocked_ns_max) {
         return;
     }
-    uint64_t others_ns = queued_ns() - last_reading.queued_ns;
-    max_note(&ledger->blocked_ns_max, ns > others_ns ? ns - others_ns : 0);
+    uint64_t waited_ns = queued_ns() - last_reading.queued_ns;
+    max_raise(&ledger->blocked_ns_max, ns > waited_ns ? ns - waited_ns : 0);
 }
 
 static void append_one(struct accumulator *accumulator, uint32_t partition_index, const struct payload *payload,
@@ -175,7 +176,7 @@ static void append_one(struct accumulator *accumulator, uint32_t partition_index
         run_queue_read(arena_now_ns(accumulator->arena));
         uint64_t begin_ns = arena_now_ns(accumulator->arena);
         status = accumulator_append(accumulator, partition_index, &measured, 1, &reservation, &result);
-        blocked_note(arena_now_ns(accumulator->arena) - begin_ns);
+        blocked_store(arena_now_ns(accumulator->arena) - begin_ns);
         if (status == STATUS_OK) {
             break;
         }
@@ -276,18 +277,18 @@ static void sender_run(void)
 
 /* ---- the machine ---- */
 
-/* Sleeps a millisecond repeatedly. The machine delays every process by as much as it delays this one. */
+/* Measures how long the machine delays a process: it sleeps for 1 ms, repeatedly, and compares the time. */
 static void meter_run(void)
 {
     const struct clock clock = {.is_manual = false};
     while (ledger->is_finished != 2) {
         uint64_t begin_ns = clock_now_ns(&clock);
         usleep(1000);
-        max_note(&ledger->turn_ns_max, clock_now_ns(&clock) - begin_ns - NS_PER_MS);
+        max_raise(&ledger->turn_ns_max, clock_now_ns(&clock) - begin_ns - NS_PER_MS);
     }
 }
 
-/* ---- the director ---- */
+/* ---- the parent ---- */
 
 static pid_t process_start(uint32_t role)
 {
@@ -333,17 +334,17 @@ static void arena_make(void)
 struct tally {
     uint64_t kill_count;
     uint64_t sender_kill_count;
-    uint64_t carrying_kill_count; /* the number of these senders with a request in flight */
+    uint64_t in_flight_kill_count; /* those of them that had a request in flight */
     uint64_t stop_count;
 };
 
-/* A sender with a pump is killed mostly while it has a request in flight. */
-static void carrying_await(unsigned *random)
+/* Waits until the sender has a request in flight, so that most kills occur at such a time. */
+static void in_flight_await(unsigned *random)
 {
-    for (int checks = 0; checks < CARRYING_CHECKS_MAX && !ledger->is_carrying; checks++) {
+    for (int checks = 0; checks < IN_FLIGHT_CHECKS_MAX && !ledger->has_in_flight; checks++) {
         usleep(100);
     }
-    usleep((useconds_t)(rand_r(random) % CARRYING_US_MAX));
+    usleep((useconds_t)(rand_r(random) % IN_FLIGHT_US_MAX));
 }
 
 static uint32_t target_choose(unsigned *random)
@@ -351,22 +352,22 @@ static uint32_t target_choose(unsigned *random)
     return is_pumping && rand_r(random) % 2 == 0 ? SENDER : (uint32_t)rand_r(random) % METER;
 }
 
-/* A stopped process changes nothing, so the ledger names the operation in which the process is killed. */
+/* Stops the sender before it kills it, so that `has_in_flight` cannot change in between. */
 static void sender_kill(pid_t sender, struct tally *tally, unsigned *random)
 {
     if (is_pumping) {
-        carrying_await(random);
+        in_flight_await(random);
     }
     kill(sender, SIGSTOP);
     waitpid(sender, NULL, WUNTRACED);
     tally->sender_kill_count++;
-    tally->carrying_kill_count += ledger->is_carrying;
-    ledger->is_carrying = false;
+    tally->in_flight_kill_count += ledger->has_in_flight;
+    ledger->has_in_flight = false;
     kill(sender, SIGKILL);
     waitpid(sender, NULL, 0);
 }
 
-static void injure(pid_t *processes, struct tally *tally, unsigned *random)
+static void process_disturb(pid_t *processes, struct tally *tally, unsigned *random)
 {
     uint32_t target = target_choose(random);
     if (target < PRODUCER_COUNT && rand_r(random) % 4 == 0) {
@@ -392,13 +393,13 @@ static void join(pid_t child, const char *what)
         int status;
         if (waitpid(child, &status, WNOHANG) == child) {
             if (status != 0) {
-                FAIL("%s ended with status %x", what, (unsigned)status);
+                FAIL("%s exited with status %x", what, (unsigned)status);
             }
             return;
         }
         usleep(1000);
     }
-    FAIL("%s hangs", what);
+    FAIL("%s does not exit", what);
 }
 
 static void check_nothing_left(void)
@@ -425,18 +426,18 @@ static void check_nothing_left(void)
     detach(accumulator);
 }
 
-/* If a producer dies after its commit and before its entry in the ledger, its successor appends the record again. No
- * other record may be delivered twice. */
+/* If a producer is killed after its commit and before its store in the ledger, its successor appends the record again.
+ * No other record may be delivered twice. */
 static void check_repeats(const struct tally *tally)
 {
     if (ledger->repeat_count > tally->kill_count) {
-        FAIL("%llu records came twice, and %llu producers were killed", (unsigned long long)ledger->repeat_count,
-             (unsigned long long)tally->kill_count);
+        FAIL("%llu records were delivered twice, but only %llu producers were killed",
+             (unsigned long long)ledger->repeat_count, (unsigned long long)tally->kill_count);
     }
 }
 
-/* End all processes of the group, however the director ends. */
-static void kill_the_others(void)
+/* Ends all processes of the group. Runs whenever the parent exits. */
+static void group_kill(void)
 {
     signal(SIGTERM, SIG_IGN);
     kill(0, SIGTERM);
@@ -446,17 +447,17 @@ static void kill_the_others(void)
 static void report(const struct tally *tally)
 {
     printf("chaos: %llu producers killed, %llu senders killed, %llu producers stopped; %llu records, %llu repeated; "
-           "longest append %llu us, longest turn %llu us\n",
+           "longest append %llu us, longest wait for a processor %llu us\n",
            (unsigned long long)tally->kill_count, (unsigned long long)tally->sender_kill_count,
            (unsigned long long)tally->stop_count, (unsigned long long)ledger->record_count,
            (unsigned long long)ledger->repeat_count, (unsigned long long)(ledger->blocked_ns_max / 1000),
            (unsigned long long)(ledger->turn_ns_max / 1000));
     if (is_pumping) {
         printf("chaos: %llu senders killed with a request in flight; %llu batches pumped, %llu others, "
-               "%llu sent again; %llu hostile answers\n",
-               (unsigned long long)tally->carrying_kill_count, (unsigned long long)ledger->pumped_count,
+               "%llu sent again; %llu faults of the broker\n",
+               (unsigned long long)tally->in_flight_kill_count, (unsigned long long)ledger->pumped_count,
                (unsigned long long)ledger->alone_count, (unsigned long long)ledger->again_count,
-               (unsigned long long)ledger->hostile_count);
+               (unsigned long long)ledger->fault_count);
     }
 }
 
@@ -464,9 +465,9 @@ int main(int argc, char **argv)
 {
     uint64_t seconds = argc > 1 ? strtoull(argv[1], NULL, 10) : 5;
     unsigned random = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)getpid();
-    director = getpid();
+    parent = getpid();
     setpgid(0, 0);
-    atexit(kill_the_others);
+    atexit(group_kill);
     is_pumping = argc > 3 && strcmp(argv[3], "pump") == 0;
     printf("chaos: seed %u, %llu s%s\n", random, (unsigned long long)seconds, is_pumping ? ", pump" : "");
     fflush(stdout);
@@ -476,14 +477,14 @@ int main(int argc, char **argv)
     broker.seed = random;
     pid_t processes[ROLE_COUNT];
     struct tally tally = {0};
-    struct accumulator *attached = attach(); /* stays attached, so that no attach is a cold recovery */
+    struct accumulator *attached = attach(); /* stays attached, so that no other attach does a cold recovery */
     for (uint32_t i = 0; i < ROLE_COUNT; i++) {
         processes[i] = process_start(i);
     }
     uint64_t end_ns = arena_now_ns(attached->arena) + seconds * NS_PER_S;
     while (arena_now_ns(attached->arena) < end_ns && !ledger->is_failed) {
         usleep((useconds_t)(500 + rand_r(&random) % 4000));
-        injure(processes, &tally, &random);
+        process_disturb(processes, &tally, &random);
     }
     ledger->is_finished = 1;
     for (uint32_t i = 0; i < PRODUCER_COUNT; i++) {
@@ -500,7 +501,7 @@ int main(int argc, char **argv)
         check_repeats(&tally);
     }
     if (ledger->blocked_ns_max > BLOCKED_MS_MAX * NS_PER_MS + ledger->turn_ns_max) {
-        FAIL("an append took %llu ms, although no process waited for a processor longer than %llu ms",
+        FAIL("an append took %llu ms, although no process waited longer than %llu ms for a processor",
              (unsigned long long)(ledger->blocked_ns_max / NS_PER_MS),
              (unsigned long long)(ledger->turn_ns_max / NS_PER_MS));
     }

@@ -18,53 +18,53 @@ enum {
     PARTITIONS_AT = (4 + 2 + 2 + 4 + 2 + CLIENT_SIZE) + (2 + 2 + 4) + (4 + 2 + TOPIC_SIZE),
     REQUEST_SIZE_MAX = PARTITIONS_AT + 4 + PARTITION_COUNT * (8 + CHAIN_SIZE_MAX),
     CONNECTION_COUNT = 16,
-    RECEIVED_ROOM = 4 * REQUEST_SIZE_MAX,
-    KEPT_COUNT = 64, /* checksums of the last batches of a partition */
-    SOCKET_ROOM = 8192,
-    LATE_MS = 30, /* longer than a pump waits for its last answers */
+    RECEIVED_SIZE_MAX = 4 * REQUEST_SIZE_MAX,
+    RECENT_COUNT = 64, /* batches of a partition whose checksums the broker remembers */
+    SOCKET_BUFFER_SIZE = 8192, /* so small that requests are written in parts */
+    LATE_MS = 30, /* longer than a pump waits for its last responses */
     WATCH_MS = 5,
-    HOSTILE_ONE_IN = 64,
+    FAULT_ONE_IN = 64, /* one in this many requests gets a fault */
 };
 
-enum hostility {
-    CLOSES_BEFORE,     /* no batch of the request is stored */
-    CLOSES_AFTER,      /* the batches are stored, and no answer is sent */
-    ANSWERS_HALF,      /* and closes the connection */
-    ANSWERS_ANOTHER,   /* with the correlation id of another request */
-    ANSWERS_ELSEWHERE, /* for a partition that is not in the request */
-    ANSWERS_ENDLESSLY, /* a frame of 2 GiB */
-    ANSWERS_ERROR,     /* the batch is stored, and the answer is REQUEST_TIMED_OUT */
-    ANSWERS_TWICE,
-    ANSWERS_LATE,
-    THROTTLES,
-    HOSTILITY_COUNT
+enum broker_fault {
+    FAULT_CLOSE_BEFORE,    /* stores no batch of the request, and closes the connection */
+    FAULT_CLOSE_AFTER,     /* stores the batches, and closes the connection without a response */
+    FAULT_PARTIAL,         /* sends a part of the response, and closes the connection */
+    FAULT_OTHER_REQUEST,   /* the response has the correlation id of another request */
+    FAULT_OTHER_PARTITION, /* the response has a partition that is not in the request */
+    FAULT_HUGE,            /* the response claims to have 2 GiB */
+    FAULT_ERROR,           /* stores the batches, and responds with REQUEST_TIMED_OUT */
+    FAULT_TWICE,
+    FAULT_LATE,
+    FAULT_THROTTLE,
+    FAULT_COUNT
 };
 
-/* The answer to a request. */
-struct answer {
+/* The response to a request. */
+struct response {
     uint8_t bytes[4 + 4 + 4 + 2 + TOPIC_SIZE + 4 + PARTITION_COUNT * (4 + 2 + 8 + 8) + 4];
     size_t size;
 };
 
-enum { ANSWER_PARTITION_AT = 4 + 4 + 4 + 2 + TOPIC_SIZE + 4, ANSWER_ERROR_AT = ANSWER_PARTITION_AT + 4,
+enum { RESPONSE_PARTITION_AT = 4 + 4 + 4 + 2 + TOPIC_SIZE + 4, RESPONSE_ERROR_AT = RESPONSE_PARTITION_AT + 4,
        REQUEST_TIMED_OUT = 7, THROTTLE_MS = 3 };
 
-/* The end of a partition, and its last batches. */
+/* The end of a partition, and its most recent batches. */
 static struct partition_log {
     int32_t next_sequence;
     uint64_t next_offset;
-    struct kept {
+    struct recent_batch {
         int32_t base_sequence;
         uint32_t record_count;
         uint32_t crc;
         uint64_t offset;
-    } kept[KEPT_COUNT];
-    uint32_t kept_count; /* also those that were overwritten */
+    } recent[RECENT_COUNT];
+    uint32_t recent_count; /* including overwritten ones */
 } logs[PARTITION_COUNT];
 
 static struct connection {
     int socket; /* 0 if there is none */
-    uint8_t received[RECEIVED_ROOM];
+    uint8_t received[RECEIVED_SIZE_MAX];
     size_t size;
 } connections[CONNECTION_COUNT];
 
@@ -77,7 +77,7 @@ void broker_listen(struct broker_address *broker)
     broker->name = (struct sockaddr_un){.sun_family = AF_UNIX};
     broker->name_size = sizeof broker->name;
     broker->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    /* Without a name the kernel chooses one that no file has. */
+    /* If no name is given, the kernel chooses an abstract one. */
     if (bind(broker->listener, (const struct sockaddr *)&broker->name, sizeof broker->name.sun_family) != 0 ||
         listen(broker->listener, SOMAXCONN) != 0 ||
         getsockname(broker->listener, (struct sockaddr *)&broker->name, &broker->name_size) != 0) {
@@ -87,10 +87,10 @@ void broker_listen(struct broker_address *broker)
 
 int broker_connect(const struct broker_address *broker)
 {
-    int room = SOCKET_ROOM; /* so small that requests are written in parts */
+    int buffer_size = SOCKET_BUFFER_SIZE;
     int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(connection, (const struct sockaddr *)&broker->name, broker->name_size) != 0 ||
-        setsockopt(connection, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) != 0) {
+        setsockopt(connection, SOL_SOCKET, SO_SNDBUF, &buffer_size, sizeof buffer_size) != 0) {
         FAIL("connect: %s", strerror(errno));
     }
     return connection;
@@ -98,24 +98,25 @@ int broker_connect(const struct broker_address *broker)
 
 /* ---- batches ---- */
 
-static const struct kept *kept_find(const struct partition_log *log, const struct record_batch_header *header)
+static const struct recent_batch *recent_find(const struct partition_log *log, const struct record_batch_header *header)
 {
-    for (uint32_t i = 0; i < KEPT_COUNT && i < log->kept_count; i++) {
-        if (log->kept[i].base_sequence == header->base_sequence) {
-            return &log->kept[i];
+    for (uint32_t i = 0; i < RECENT_COUNT && i < log->recent_count; i++) {
+        if (log->recent[i].base_sequence == header->base_sequence) {
+            return &log->recent[i];
         }
     }
-    FAIL("a batch with the sequence %d came again, and only the last %d are known", header->base_sequence, KEPT_COUNT);
+    FAIL("a batch with sequence %d arrived again, but only the last %d batches are remembered", header->base_sequence,
+         RECENT_COUNT);
 }
 
 static uint64_t batch_again(const struct partition_log *log, const struct record_batch_header *header)
 {
-    const struct kept *kept = kept_find(log, header);
-    if (kept->crc != header->crc || kept->record_count != (uint32_t)header->record_count) {
-        FAIL("a batch with the sequence %d came again with other bytes", header->base_sequence);
+    const struct recent_batch *recent = recent_find(log, header);
+    if (recent->crc != header->crc || recent->record_count != (uint32_t)header->record_count) {
+        FAIL("a batch with sequence %d arrived again with different bytes", header->base_sequence);
     }
     ledger->again_count++;
-    return kept->offset;
+    return recent->offset;
 }
 
 /* Appends a batch, and returns its offset. */
@@ -130,11 +131,11 @@ static uint64_t batch_take(uint32_t partition, const uint8_t *bytes, uint32_t si
         return batch_again(log, &header);
     }
     if (header.base_sequence > log->next_sequence) {
-        FAIL("partition %u: a batch with the sequence %d came, and %d is next", partition, header.base_sequence,
+        FAIL("partition %u: a batch with sequence %d arrived, but %d is expected", partition, header.base_sequence,
              log->next_sequence);
     }
     ledger_deliver(bytes, size);
-    log->kept[log->kept_count++ % KEPT_COUNT] = (struct kept){.base_sequence = header.base_sequence,
+    log->recent[log->recent_count++ % RECENT_COUNT] = (struct recent_batch){.base_sequence = header.base_sequence,
                                                               .record_count = (uint32_t)header.record_count,
                                                               .crc = header.crc,
                                                               .offset = log->next_offset};
@@ -151,16 +152,16 @@ static uint8_t *put_32(uint8_t *target, uint32_t value)
     return target + 4;
 }
 
-static uint8_t *answer_begin(struct answer *answer, uint32_t correlation, uint32_t partition_count)
+static uint8_t *response_begin(struct response *response, uint32_t correlation, uint32_t partition_count)
 {
-    uint8_t *target = put_32(answer->bytes + 4, correlation);
+    uint8_t *target = put_32(response->bytes + 4, correlation);
     target = put_32(target, 1);
     store_be16(target, TOPIC_SIZE);
     memcpy(target + 2, BROKER_TOPIC, TOPIC_SIZE);
     return put_32(target + 2 + TOPIC_SIZE, partition_count);
 }
 
-static uint8_t *answer_add(uint8_t *target, uint32_t partition, uint64_t offset)
+static uint8_t *response_add(uint8_t *target, uint32_t partition, uint64_t offset)
 {
     target = put_32(target, partition);
     store_be16(target, 0);
@@ -169,12 +170,12 @@ static uint8_t *answer_add(uint8_t *target, uint32_t partition, uint64_t offset)
     return target + 18;
 }
 
-/* Appends the batches of a request, and answers without an error. */
-static void request_take(const uint8_t *request, struct answer *answer)
+/* Appends the batches of a request, and makes a response without an error. */
+static void request_take(const uint8_t *request, struct response *response)
 {
     const uint8_t *cursor = request + PARTITIONS_AT + 4;
     uint32_t count = load_be32(request + PARTITIONS_AT);
-    uint8_t *target = answer_begin(answer, load_be32(request + CORRELATION_AT), count);
+    uint8_t *target = response_begin(response, load_be32(request + CORRELATION_AT), count);
     if (count == 0 || count > PARTITION_COUNT) {
         FAIL("a request has %u partitions", count);
     }
@@ -184,68 +185,68 @@ static void request_take(const uint8_t *request, struct answer *answer)
         if (partition >= PARTITION_COUNT || size > CHAIN_SIZE_MAX) {
             FAIL("a request has %u bytes for partition %u", size, partition);
         }
-        target = answer_add(target, partition, batch_take(partition, cursor + 8, size));
+        target = response_add(target, partition, batch_take(partition, cursor + 8, size));
         cursor += 8 + size;
     }
     target = put_32(target, 0);
-    answer->size = (size_t)(target - answer->bytes);
-    store_be32(answer->bytes, (uint32_t)answer->size - 4);
+    response->size = (size_t)(target - response->bytes);
+    store_be32(response->bytes, (uint32_t)response->size - 4);
 }
 
-/* ---- answers ---- */
+/* ---- responses ---- */
 
-/* Return false if the sender has closed the connection. */
-static bool answer_send(const struct connection *connection, const struct answer *answer, size_t size)
+/* Returns false if the sender has closed the connection. */
+static bool response_send(const struct connection *connection, const struct response *response, size_t size)
 {
-    return send(connection->socket, answer->bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
+    return send(connection->socket, response->bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-static bool sends_hostile(const struct connection *connection, struct answer *answer, enum hostility hostility)
+static bool sends_fault(const struct connection *connection, struct response *response, enum broker_fault fault)
 {
-    switch (hostility) {
-    case ANSWERS_HALF:
-        (void)answer_send(connection, answer, 1 + (size_t)rand_r(&chance) % (answer->size - 1));
+    switch (fault) {
+    case FAULT_PARTIAL:
+        (void)response_send(connection, response, 1 + (size_t)rand_r(&chance) % (response->size - 1));
         return false;
-    case ANSWERS_ANOTHER:
-        store_be32(answer->bytes + 4, load_be32(answer->bytes + 4) + 1 + (uint32_t)rand_r(&chance) % 9);
+    case FAULT_OTHER_REQUEST:
+        store_be32(response->bytes + 4, load_be32(response->bytes + 4) + 1 + (uint32_t)rand_r(&chance) % 9);
         break;
-    case ANSWERS_ELSEWHERE:
-        store_be32(answer->bytes + ANSWER_PARTITION_AT, PARTITION_COUNT + (uint32_t)rand_r(&chance));
+    case FAULT_OTHER_PARTITION:
+        store_be32(response->bytes + RESPONSE_PARTITION_AT, PARTITION_COUNT + (uint32_t)rand_r(&chance));
         break;
-    case ANSWERS_ENDLESSLY:
-        store_be32(answer->bytes, INT32_MAX);
+    case FAULT_HUGE:
+        store_be32(response->bytes, INT32_MAX);
         break;
-    case ANSWERS_ERROR:
-        store_be16(answer->bytes + ANSWER_ERROR_AT, REQUEST_TIMED_OUT);
+    case FAULT_ERROR:
+        store_be16(response->bytes + RESPONSE_ERROR_AT, REQUEST_TIMED_OUT);
         break;
-    case ANSWERS_TWICE:
-        (void)answer_send(connection, answer, answer->size);
+    case FAULT_TWICE:
+        (void)response_send(connection, response, response->size);
         break;
-    case ANSWERS_LATE:
+    case FAULT_LATE:
         usleep(LATE_MS * 1000);
         break;
-    case THROTTLES:
-        store_be32(answer->bytes + answer->size - 4, THROTTLE_MS);
+    case FAULT_THROTTLE:
+        store_be32(response->bytes + response->size - 4, THROTTLE_MS);
         break;
     default:
         return false;
     }
-    return answer_send(connection, answer, answer->size);
+    return response_send(connection, response, response->size);
 }
 
-/* Returns false if the connection is to be closed. */
-static bool request_answer(const struct connection *connection, const uint8_t *request)
+/* Returns false if the connection must be closed. */
+static bool request_response(const struct connection *connection, const uint8_t *request)
 {
-    struct answer answer;
-    bool is_hostile = rand_r(&chance) % HOSTILE_ONE_IN == 0;
-    enum hostility hostility = (enum hostility)(rand_r(&chance) % HOSTILITY_COUNT);
-    ledger->hostile_count += is_hostile;
-    if (is_hostile && hostility == CLOSES_BEFORE) {
+    struct response response;
+    bool is_faulty = rand_r(&chance) % FAULT_ONE_IN == 0;
+    enum broker_fault fault = (enum broker_fault)(rand_r(&chance) % FAULT_COUNT);
+    ledger->fault_count += is_faulty;
+    if (is_faulty && fault == FAULT_CLOSE_BEFORE) {
         return false;
     }
-    request_take(request, &answer);
-    return is_hostile ? sends_hostile(connection, &answer, hostility)
-                      : answer_send(connection, &answer, answer.size);
+    request_take(request, &response);
+    return is_faulty ? sends_fault(connection, &response, fault)
+                      : response_send(connection, &response, response.size);
 }
 
 /* ---- connections ---- */
@@ -271,7 +272,7 @@ static void connections_accept(const struct broker_address *broker)
     }
 }
 
-/* Handles the whole requests in the buffer. Returns false if the connection is to be closed. */
+/* Handles all complete requests in the buffer. Returns false if the connection must be closed. */
 static bool requests_take(struct connection *connection)
 {
     size_t begin = 0;
@@ -284,7 +285,7 @@ static bool requests_take(struct connection *connection)
         if (size > connection->size - begin) {
             break;
         }
-        is_open = request_answer(connection, connection->received + begin);
+        is_open = request_response(connection, connection->received + begin);
         begin += size;
     }
     connection->size -= begin;
@@ -295,7 +296,7 @@ static bool requests_take(struct connection *connection)
 static void connection_read(struct connection *connection)
 {
     ssize_t size = recv(connection->socket, connection->received + connection->size,
-                        RECEIVED_ROOM - connection->size, MSG_DONTWAIT);
+                        RECEIVED_SIZE_MAX - connection->size, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
@@ -314,7 +315,7 @@ void broker_run(const struct broker_address *broker)
     chance = broker->seed;
     while (ledger->is_finished != 3) {
         struct pollfd polled[CONNECTION_COUNT + 1];
-        for (uint32_t i = 0; i < CONNECTION_COUNT; i++) { /* the kernel ignores a negative number */
+        for (uint32_t i = 0; i < CONNECTION_COUNT; i++) { /* poll ignores a negative descriptor */
             polled[i] = (struct pollfd){.fd = connections[i].socket > 0 ? connections[i].socket : -1, .events = POLLIN};
         }
         polled[CONNECTION_COUNT] = (struct pollfd){.fd = broker->listener, .events = POLLIN};

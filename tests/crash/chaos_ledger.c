@@ -25,17 +25,17 @@ static void record_deliver(const struct record_view *view)
     memcpy(&producer, view->value, 8);
     memcpy(&sequence, view->value + 8, 8);
     if (producer >= PRODUCER_COUNT) {
-        FAIL("a record of a producer that does not exist");
+        FAIL("a record has an unknown producer");
     }
     for (int32_t i = 16; i < view->value_size; i++) {
         if (view->value[i] != producer) {
-            FAIL("a record of producer %llu is torn", (unsigned long long)producer);
+            FAIL("a record of producer %llu has wrong bytes", (unsigned long long)producer);
         }
     }
     uint64_t delivered = ledger->delivered[producer];
     if (sequence > delivered + 1) {
-        FAIL("producer %llu: %llu came after %llu", (unsigned long long)producer, (unsigned long long)sequence,
-             (unsigned long long)delivered);
+        FAIL("producer %llu: sequence %llu arrived after %llu", (unsigned long long)producer,
+             (unsigned long long)sequence, (unsigned long long)delivered);
     }
     ledger->repeat_count += sequence <= delivered;
     ledger->record_count++;
@@ -48,7 +48,7 @@ void ledger_deliver(const uint8_t *bytes, uint32_t size)
 {
     struct error error;
     if (record_batch_validate(bytes, size, &error) != STATUS_OK) {
-        FAIL("a drained batch is not valid: %s", error.message);
+        FAIL("a drained batch is invalid: %s", error.message);
     }
     const uint8_t *cursor = bytes + RECORDS_START;
     while (cursor < bytes + size) {

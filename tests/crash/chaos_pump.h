@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender of chaos.c that pumps, and the part of a sink around the pump (sender/pump.h).
+ * A sender of chaos.c that runs the pump (sender/pump.h), and does what a sink does around it.
  *
  *   connect ──> pump, until its time is over or something is not ordinary
  *                 │
- *                 ├──> requests without an answer: their answers are awaited, while the link is healthy
- *                 │      └──> otherwise their batches are requeued, and the connection is closed
- *                 └──> batches that are not ordinary: each is sent alone
+ *                 ├──> requests without a response: while the link is healthy, wait for the responses
+ *                 │      └──> otherwise requeue the batches of the requests, and close the connection
+ *                 └──> batches that are not ordinary: send each of them alone
  *
- * So every unhealthy link ends in the same way: its batches are sent again.
+ * So the batches of every unhealthy link are sent again.
  */
 #ifndef CRASH_CHAOS_PUMP_H
 #define CRASH_CHAOS_PUMP_H
@@ -16,7 +16,7 @@
 #include "chaos_broker.h"
 #include "core/accumulator.h"
 
-/* Sends batches of a sender until the ledger lets it end, and nothing is left. */
+/* Sends batches until `is_finished` in the ledger is 2 and no batch is left. */
 void chaos_pump(struct accumulator *accumulator, const struct broker_address *broker);
 
 #endif

@@ -56,7 +56,7 @@ void world_report(struct world *world, const char *format, ...)
     world->problem_count++;
 }
 
-/* ---- how long each operation takes ---- */
+/* ---- the time of each operation ---- */
 
 static uint64_t now_ns(void)
 {
@@ -74,19 +74,19 @@ static struct beginning begin(void)
     return (struct beginning){.ns = now_ns(), .queued_ns = queued};
 }
 
-/* Records the duration, less the time for which the machine ran other processes. */
-static void delay_note(struct world *world, const char *operation, struct beginning since)
+/* Stores the duration, without the time in the run queue, if it is the longest. */
+static void delay_store(struct world *world, const char *operation, struct beginning since)
 {
     uint64_t elapsed_ns = now_ns() - since.ns;
-    uint64_t others_ns = queued_ns() - since.queued_ns;
-    uint64_t ns = elapsed_ns > others_ns ? elapsed_ns - others_ns : 0;
+    uint64_t waited_ns = queued_ns() - since.queued_ns;
+    uint64_t ns = elapsed_ns > waited_ns ? elapsed_ns - waited_ns : 0;
     if (ns > world->delay.ns) {
         world->delay = (struct delay){.ns = ns, .operation = operation};
     }
 }
 
-/* The tracee reads no clock: a stepped clock_gettime starts over whenever the time changes meanwhile, and so takes
- * another number of instructions each time. */
+/* The tracee must not read a clock: clock_gettime repeats its read if the time changes meanwhile, so its number of
+ * instructions varies. */
 #define TIMED(world, operation, call)                            \
     do {                                                         \
         if ((world)->is_tracee) {                                \
@@ -94,7 +94,7 @@ static void delay_note(struct world *world, const char *operation, struct beginn
         } else {                                                 \
             struct beginning timed_since = begin();              \
             call;                                                \
-            delay_note(world, operation, timed_since);           \
+            delay_store(world, operation, timed_since);           \
         }                                                        \
     } while (0)
 
@@ -105,7 +105,7 @@ static void world_measure(struct world *world, struct measured_record *measured)
     REQUIRE(accumulator_measure(world->accumulator, &measured->record, &measured->size) == STATUS_OK);
 }
 
-/* Appends as many records as fit into one batch. */
+/* Appends the first records of the array, as many as fit into one batch. */
 static enum status world_try_append_some(struct world *world, enum producer_name producer, uint32_t partition_index,
                                          const struct measured_record *records, uint32_t count,
                                          struct reservation *reservation, uint32_t *appended)
@@ -154,7 +154,7 @@ enum status world_append_run(struct world *world, enum producer_name producer)
 
 static void world_send_once(struct world *world);
 
-/* Returns OK when this process owns `slots`. If the sender appends, it frees slots by sending. */
+/* Returns OK when this process owns `slots`. A process that is also the sender sends batches to free slots. */
 static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
 {
     enum status status;
@@ -171,7 +171,7 @@ static enum status world_wait_in_queue(struct world *world, uint32_t *slots)
     return status;
 }
 
-/* A process that holds its whole share must first send some of it. */
+/* If this process holds its whole share of the slots, it first sends batches. */
 static enum status world_enqueue(struct world *world, uint32_t need)
 {
     enum status status;
@@ -199,7 +199,7 @@ enum status world_append(struct world *world, enum producer_name producer)
     }
     bool is_outside = status == STATUS_NO_TRANSACTION || status == STATUS_TRANSACTION_ENDED;
     if (is_outside || (status == STATUS_EXHAUSTED && arena_closing(world->arena) != CLOSING_DONE)) {
-        ledger_withdraw(&world->shared->ledger, producer); /* otherwise, it may have been committed too late */
+        ledger_withdraw(&world->shared->ledger, producer); /* in all other cases, the record may be committed */
     }
     return status;
 }
@@ -221,7 +221,7 @@ void world_become_sender(struct world *world)
     REQUIRE(status == STATUS_OK);
 }
 
-/* Drains with a clock that is past the sender's patience, so that open batches are sealed at every instruction. */
+/* Drains with a time after the sender's patience, so that it seals open batches at every instruction. */
 void world_drain(struct world *world)
 {
     uint32_t partitions[PARTITION_COUNT], ready_count, seen;
@@ -263,7 +263,7 @@ static uint32_t batch_wire_bytes(const struct world *world, const struct drained
     return size;
 }
 
-/* The sink begins with what arrived before the tracee's death. */
+/* Counts the batches that arrived in the sink before the tracee's death as delivered. */
 static void world_take_arrived(struct world *world)
 {
     char problem[PROBLEM_SIZE];
@@ -280,14 +280,14 @@ static void world_take_arrived(struct world *world)
     }
 }
 
-/* A batch that is still in its slot is sent from there, and its result is stored there. */
+/* Returns true if the batch is still in its slot. Such a batch is sent from the slot, and gets its result there. */
 static bool row_is_in_slot(const struct world *world, const struct spill_row *row)
 {
     const struct slot_header *slot = &world->arena->slots[row->slot_index];
     return slot_word_state(load_acquire_u64(&slot->word)) == SLOT_READY && load_relaxed_u64(&slot->seq) == row->seq;
 }
 
-/* Completes the batches in the overflow by their rows, and then clears the partition's spilled range. */
+/* Completes all batches that have rows in the overflow. Then it clears the partition's spilled range. */
 static void world_ship(struct world *world)
 {
     char problem[PROBLEM_SIZE];
@@ -310,19 +310,19 @@ static void world_ship(struct world *world)
     spilled_set(world->arena, TRACEE_PARTITION, 0, 0);
 }
 
-/* The sink drops a repeated batch, since it knows its sequence. */
-static bool world_knows(struct world *world, const struct drained_batch *batch, const uint8_t *bytes)
+/* Returns true if the sink has the batch already. It recognizes the batch by its sequence, and drops it. */
+static bool world_has_arrived(struct world *world, const struct drained_batch *batch, const uint8_t *bytes)
 {
     const struct arrived_batch *known = arrived_find(&world->arrived, batch->base_sequence);
     if (known == NULL || batch->partition_index != TRACEE_PARTITION) {
         return false;
     }
     WORLD_EXPECT(world, known->size == batch->size && memcmp(known->bytes, bytes, known->size) == 0,
-                 "a batch with sequence %d is sent again with other bytes", batch->base_sequence);
+                 "a batch with sequence %d is sent again with different bytes", batch->base_sequence);
     return true;
 }
 
-/* Notes the drained records as delivered. */
+/* Counts the drained records as delivered. */
 static void world_deliver(struct world *world)
 {
     uint8_t bytes[WIRE_SIZE_MAX];
@@ -332,16 +332,16 @@ static void world_deliver(struct world *world)
         int64_t *next_base_sequence = &world->next_base_sequence[batch->partition_index];
         uint32_t size = batch_wire_bytes(world, batch, bytes);
         WORLD_EXPECT(world, load_acquire_u32(&world->arena->slots[batch->slot_index].result) == RESULT_NONE,
-                     "a batch is sent although its result is decided");
+                     "a batch is sent although it has a result");
         if (size != batch->size) {
-            world_report(world, "a batch of %u bytes has a chain of %u", batch->size, size);
-        } else if (!world_knows(world, batch, bytes) &&
+            world_report(world, "a batch of %u bytes has a chain of %u bytes", batch->size, size);
+        } else if (!world_has_arrived(world, batch, bytes) &&
                    !ledger_deliver(&world->shared->ledger, batch->partition_index, batch->seq, bytes, size,
                                    problem)) {
             world_report(world, "%s", problem);
         }
         WORLD_EXPECT(world, *next_base_sequence < 0 || batch->base_sequence == *next_base_sequence,
-                     "a batch begins with sequence %d, expected %lld", batch->base_sequence,
+                     "a batch begins with sequence %d instead of %lld", batch->base_sequence,
                      (long long)*next_base_sequence);
         *next_base_sequence = batch->base_sequence + (int64_t)batch->record_count;
     }
@@ -397,7 +397,7 @@ static uint32_t wait_word_count(const struct arena *arena)
     return count;
 }
 
-/* While sync_done is 1, no process but the tracee has drawn a ticket. */
+/* While sync_done is 1, only the tracee has drawn a ticket. So its first records are the forced ones. */
 static void check_sync_records(struct world *world)
 {
     const struct arena *arena = world->arena;
@@ -413,8 +413,8 @@ static void check_sync_records(struct world *world)
     }
 }
 
-/* Every returned record has its result, or is pending. An overwritten result would be neither. */
-static void check_nothing_is_forgotten(struct world *world)
+/* Checks that every returned record has a result or is pending. A record whose result was overwritten is neither. */
+static void check_no_result_is_lost(struct world *world)
 {
     for (uint32_t producer = 0; producer < PRODUCER_COUNT; producer++) {
         const struct ledger_producer *entry = &world->shared->ledger.producers[producer];
@@ -434,12 +434,12 @@ void check_always(struct world *world)
     for (uint32_t i = 0; i < SLOT_COUNT; i++) {
         bool is_free = slot_word_state(load_acquire_u64(&arena->slots[i].word)) == SLOT_FREE;
         WORLD_EXPECT(world, !is_free || is_all_zeros(arena_slot_data(arena, i), arena->geometry.slot_stride),
-                     "slot %u is free and not all zeros", i);
+                     "slot %u is free, but not all zeros", i);
     }
     uint32_t waiting_count = load_acquire_u32(&arena->globals->waiting_count);
-    WORLD_EXPECT(world, waiting_count >= wait_word_count(arena), "%u wait and waiting_count is %u",
+    WORLD_EXPECT(world, waiting_count >= wait_word_count(arena), "%u processes wait, but waiting_count is %u",
                  wait_word_count(arena), waiting_count);
-    check_nothing_is_forgotten(world);
+    check_no_result_is_lost(world);
     if (world->is_durable) {
         check_sync_records(world);
     }
@@ -477,10 +477,10 @@ static void check_arena(struct world *world)
 {
     for (uint32_t i = 0; i < SLOT_COUNT; i++) {
         uint64_t word = load_acquire_u64(&world->arena->slots[i].word);
-        WORLD_EXPECT(world, slot_word_state(word) == SLOT_FREE, "slot %u leaked: state %d", i,
+        WORLD_EXPECT(world, slot_word_state(word) == SLOT_FREE, "slot %u was not freed: state %d", i,
                      (int)slot_word_state(word));
         WORLD_EXPECT(world, slot_word_generation(word) + 1 != world->first_generations[i],
-                     "slot %u became free, and its generation did not rise", i);
+                     "slot %u was freed, but its generation was not raised", i);
     }
     check_by_verify(world, true);
     WORLD_EXPECT(world, !arena_is_poisoned(world->arena), "the arena is poisoned");
@@ -492,16 +492,16 @@ static void survivor_append(struct world *world)
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor's append returned %s", status_name(status));
 }
 
-/* The survivor has waited since before the tracee ran. It must be granted its slots now. */
+/* The survivor joined the queue before the tracee ran. Now it must get its slots. */
 static void survivor_leave_queue(struct world *world)
 {
     uint32_t slots[SLOT_COUNT];
     TIMED(world, "help", buffer_pool_help(world->arena, NULL));
     enum status status = buffer_pool_poll(world->arena, &world->wait);
     WORLD_EXPECT(world, status == STATUS_OK || world_count_slots(world, SLOT_GRANT) < world->wait.need,
-                 "the survivor was granted its slots, and its poll returned %s", status_name(status));
+                 "the survivor has its slots, but its poll returned %s", status_name(status));
     status = world_wait_in_queue(world, slots);
-    WORLD_EXPECT(world, status == STATUS_OK, "the survivor waited, helped, and got %s", status_name(status));
+    WORLD_EXPECT(world, status == STATUS_OK, "the survivor's wait returned %s", status_name(status));
     if (status == STATUS_OK) {
         buffer_pool_give_back(world->arena, slots, world->wait.need, NULL);
     }
@@ -518,26 +518,26 @@ enum status world_sync(struct world *world)
     return status;
 }
 
-/* As cold recovery does when the arena's file has a name again. */
-void world_open_again(struct world *world)
+/* Cold recovery does the same if the arena's file has a name again. */
+void world_reopen(struct world *world)
 {
     store_relaxed_u32(&world->arena->globals->closing, CLOSING_NOT);
 }
 
-/* Batches that a dead closer left open are sealed, and none is opened after them. */
+/* Seals the batches that a dead process left open in the closing arena. Checks that no batch can be opened. */
 static void survivor_finish_closing(struct world *world)
 {
     TIMED(world, "close", closing_begin(world->arena));
-    WORLD_EXPECT(world, world_count_slots(world, SLOT_OPEN) == 0, "%u batches of a closing arena are open",
+    WORLD_EXPECT(world, world_count_slots(world, SLOT_OPEN) == 0, "%u batches are open in a closing arena",
                  world_count_slots(world, SLOT_OPEN));
     ledger_begin(&world->shared->ledger, SURVIVOR, VALUE_SIZE, &world->record);
     enum status status = world_append(world, SURVIVOR);
     WORLD_EXPECT(world, status == STATUS_REMOVED, "an append to a closing arena returned %s", status_name(status));
     ledger_withdraw(&world->shared->ledger, SURVIVOR);
-    world_open_again(world);
+    world_reopen(world);
 }
 
-/* Partitions start over after an abort. */
+/* Ends a transaction. After an abort, each partition continues at any sequence. */
 static void survivor_end(struct world *world, enum transaction_task task, uint64_t number)
 {
     REQUIRE(sender_end_transaction(world->accumulator->sender, number, TRANSACTION_WHY_NOT) == STATUS_OK);
@@ -549,17 +549,17 @@ static void survivor_end(struct world *world, enum transaction_task task, uint64
     }
 }
 
-/* Complete any process's commit or abort. The survivor also commits its own transaction, or aborts it if it must. */
-static void survivor_press_on(struct world *world)
+/* Takes the next step towards the end of the transaction. Only its coordinator may commit it or ask for its abort. */
+static void survivor_advance_transaction(struct world *world)
 {
     uint64_t number = transaction_word_number(transaction_read(world->arena));
     uint32_t state = transaction_word_state(transaction_read(world->arena));
-    bool is_ours = load_acquire_u32(&world->arena->globals->transaction_coordinator) == world->arena->owner;
-    if (state == TRANSACTION_OPEN && is_ours) {
+    bool is_own = load_acquire_u32(&world->arena->globals->transaction_coordinator) == world->arena->owner;
+    if (state == TRANSACTION_OPEN && is_own) {
         REQUIRE(transaction_commit(world->arena, number) == STATUS_OK);
         return;
     }
-    if (state == TRANSACTION_ABORT_ONLY && is_ours) {
+    if (state == TRANSACTION_ABORT_ONLY && is_own) {
         REQUIRE(transaction_abort(world->arena, number, TRANSACTION_WHY_ASKED) == STATUS_OK);
     }
     struct sender_half *half = world->accumulator->sender;
@@ -576,23 +576,24 @@ void world_renew_transaction(struct world *world)
     uint64_t number;
     for (int round = 0; round < TRANSACTION_ROUNDS_MAX; round++) {
         if (transaction_word_state(transaction_read(world->arena)) == TRANSACTION_NONE) {
-            WORLD_EXPECT(world, world_count_slots(world, SLOT_READY) == 0, "a batch is left after its transaction");
+            WORLD_EXPECT(world, world_count_slots(world, SLOT_READY) == 0,
+                         "a batch is READY after the end of its transaction");
             transaction_leave(world->arena);
         }
         enum status status = transaction_begin(world->arena, &number);
         if (status == STATUS_OK) {
             return;
         }
-        survivor_press_on(world);
+        survivor_advance_transaction(world);
     }
-    world_report(world, "the transaction does not end: state %u",
+    world_report(world, "the transaction has not ended: state %u",
                  transaction_word_state(transaction_read(world->arena)));
 }
 
-void survivor_go_on(struct world *world, const struct scenario *scenario)
+void survivor_finish(struct world *world, const struct scenario *scenario)
 {
     char problem[PROBLEM_SIZE];
-    check_by_verify(world, scenario->is_alone); /* as the tracee left it; recovery leaves an idle arena */
+    check_by_verify(world, scenario->is_alone); /* before any repair; recovery leaves an idle arena */
     if (world->has_broker || world->has_log) {
         world_take_arrived(world);
     }
@@ -627,16 +628,16 @@ void survivor_go_on(struct world *world, const struct scenario *scenario)
     check_arena(world);
 }
 
-/* ---- beside a stopped tracee ---- */
+/* ---- while the tracee is stopped ---- */
 
-/* If the tracee coordinates the transaction, its death aborts the survivor's records, too. */
+/* Returns false if the tracee is the coordinator: its death would abort the survivor's records, too. */
 static bool survivor_may_append(const struct world *world)
 {
     uint32_t coordinator = load_acquire_u32(&world->arena->globals->transaction_coordinator);
     return !world->is_transactional || coordinator == world->arena->owner;
 }
 
-/* Tries once. EXHAUSTED is accepted here; in an arena with transactions, NO_TRANSACTION is, too. */
+/* Tries once. The append may return EXHAUSTED, and in an arena with transactions also NO_TRANSACTION. */
 static enum status survivor_try_append(struct world *world, uint32_t partition_index)
 {
     if (!survivor_may_append(world)) {
@@ -653,7 +654,7 @@ static enum status survivor_try_append(struct world *world, uint32_t partition_i
     return status;
 }
 
-/* Another process waits for the pool lock, which a living process holds, and is killed while it waits. */
+/* Checks that a waiter does not take the pool lock from a living process. The waiter is a child, and is killed. */
 static void check_pool_lock_is_kept(struct world *world)
 {
     const struct timespec two_slices = {.tv_nsec = (long)(LOCK_SLICE_NS * 5 / 2)};
@@ -677,23 +678,24 @@ static uint32_t partition_acquisition(const struct world *world)
     return lock_word_acquisition(load_acquire_u64(&world->arena->partitions[TRACEE_PARTITION].lock.word));
 }
 
-void check_after_going_on(struct world *world)
+void check_after_continuing(struct world *world)
 {
     uint32_t waiting = wait_word_count(world->arena);
     WORLD_EXPECT(world, waiting == 0 || world_count_slots(world, SLOT_FREE) == 0,
-                 "%u wait while %u slots are free", waiting, world_count_slots(world, SLOT_FREE));
+                 "%u processes wait while %u slots are free", waiting, world_count_slots(world, SLOT_FREE));
     WORLD_EXPECT(world, partition_acquisition(world) >= world->last_acquisition,
                  "the acquisition number of the partition's lock decreased");
 }
 
-static bool pool_has_room(const struct world *world)
+static bool pool_has_free_slot(const struct world *world)
 {
     return world_count_slots(world, SLOT_FREE) > 0 && load_acquire_u32(&world->arena->globals->waiting_count) == 0 &&
            arena_takes_records(world->arena);
 }
 
-/* A slot may be free without a hint if the process that freed it was stopped just then. A waiter still gets it, because
- * a helper counts the free slots again. A survivor that was queued before keeps its place. */
+/* Allocates a slot and frees it. If the process that freed the slot was stopped before it set the hint, an allocation
+ * does not find the slot. A waiter in the queue does, because a helper counts the free slots again. If the survivor
+ * is in the queue already, it keeps its place. */
 static void survivor_allocate(struct world *world)
 {
     const struct buffer_wait queued = world->wait;
@@ -705,7 +707,7 @@ static void survivor_allocate(struct world *world)
         REQUIRE(status == STATUS_OK);
         status = world_wait_in_queue(world, &slot_index);
     }
-    WORLD_EXPECT(world, status == STATUS_OK, "%u slots are free and none can be taken",
+    WORLD_EXPECT(world, status == STATUS_OK, "%u slots are free, but none can be allocated",
                  world_count_slots(world, SLOT_FREE));
     if (status == STATUS_OK) {
         TIMED(world, "give back", buffer_pool_give_back(world->arena, &slot_index, 1, NULL));
@@ -715,14 +717,14 @@ static void survivor_allocate(struct world *world)
 
 static void survivor_append_beside(struct world *world)
 {
-    bool has_room = !tracee_holds_pool_lock(world) && pool_has_room(world);
+    bool has_free_slot = !tracee_holds_pool_lock(world) && pool_has_free_slot(world);
     enum status status = survivor_try_append(world, TRACEE_PARTITION);
-    if (status == STATUS_EXHAUSTED && has_room) {
+    if (status == STATUS_EXHAUSTED && has_free_slot) {
         survivor_allocate(world);
     }
 }
 
-/* Freeing needs the pool lock only if a process waits. */
+/* Sends as far as the tracee permits. Freeing a slot needs the pool lock only if a process waits. */
 static void survivor_send_beside(struct world *world)
 {
     if (!tracee_holds_pool_lock(world)) {
@@ -742,7 +744,7 @@ void survivor_close_beside(struct world *world)
     TIMED(world, "close", closing_begin(world->arena));
     survivor_send_beside(world);
     closing_end(world->arena);
-    if (world->drained_count == 0) { /* else the drained batches wait for a tracee that holds the pool lock */
+    if (world->drained_count == 0) { /* otherwise, their completion needs the tracee's pool lock */
         survivor_send_beside(world); /* the sender's last drain */
     }
     world->last_acquisition = partition_acquisition(world);
@@ -760,28 +762,28 @@ bool survivor_commit_beside(struct world *world, bool is_followed)
     uint32_t rounds = 0;
     while (may_free && !is_followed && rounds++ < TRANSACTION_ROUNDS_MAX &&
            transaction_word_state(transaction_read(world->arena)) != TRANSACTION_NONE) {
-        survivor_press_on(world);
+        survivor_advance_transaction(world);
     }
-    WORLD_EXPECT(world, rounds <= TRANSACTION_ROUNDS_MAX, "a transaction does not end beside a stopped process");
+    WORLD_EXPECT(world, rounds <= TRANSACTION_ROUNDS_MAX, "a transaction does not end while a process is stopped");
     world->last_acquisition = partition_acquisition(world);
     return may_free;
 }
 
-void check_nothing_came_too_late(struct world *world)
+void check_no_record_is_late(struct world *world)
 {
     const struct ledger_producer *tracee = &world->shared->ledger.producers[TRACEE];
     for (uint32_t i = 0; i < tracee->returned_count; i++) {
         WORLD_EXPECT(world, tracee->delivered_counts[i] == 1,
-                     "record %u was accepted, but not delivered before its sender or its transaction ended", i);
+                     "record %u was accepted, but not delivered before its sender left or its transaction ended", i);
     }
-    WORLD_EXPECT(world, tracee->delivered_counts[tracee->begun_count] == 0, "a refused record was delivered");
+    WORLD_EXPECT(world, tracee->delivered_counts[tracee->begun_count] == 0, "a rejected record was delivered");
 }
 
-/* Appends until only `slots_left` slots are free. A slot that a stopped process freed without a hint needs a waiter. */
+/* Appends until only `slots_left` slots are free. A slot that has no hint is allocated through the queue. */
 static void survivor_fill_pool(struct world *world, uint32_t slots_left)
 {
     uint32_t tries = 0;
-    while (pool_has_room(world) && world_count_slots(world, SLOT_FREE) > slots_left && tries < 2) {
+    while (pool_has_free_slot(world) && world_count_slots(world, SLOT_FREE) > slots_left && tries < 2) {
         enum status status = survivor_try_append(world, OTHER_PARTITION);
         if (status == STATUS_NO_TRANSACTION) {
             return;
@@ -796,11 +798,12 @@ static void survivor_fill_pool(struct world *world, uint32_t slots_left)
     }
 }
 
-/* Fill the freed slots with another partition's records, to detect a process that still writes into one or still relies
- * on what it read there. First fill all slots. Then free as many as the tracee may still need. */
+/* Fills the freed slots with records of another partition. So it is detected if the tracee still writes to such a slot,
+ * or still relies on the bytes that it has read there. At first all slots are filled. Then as many are freed as the
+ * tracee may still need. */
 static void survivor_use_slots_again(struct world *world, uint32_t slots_wanted)
 {
-    if (tracee_holds_pool_lock(world) || !pool_has_room(world)) {
+    if (tracee_holds_pool_lock(world) || !pool_has_free_slot(world)) {
         return;
     }
     world_send_everything(world);
@@ -826,7 +829,7 @@ void survivor_work_beside(struct world *world, const struct scenario *scenario, 
     if ((beside & BESIDE_APPEND) != 0) {
         survivor_append_beside(world);
     }
-    if (!tracee_holds_pool_lock(world) && pool_has_room(world)) {
+    if (!tracee_holds_pool_lock(world) && pool_has_free_slot(world)) {
         survivor_allocate(world);
     }
     if ((beside & BESIDE_SEND) != 0 && world->accumulator->sender != NULL) {
@@ -895,7 +898,7 @@ static void world_create_arena(struct world *world, const struct scenario *scena
         REQUIRE(partition_index == (uint32_t)i);
     }
     registry_close(registry);
-    /* Start at another number than partition 0, so that no place of one partition is valid for the other. */
+    /* The numbers of the two partitions differ, so that a batch of one partition is never mistaken for the other's. */
     store_relaxed_u64(&arena->partitions[OTHER_PARTITION].next_seq, OTHER_SEQ_FIRST);
     world_adopt(world, arena);
     accumulator_set_producer_id(world->accumulator, 1000, 3);
@@ -945,7 +948,7 @@ void world_new(struct world *world, const struct scenario *scenario)
     }
 }
 
-void world_note_start(struct world *world)
+void world_store_generations(struct world *world)
 {
     if (world->arena == NULL) {
         return;
@@ -970,7 +973,7 @@ void world_free(struct world *world)
     close(world->descriptor);
 }
 
-void world_let_die(struct world *world, void (*act)(struct world *world))
+void world_run_and_die(struct world *world, void (*act)(struct world *world))
 {
     pid_t pid = fork();
     REQUIRE(pid >= 0);
@@ -988,7 +991,7 @@ void world_let_die(struct world *world, void (*act)(struct world *world))
 struct twin {
     int descriptor;
     uint8_t *bytes;
-    struct arena *arena; /* the world's handle, moved to these bytes; NULL if the survivor attaches again */
+    struct arena *arena; /* the world's handle, with pointers into `bytes`; NULL if the survivor attaches again */
     struct shared *shared;
     uint64_t size;
 };
@@ -1022,7 +1025,7 @@ static void arena_move(struct arena *arena, uint8_t *base)
     arena->base = base;
 }
 
-/* Returns a handle that is attached to the copy with the same process entry, whose byte is locked there as well. */
+/* Returns a handle of the copy that has the same process entry. It also locks the entry's byte in the copy. */
 static struct arena *twin_arena(const struct world *world, struct twin *twin)
 {
     struct arena *arena = malloc(sizeof *arena);
@@ -1033,9 +1036,9 @@ static struct arena *twin_arena(const struct world *world, struct twin *twin)
     arena->lock_descriptor = open_again(twin->descriptor);
     arena->next_attached = NULL;
     arena->chain_scratch = calloc(arena->chain_slot_count_max, sizeof *arena->chain_scratch);
-    int64_t mine = PROCESS_LOCK_START + (int64_t)arena->entry_index;
+    int64_t own_byte = PROCESS_LOCK_START + (int64_t)arena->entry_index;
     REQUIRE(byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_SHARED, NULL) == STATUS_OK);
-    REQUIRE(byte_lock_try(arena->lock_descriptor, mine, BYTE_EXCLUSIVE, NULL) == STATUS_OK);
+    REQUIRE(byte_lock_try(arena->lock_descriptor, own_byte, BYTE_EXCLUSIVE, NULL) == STATUS_OK);
     return arena;
 }
 

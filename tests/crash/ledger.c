@@ -13,7 +13,7 @@ static const int64_t FIRST_TIMESTAMP_MS = 1700000000000;
 
 void require_failed(const char *file, int line, const char *condition)
 {
-    fprintf(stderr, "%s:%d: required: %s\n", file, line, condition);
+    fprintf(stderr, "%s:%d: the harness is wrong: %s\n", file, line, condition);
     abort();
 }
 
@@ -22,7 +22,7 @@ static void value_fill(uint8_t *value, uint32_t size, uint32_t producer, uint32_
     memcpy(value, &producer, sizeof producer);
     memcpy(value + sizeof producer, &sequence, sizeof sequence);
     for (uint32_t i = VALUE_HEAD_SIZE; i < size; i++) {
-        value[i] = (uint8_t)(1 + (producer * 89 + sequence * 37 + i * 7) % 255); /* never 0: a free slot is all zeros */
+        value[i] = (uint8_t)(1 + (producer * 89 + sequence * 37 + i * 7) % 255); /* never 0, unlike a free slot */
     }
 }
 
@@ -70,27 +70,27 @@ static bool record_deliver(struct ledger *ledger, uint32_t partition_index, cons
     uint8_t expected[VALUE_SIZE_MAX];
     uint32_t producer, sequence;
     if (view->value_size < VALUE_HEAD_SIZE || view->value_size > VALUE_SIZE_MAX) {
-        snprintf(problem, PROBLEM_SIZE, "a record of %d bytes was delivered, and was never appended", view->value_size);
+        snprintf(problem, PROBLEM_SIZE, "a record of %d bytes was delivered, but never appended", view->value_size);
         return false;
     }
     memcpy(&producer, view->value, sizeof producer);
     memcpy(&sequence, view->value + sizeof producer, sizeof sequence);
     if (producer >= PRODUCER_COUNT || sequence >= ledger->producers[producer].begun_count) {
-        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u was delivered, and was never appended", sequence,
+        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u was delivered, but never appended", sequence,
                  producer);
         return false;
     }
     value_fill(expected, (uint32_t)view->value_size, producer, sequence);
     struct ledger_producer *entry = &ledger->producers[producer];
     if (sequence < entry->aborted_count) {
-        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u came after the abort of its transaction", sequence,
-                 producer);
+        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u was delivered after the abort of its transaction",
+                 sequence, producer);
         return false;
     }
     uint32_t *delivered_next = &entry->delivered_next[partition_index];
     if (memcmp(expected, view->value, (size_t)view->value_size) != 0 || sequence < *delivered_next) {
-        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u came %s", sequence, producer,
-                 sequence < *delivered_next ? "twice or out of order" : "with other bytes");
+        snprintf(problem, PROBLEM_SIZE, "record %u of producer %u was delivered %s", sequence, producer,
+                 sequence < *delivered_next ? "twice or out of order" : "with different bytes");
         return false;
     }
     entry->delivered_counts[sequence]++;
@@ -105,7 +105,7 @@ static bool seq_deliver(struct ledger *ledger, uint32_t partition_index, uint64_
     bool is_first = (ledger->delivered_seqs[partition_index] & bit) == 0;
     ledger->delivered_seqs[partition_index] |= bit;
     if (!is_first) {
-        snprintf(problem, PROBLEM_SIZE, "two batches have the number %llu", (unsigned long long)seq);
+        snprintf(problem, PROBLEM_SIZE, "two delivered batches have the number %llu", (unsigned long long)seq);
     }
     return is_first;
 }
@@ -120,7 +120,7 @@ bool ledger_deliver(struct ledger *ledger, uint32_t partition_index, uint64_t se
     }
     if (record_batch_validate(bytes, size, &error) != STATUS_OK ||
         record_batch_header_read(bytes, size, &header) != STATUS_OK) {
-        snprintf(problem, PROBLEM_SIZE, "a delivered batch is broken: %.150s", error.message);
+        snprintf(problem, PROBLEM_SIZE, "a delivered batch is invalid: %.150s", error.message);
         return false;
     }
     const uint8_t *cursor = bytes + RECORD_BATCH_HEADER_SIZE;

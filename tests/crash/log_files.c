@@ -55,15 +55,15 @@ static uint32_t file_read(int file, uint8_t bytes[FILE_SIZE_MAX])
     return (uint32_t)size;
 }
 
-/* The positions of the batches, and their last offsets. */
+/* The positions and last offsets of the batches. */
 struct places {
     uint32_t positions[ARRIVED_MAX];
     uint32_t last_offsets[ARRIVED_MAX];
     uint32_t count;
 };
 
-/* The log sets base offset and leader epoch. */
-static void batch_give_back(uint8_t *batch)
+/* Undoes the changes of the log: the log sets the base offset and the leader epoch of a batch. */
+static void batch_restore(uint8_t *batch)
 {
     store_be64(batch + RECORD_BATCH_BASE_OFFSET, 0);
     store_be32(batch + RECORD_BATCH_LEADER_EPOCH, UINT32_MAX);
@@ -86,7 +86,7 @@ static bool batches_read(int file, struct arrived *arrived, struct places *place
         next_offset += header.record_count;
         places->positions[places->count] = (uint32_t)(batch - bytes);
         places->last_offsets[places->count++] = (uint32_t)(next_offset - 1);
-        batch_give_back(batch);
+        batch_restore(batch);
         arrived_add(arrived, batch, size);
         batch += size;
         left -= size;
@@ -94,7 +94,7 @@ static bool batches_read(int file, struct arrived *arrived, struct places *place
     return true;
 }
 
-/* The entries of both indexes have offsets; the entries of the offset index also have positions. */
+/* Entries of both indexes have an offset. Entries of the offset index also have a position. */
 static bool entries_are_right(int file, uint32_t entry_size, uint32_t offset_at, const struct places *places)
 {
     static uint8_t bytes[FILE_SIZE_MAX];
@@ -117,12 +117,12 @@ bool log_files_read(const struct log_files *files, struct arrived *arrived, char
     struct places places = {.count = 0};
     arrived->count = 0;
     if (!batches_read(files->log, arrived, &places)) {
-        snprintf(problem, PROBLEM_SIZE, "batch %u of the log has another place than the next one", places.count);
+        snprintf(problem, PROBLEM_SIZE, "batch %u of the log has a wrong offset or leader epoch", places.count);
         return false;
     }
     if (!entries_are_right(files->offset_index, OFFSET_ENTRY_SIZE, 0, &places) ||
         !entries_are_right(files->time_index, TIME_ENTRY_SIZE, 8, &places)) {
-        snprintf(problem, PROBLEM_SIZE, "an index entry is of no batch of the log");
+        snprintf(problem, PROBLEM_SIZE, "an index entry matches no batch of the log");
         return false;
     }
     return true;
@@ -144,7 +144,7 @@ bool log_files_read_rows(const struct log_files *files, const struct arrived *ar
     *count = (uint32_t)size / SPILL_ROW_SIZE;
     for (uint32_t i = 0; i < *count; i++) {
         if (i == arrived->count || !row_is_right(&rows[i], &arrived->batches[i], base_offset)) {
-            snprintf(problem, PROBLEM_SIZE, "row %u of the spill file is of no batch of the log", i);
+            snprintf(problem, PROBLEM_SIZE, "row %u of the spill file does not match its batch in the log", i);
             return false;
         }
         base_offset += rows[i].record_count;

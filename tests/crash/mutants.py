@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plausible defects of the core, each of which the harness must notice.
+"""Mutants: plausible defects of the core that the tests must detect.
 
-A mutant is an exact replacement of a text that occurs once in one file of native/. It names the runs that must fail
-with it: (mode, scenario) of the single-step harness, or ("test", program) and ("tsan", program) for a C test, plain or
-under the thread sanitizer, if dying or stopping does not show it. A replacement that no longer fits is an error.
+A mutant replaces a text that occurs exactly once in a file of native/. If the text does not occur, this is an error. A
+mutant names the runs that must fail with it. A run is a mode and a scenario of the single-step harness. If killing and
+stopping does not show the defect, a run is ("test", program) or ("tsan", program): a C test without or with the thread
+sanitizer.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from tests.native.c_build import PLAIN, TSAN, Variant
 TEST_VARIANTS = {"test": PLAIN, "tsan": TSAN}
 
 LABELS = re.compile(r" */\* [A-Z]\d{1,2}(?:, [A-Z]\d{1,2})* \*/")
-"""The label of an atomic operation. A mutant's text need not have it."""
+"""The label of an atomic operation. The text of a mutant omits it."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One defect and the runs that must notice it.
+    """One defect and the runs that must fail with it.
 
     Attributes:
-        is_quick: forty points of a scenario, or one run of a C test, are enough.
+        is_quick: forty points of a scenario, or one run of a C test, detect it.
     """
 
     name: str
@@ -1446,7 +1447,7 @@ MUTANTS = (
 
 
 def plant(mutant: Mutant) -> Path:
-    """Writes the mutated file, alone in a copy of its folder, and returns that folder's root."""
+    """Write the mutated file, and no other file, to a new tree with the same folders. Return the root of the tree."""
     text = LABELS.sub("", (ROOT / "native" / mutant.path).read_text(encoding="utf-8"))
     old = LABELS.sub("", mutant.old)
     if text.count(old) != 1:
@@ -1459,19 +1460,19 @@ def plant(mutant: Mutant) -> Path:
 
 
 def check_compiles(mutant: Mutant) -> None:
-    """Checks that a planted mutant compiles, without generating code.
+    """Check that a mutant compiles, without generating code.
 
     Raises:
         BuildError: it does not compile.
     """
     root = plant(mutant)
     native = ROOT / "native"
-    # The mutated header is found before ours, as in `build`; a mutated file in C finds ours beside its origin.
+    # As in `build`, the compiler finds a mutated header before the original. A C file finds original headers, too.
     c_build.check_syntax(root / mutant.path, (f"-iquote{root}", f"-iquote{(native / mutant.path).parent}"))
 
 
 def build(mutant: Mutant, mode: str, scenario: str) -> Path:
-    """Return the program of this killer, with the mutated core: the single-step harness or a C test."""
+    """Build the single-step harness or a C test with the mutated core."""
     is_harness = mode in single_step.MODES
     test = c_build.TESTS / f"{scenario}.c"
     sources = [*c_build.core_sources(), *(single_step.SOURCES if is_harness else [test])]
@@ -1483,11 +1484,11 @@ def build(mutant: Mutant, mode: str, scenario: str) -> Path:
 
 
 def _changed_objects(mutant: Mutant, sources: Sequence[Path], variant: Variant) -> dict[Path, Path]:
-    """Compile what the mutant changes: its file in C, or all sources that include its header."""
+    """Compile the mutated C file, or all sources that include the mutated header."""
     root = plant(mutant)
     original = ROOT / "native" / mutant.path
     if original.suffix == ".c":
         return {original: c_build.build_object(root / mutant.path, variant)}
-    # The header is found here first, by every file; -iquote goes before -I.
+    # Every file finds the mutated header first, because the compiler searches -iquote before -I.
     changed = replace(variant, flags=(*variant.flags, f"-iquote{root}"))
     return {source: c_build.build_object(source, changed) for source in c_build.including(original, sources)}

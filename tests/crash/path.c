@@ -20,18 +20,18 @@ void memory_free(void *memory, size_t size)
     REQUIRE(munmap(memory, size) == 0);
 }
 
-/* ---- breakpoints and steps of the processor ---- */
+/* ---- breakpoints of the processor ---- */
 
 #if defined(__x86_64__)
 
-enum { ENABLE_FIRST = 1 }; /* DR7: the breakpoint in DR0 is on, and is one of execution */
+enum { ENABLE_FIRST = 1 }; /* the bit of DR7 that enables the execution breakpoint in DR0 */
 
 uint64_t instruction_address(pid_t pid)
 {
     return (uint64_t)ptrace(PTRACE_PEEKUSER, pid, offsetof(struct user, regs.rip), NULL);
 }
 
-/* Off while the address changes: the kernel checks both together. */
+/* The breakpoint is disabled while its address changes, because the kernel checks both registers together. */
 bool breakpoint_set(pid_t pid, uint64_t address)
 {
     uint64_t enable = address == 0 ? 0 : ENABLE_FIRST;
@@ -70,9 +70,9 @@ void path_add(struct path *path, pid_t pid)
     path->points[path->count++] = (struct path_point){.address = instruction_address(pid)};
 }
 
-/* A repeated instruction (rep movsb) is stepped once per repetition, and reached once. The process starts at the first
- * point. */
-static bool is_come_to(const struct path *path, uint32_t index)
+/* Returns true if a breakpoint at this point would stop the process. A repeated instruction (rep movsb) is stepped once
+ * per repetition, but a breakpoint stops only before the first one. The process starts at point 0. */
+static bool is_breakable(const struct path *path, uint32_t index)
 {
     return index > 0 && path->points[index].address != path->points[index - 1].address;
 }
@@ -81,12 +81,12 @@ static uint32_t visits_count(const struct path *path, uint32_t index)
 {
     uint32_t visits = 0;
     for (uint32_t i = 1; i <= index; i++) {
-        visits += path->points[i].address == path->points[index].address && is_come_to(path, i);
+        visits += path->points[i].address == path->points[index].address && is_breakable(path, i);
     }
     return visits;
 }
 
-/* A run to a breakpoint costs about as much as a single step. */
+/* Returns the number of stops on the way to a point. A stop at a breakpoint costs about as much as a single step. */
 static uint32_t cost_of(const struct path *path, uint32_t anchor, uint32_t index)
 {
     return path->points[anchor].visits + (index - anchor);
@@ -100,7 +100,7 @@ void path_plan(struct path *path, pid_t pid)
     for (uint32_t i = 1; i < path->count; i++) {
         uint32_t anchor = path->points[i - 1].anchor;
         path->points[i].visits = visits_count(path, i);
-        path->points[i].anchor = is_come_to(path, i) && cost_of(path, i, i) < cost_of(path, anchor, i) ? i : anchor;
+        path->points[i].anchor = is_breakable(path, i) && cost_of(path, i, i) < cost_of(path, anchor, i) ? i : anchor;
     }
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The path of a tracee through its operation, and the short cuts on it.
+ * The path of a tracee: the instructions of its operation, in the order of execution.
  *
- * Every stop has its own tracee, which must first reach its instruction. Single-stepping costs two process switches for
- * each instruction before it. But all tracees take the same path. So the tracee runs to a hardware breakpoint at an
- * *anchor*, a seldom executed instruction shortly before the wanted one, and is stepped from there. If breakpoints are
- * not available (another processor, a container that forbids them), it is stepped all the way.
+ * Each point to test has its own tracee, which must first reach that point. A single step costs two process switches,
+ * so stepping from the beginning is slow. All tracees take the same path, so a breakpoint can replace most steps. The
+ * tracee first runs to a hardware breakpoint at an *anchor*: an instruction shortly before the point that is executed
+ * only a few times. From there it is stepped. If the processor or a container has no hardware breakpoints, the tracee
+ * is stepped from the beginning.
  */
 #ifndef CRASH_PATH_H
 #define CRASH_PATH_H
@@ -17,30 +18,31 @@
 
 struct path_point {
     uint64_t address; /* of the next instruction */
-    uint32_t visits;  /* how often the path has reached this address, including this time */
-    uint32_t anchor;  /* the point to run to; if 0, step from the beginning */
+    uint32_t visits;  /* times that the path has reached this address, up to this point */
+    uint32_t anchor;  /* the index of the point to run to; if 0, step from the beginning */
 };
 
 struct path {
-    struct path_point *points; /* point i: after i instructions */
+    struct path_point *points; /* points[i] is the state after i instructions */
     uint32_t count;
 };
 
-/* Allocate pages outside the heap. Tracees inherit the heap, and the number of instructions of their malloc depends on
- * its free memory. So the harness allocates nothing in it meanwhile. */
+/* Allocates pages outside of the heap. Tracees inherit the heap, and the number of instructions of their malloc depends
+ * on its free blocks. So the harness must not change the heap between two tracees. */
 void *memory_new(size_t size);
 void memory_free(void *memory, size_t size);
 
-/* Record the instruction at which the tracee is. */
+/* Adds the tracee's current instruction to the path. */
 void path_add(struct path *path, pid_t pid);
-/* Find the anchors of a complete path. */
+/* Chooses the anchor of each point. The path must be complete. */
 void path_plan(struct path *path, pid_t pid);
 void path_free(struct path *path);
 
 /* Returns the address of the next instruction of a stopped process, or 0 if it is unknown. */
 uint64_t instruction_address(pid_t pid);
 
-/* Stop the process (SIGTRAP) whenever it reaches `address`; if 0, nowhere. Return false if that is not possible. */
+/* Sets a breakpoint: the process gets SIGTRAP whenever it reaches `address`. If `address` is 0, removes the breakpoint.
+ * Returns false if breakpoints are not available. */
 bool breakpoint_set(pid_t pid, uint64_t address);
 
 #endif

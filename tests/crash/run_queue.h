@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine's part in a delay: the time that this process was ready to run while the machine ran others.
+ * The time that this process spent in the run queue: it was ready to run, but the processor ran another process.
  */
 #ifndef CRASH_RUN_QUEUE_H
 #define CRASH_RUN_QUEUE_H
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Since its start: the second number of /proc/self/schedstat, or 0 if the kernel does not count it. */
+/* Returns the time in the run queue since the process started, which is the second number of /proc/self/schedstat.
+ * Returns 0 if the kernel does not count it. */
 static inline uint64_t queued_ns(void)
 {
     char text[96];
@@ -23,9 +24,9 @@ static inline uint64_t queued_ns(void)
         return 0;
     }
     text[size] = '\0';
-    char *behind_running;
-    (void)strtoull(text, &behind_running, 10);
-    return strtoull(behind_running, NULL, 10);
+    char *after_first;
+    (void)strtoull(text, &after_first, 10);
+    return strtoull(after_first, NULL, 10);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations during which a process dies or is stopped, each with what went before it.
+ * The scenarios: operations during which a process is killed or stopped, with their preparations.
  */
 #include "harness.h"
 
@@ -44,7 +44,7 @@ static void prepare_open_batch(struct world *world)
     append_many(world, SURVIVOR, 1);
 }
 
-/* The batch has space for an even number of records, and a run takes an odd one (producer_batch.c, claim_run). */
+/* The free space of the batch is an even number of records, and a run has an odd one (producer_batch.c, claim_run). */
 static void prepare_half_batch(struct world *world)
 {
     append_many(world, SURVIVOR, RECORDS_PER_BATCH / 2);
@@ -66,7 +66,7 @@ static void prepare_four_batches(struct world *world)
     append_many(world, SURVIVOR, 3 * RECORDS_PER_BATCH + 1);
 }
 
-/* The pool has no space for one more record, and no process is the sender yet. */
+/* All slots are full, and no process has the sender's role yet. */
 static void prepare_exhausted(struct world *world)
 {
     append_many(world, SURVIVOR, SLOT_COUNT * RECORDS_PER_BATCH);
@@ -93,7 +93,7 @@ static void prepare_chain(struct world *world)
 
 /* ---- transactions ---- */
 
-/* The first one has no batch, so it ends with its commit. */
+/* The first transaction has no batch, so it ends with its commit. */
 static void prepare_no_transaction(struct world *world)
 {
     world_become_sender(world);
@@ -120,7 +120,7 @@ static void begin_and_append(struct world *world)
 static void prepare_dead_coordinator(struct world *world)
 {
     prepare_no_transaction(world);
-    world_let_die(world, begin_and_append);
+    world_run_and_die(world, begin_and_append);
 }
 
 static void prepare_commit(struct world *world)
@@ -129,7 +129,7 @@ static void prepare_commit(struct world *world)
     REQUIRE(transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena))) == STATUS_OK);
 }
 
-/* ---- predecessors that died ---- */
+/* ---- dead predecessors ---- */
 
 static void die_here(const char *name)
 {
@@ -142,14 +142,14 @@ static void append_half(struct world *world)
 {
     point_hook = die_here;
     (void)world_append_new(world, PREDECESSOR, VALUE_SIZE);
-    _exit(1); /* the point was not passed */
+    _exit(1); /* the point was not reached */
 }
 
 static void prepare_dead_holder(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
-    world_become_sender(world); /* before the death; otherwise, a new sender would repair it */
-    world_let_die(world, append_half);
+    world_become_sender(world); /* before the death, because a new sender would repair it */
+    world_run_and_die(world, append_half);
 }
 
 static void allocate_and_keep(struct world *world)
@@ -159,12 +159,12 @@ static void allocate_and_keep(struct world *world)
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 2, &world->wait, NULL) == STATUS_OK);
 }
 
-/* The dead process leaves an OWNED slot, a waiter, and two slots in the state GRANT. */
+/* The dead process leaves an OWNED slot, a waiter and two GRANT slots. */
 static void prepare_dead_owner(struct world *world)
 {
     append_many(world, SURVIVOR, 1);
     world_become_sender(world);
-    world_let_die(world, allocate_and_keep);
+    world_run_and_die(world, allocate_and_keep);
 }
 
 static void send_and_die(struct world *world)
@@ -173,7 +173,7 @@ static void send_and_die(struct world *world)
     world_drain(world);
 }
 
-/* Holds the pool lock, owns a slot, and waits for more slots than are free. */
+/* Takes the pool lock, owns a slot, and waits for more slots than are free. */
 static void hold_pool(struct world *world)
 {
     uint32_t slot_index;
@@ -186,53 +186,53 @@ static void hold_pool(struct world *world)
 
 static void begin_beside_dead_in_pool(struct world *world)
 {
-    world_let_die(world, hold_pool);
+    world_run_and_die(world, hold_pool);
 }
 
-/* Two batches, the first one with its sequence assigned. */
+/* There are two batches, and only the first one has a sequence. */
 static void prepare_dead_sender(struct world *world)
 {
     prepare_two_batches(world);
-    world_let_die(world, send_and_die);
+    world_run_and_die(world, send_and_die);
 }
 
-/* Each slot has another state: READY in flight, a chain of three, OPEN with half a record, OWNED; and one thread waits.
- * */
-static void prepare_ruin(struct world *world)
+/* The slots have different states: one READY in flight, a chain of three, one OPEN with half a record, one OWNED. A
+ * thread waits. */
+static void prepare_mixed_states(struct world *world)
 {
     prepare_chain(world);
-    world_let_die(world, send_and_die);
-    world_let_die(world, append_half);
-    world_let_die(world, allocate_and_keep);
+    world_run_and_die(world, send_and_die);
+    world_run_and_die(world, append_half);
+    world_run_and_die(world, allocate_and_keep);
     REQUIRE(world_count_slots(world, SLOT_FREE) == 0);
 }
 
-/* The same after a crash of the host: recovery accepts only batches whose checksum is right. */
-static void prepare_ruin_of_host(struct world *world)
+/* The same after a crash of the host. Recovery accepts only batches with a correct checksum. */
+static void prepare_host_crash(struct world *world)
 {
-    prepare_ruin(world);
+    prepare_mixed_states(world);
     world->arena->globals->boot_id[0] ^= 1;
 }
 
-/* The same in a transaction that is being committed, and whose coordinator leaves. */
-static void prepare_ruin_inside(struct world *world)
+/* The same in a transaction that is being committed. Its coordinator leaves. */
+static void prepare_mixed_states_in_commit(struct world *world)
 {
-    prepare_ruin(world);
+    prepare_mixed_states(world);
     REQUIRE(transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena))) == STATUS_OK);
 }
 
 /* The same in an open transaction. */
-static void prepare_ruin_of_open(struct world *world)
+static void prepare_mixed_states_in_transaction(struct world *world)
 {
-    prepare_ruin(world);
+    prepare_mixed_states(world);
     REQUIRE(transaction_word_state(transaction_read(world->arena)) == TRANSACTION_OPEN);
 }
 
-/* Two batches of a transaction that is being committed, the first one in flight. */
+/* There are two batches of a transaction that is being committed. The first one is in flight. */
 static void prepare_dead_sender_inside(struct world *world)
 {
     prepare_commit(world);
-    world_let_die(world, send_and_die);
+    world_run_and_die(world, send_and_die);
 }
 
 /* ---- preparation of a tracee ---- */
@@ -288,12 +288,12 @@ static void begin_run(struct world *world)
     }
 }
 
-/* The tracee waits in the queue, and is granted a slot that a sender freed before its death. */
+/* The tracee waits in the queue and gets a slot. The sender that freed the slot is dead. */
 static void begin_granted(struct world *world)
 {
     begin_record(world);
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
-    world_let_die(world, send_one_batch);
+    world_run_and_die(world, send_one_batch);
     REQUIRE(buffer_pool_poll(world->arena, &world->wait) == STATUS_OK);
 }
 
@@ -302,7 +302,7 @@ static void begin_waiting(struct world *world)
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 1, &world->wait, NULL) == STATUS_OK);
 }
 
-/* The tracee's partition is stuck. No process has the sender's role, so the tracee takes it to mark the partition. */
+/* The tracee's partition is stuck. Only a sender can mark it as stuck, so the tracee takes the sender's role. */
 static void begin_parked(struct world *world)
 {
     world_become_sender(world);
@@ -311,14 +311,14 @@ static void begin_parked(struct world *world)
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
-/* The parked tracee fits at its next check. */
-static void begin_parked_beside_room(struct world *world)
+/* The tracee is parked, and its next check finds that it may open a batch. */
+static void begin_parked_with_free_slot(struct world *world)
 {
     begin_parked(world);
     sender_set_available(world->accumulator->sender, TRACEE_PARTITION, true);
 }
 
-/* The tracee was granted a slot, which a helper whose clock is a minute ahead takes back. */
+/* The tracee got a slot. A helper whose clock is a minute ahead takes the slot back. */
 static void begin_revoked(struct world *world)
 {
     begin_granted(world);
@@ -332,8 +332,8 @@ static void begin_revoked(struct world *world)
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
-/* Another waiter has had a grant for a minute, and the tracee waits for its slot. */
-static void begin_behind_stale_grant(struct world *world)
+/* Another waiter has not used its GRANT slot for a minute. The tracee waits for that slot. */
+static void begin_after_stale_grant(struct world *world)
 {
     struct buffer_wait granted;
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 3, &granted, NULL) == STATUS_OK);
@@ -341,7 +341,7 @@ static void begin_behind_stale_grant(struct world *world)
     world->arena->clock = (struct clock){.is_manual = true, .manual_ns = arena_now_ns(world->arena) + 60 * NS_PER_S};
 }
 
-/* Opens the first waiter's semaphore, and unlinks its name at once, so that no name outlives the tracee. */
+/* Opens the first waiter's semaphore. Its name is unlinked immediately, so that no name outlives the tracee. */
 static void begin_with_semaphore(struct world *world)
 {
     const uint8_t *uuid = world->arena->uuid;
@@ -354,7 +354,7 @@ static void begin_with_semaphore(struct world *world)
     REQUIRE(sem_close(semaphore) == 0 && sem_unlink(name) == 0);
 }
 
-/* Both waiters of the tracee fit now. The second one has its turn, and posts the semaphore of the first. */
+/* Two waiters of the tracee may open a batch. The second one is due, and posts the semaphore of the first one. */
 static void begin_parked_for_all(struct world *world)
 {
     begin_with_semaphore(world);
@@ -366,7 +366,7 @@ static void begin_parked_for_all(struct world *world)
     world->wait.turn_ns = 1;
 }
 
-/* The tracee waits for more slots than are free, so that the free ones become GRANT. */
+/* The tracee waits for more slots than are free. So the free slots become GRANT. */
 static void begin_waiting_for_chain(struct world *world)
 {
     REQUIRE(buffer_pool_enqueue(world->arena, NO_PARTITION, 3, &world->wait, NULL) == STATUS_OK);
@@ -382,14 +382,14 @@ static void begin_touching(struct world *world)
     append_many(world, TRACEE, 2);
 }
 
-/* The tracee has an open batch in the other partition, beside the survivor's in its own. */
+/* The tracee has an open batch in the other partition. The survivor has one in the tracee's partition. */
 static void begin_touching_other(struct world *world)
 {
     begin_record(world);
     REQUIRE(world_try_append(world, TRACEE, OTHER_PARTITION, NULL) == STATUS_OK);
 }
 
-/* The tracee holds every slot, the last one with an open batch. */
+/* The tracee holds all slots, and the batch in the last slot is open. */
 static void begin_holding_share(struct world *world)
 {
     append_many(world, TRACEE, SLOT_COUNT * RECORDS_PER_BATCH - 1);
@@ -403,7 +403,7 @@ static void begin_sending(struct world *world)
 static void begin_sending_beside_dead(struct world *world)
 {
     world_become_sender(world);
-    world_let_die(world, allocate_and_keep);
+    world_run_and_die(world, allocate_and_keep);
 }
 
 static void begin_completing(struct world *world)
@@ -421,7 +421,7 @@ static void begin_completing_chain(struct world *world)
     REQUIRE(world->drained_count == 1);
 }
 
-/* The pump of the tracee, whose broker leads TRACEE_PARTITION. */
+/* The pump of the tracee. Its broker is the leader of TRACEE_PARTITION. */
 static struct pump_place pump_places[PARTITION_COUNT + 1];
 static const struct produce_topic pump_topic = {.name = BROKER_TOPIC, .name_size = sizeof BROKER_TOPIC - 1};
 static struct pump_link pump_link;
@@ -459,7 +459,7 @@ static void begin_pumping(struct world *world)
     REQUIRE(pump_make(&pump, sizeof BROKER_TOPIC));
 }
 
-/* The log of the tracee, which has TRACEE_PARTITION. */
+/* The log of the tracee. It has one partition, TRACEE_PARTITION. */
 static struct log_end log_end;
 static struct log_batch log_batches[SLOT_COUNT];
 static struct batch_completion log_completions[SLOT_COUNT];
@@ -478,7 +478,7 @@ static void drain_two(struct world *world)
     world->drained_count = sender_drain(half, &drain, partitions, 2, world->drained, &seen);
 }
 
-/* Writes drained batches as SenderHalf.append_to_log does. */
+/* Drains and writes batches like SenderHalf.append_to_log. */
 static struct log_run log_write(struct world *world, const struct log_run_spill_file *spill)
 {
     struct sender_half *half = world->accumulator->sender;
@@ -492,7 +492,7 @@ static struct log_run log_write(struct world *world, const struct log_run_spill_
     return run;
 }
 
-/* Writes batches and records their results, as SenderHalf.append_to_log does. */
+/* Writes batches and stores their results, like SenderHalf.append_to_log. */
 static struct log_run append_to_log(struct world *world)
 {
     struct wake_set wakes = {0};
@@ -501,7 +501,7 @@ static struct log_run append_to_log(struct world *world)
     return run;
 }
 
-/* The same for a log that is an overflow: writes batches and rows, and frees the slots. */
+/* Writes batches and rows to an overflow, and frees the slots. */
 static struct log_run spill_to_log(struct world *world)
 {
     struct wake_set wakes = {0};
@@ -516,8 +516,8 @@ static void begin_logging(struct world *world)
     log_end = log_files_end(&world->log_files, &world->shared->log_numbers);
 }
 
-/* The first batch of a partition goes alone. */
-static void begin_logging_on(struct world *world)
+/* The first batch of a partition is written alone. */
+static void begin_logging_second(struct world *world)
 {
     begin_logging(world);
     REQUIRE(append_to_log(world).ended_count == 1);
@@ -534,10 +534,10 @@ static void file_size_limit(rlim_t size)
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
-/* The log has space for one more batch and a part of the next one. */
-static void begin_logging_where_space_ends(struct world *world)
+/* The size limit of the log permits one more batch and a part of the next one. */
+static void begin_logging_with_size_limit(struct world *world)
 {
-    begin_logging_on(world);
+    begin_logging_second(world);
     file_size_limit(LOG_SIZE_MAX);
 }
 
@@ -547,8 +547,8 @@ static void begin_spilling(struct world *world)
     spill_file = (struct log_run_spill_file){.file = world->log_files.rows, .arena = SPILL_ARENA};
 }
 
-/* The first batch of a partition goes alone. */
-static void begin_spilling_on(struct world *world)
+/* The first batch of a partition is written alone. */
+static void begin_spilling_second(struct world *world)
 {
     begin_spilling(world);
     REQUIRE(spill_to_log(world).ended_count == 1);
@@ -556,21 +556,21 @@ static void begin_spilling_on(struct world *world)
     spill_file.end_seq = world->drained[0].seq + 1;
 }
 
-/* The spill file has space for one more row and a part of the next one. The log is shorter, so all batches fit. */
-static void begin_spilling_where_space_ends(struct world *world)
+/* The size limit permits one more row of the spill file and a part of the next one. The log stays below the limit. */
+static void begin_spilling_with_size_limit(struct world *world)
 {
-    begin_spilling_on(world);
+    begin_spilling_second(world);
     file_size_limit((rlim_t)spill_row_place(2) + SPILL_ROW_SIZE / 2);
 }
 
-/* The sender discards the records. */
+/* The sender has to discard the records. */
 static void begin_aborting(struct world *world)
 {
     world_become_sender(world);
     ledger_abort(&world->shared->ledger);
 }
 
-/* Every batch was delivered. Only the end remains. */
+/* All batches are delivered. Only the end of the transaction is left. */
 static void begin_ending(struct world *world)
 {
     world_become_sender(world);
@@ -598,7 +598,7 @@ static enum status operate_append_granted(struct world *world)
     RETURN_IF_FAILED(buffer_pool_take(world->arena, &world->wait, &slot_index));
     struct reservation reservation = {.slots = &slot_index, .count = 1};
     enum status status = world_try_append(world, TRACEE, TRACEE_PARTITION, &reservation);
-    if (status == STATUS_EXHAUSTED) { /* its batch was sealed while still empty, because the tracee was stopped */
+    if (status == STATUS_EXHAUSTED) { /* its empty batch was sealed while the tracee was stopped */
         ledger_withdraw(&world->shared->ledger, TRACEE);
     }
     return status;
@@ -630,8 +630,8 @@ static enum status operate_cancel(struct world *world)
     return STATUS_OK;
 }
 
-/* Joins the queue, sleeps with a timeout of 0, and leaves. If the tracee is stopped meanwhile, it may be granted a slot
- * that the sender freed. */
+/* Joins the queue, sleeps with a timeout of 0, and leaves the queue. If the tracee is stopped before it leaves, it may
+ * get a slot that the sender freed. */
 static enum status operate_wait(struct world *world)
 {
     uint32_t slot_index;
@@ -641,7 +641,7 @@ static enum status operate_wait(struct world *world)
     if (status == STATUS_OK) {
         status = buffer_pool_take(world->arena, &world->wait, &slot_index);
     }
-    if (status == STATUS_EXHAUSTED) { /* not granted, or no longer */
+    if (status == STATUS_EXHAUSTED) { /* no slot was granted, or it was taken back */
         status = buffer_pool_leave(world->arena, &world->wait, &slot_index, &wakes);
     }
     RETURN_IF_FAILED(status);
@@ -662,7 +662,7 @@ static enum status operate_wait_on(struct world *world)
     return status;
 }
 
-/* Takes the turn of a parked waiter, and ends both waits. */
+/* Does the check of a parked waiter, and ends both waits. */
 static enum status operate_parked_turn(struct world *world)
 {
     struct wake_set wakes = {0};
@@ -702,7 +702,7 @@ static enum status operate_sync(struct world *world)
     return world_sync(world);
 }
 
-/* If the tracee is stopped before it checks its share, its slots may be free when it continues. */
+/* Expects SHARE_USED. If the tracee was stopped before the check, its slots may have become free. */
 static enum status operate_use_share(struct world *world)
 {
     uint32_t slot_index;
@@ -766,18 +766,18 @@ static enum status operate_complete(struct world *world)
     return STATUS_OK;
 }
 
-/* Pumps two batches to a broker that answers each request at once. In a transaction that is being committed, the pump
- * is over when no batch is left. */
+/* Sends two batches by the pump to a broker that responds immediately. In a transaction that is being committed, the
+ * pump ends when no batch is left. */
 static enum status operate_pump(struct world *world)
 {
     uint32_t answered = 0;
     struct wake_set wakes = {0};
     for (uint32_t i = 0; i < PUMP_ROUNDS && pump_round(&pump, &wakes); i++) {
         pump_exchange(&pump);
-        /* a store in shared memory, so that the harness also kills after each sendmsg */
+        /* this store is a change, so the harness also kills the tracee after each sendmsg */
         world->shared->sent_size = pump_link.broker.sent_size;
         while (answered < pump_link.broker.end) {
-            broker_answer(&world->broker, answered++);
+            broker_respond(&world->broker, answered++);
         }
     }
     bool is_over = pump.is_over || !world->is_transactional;
@@ -794,8 +794,8 @@ static enum status operate_append_two_to_log(struct world *world)
     return append_to_log(world).ended_count == 2 ? STATUS_OK : STATUS_STALE;
 }
 
-/* After the failed write, the file is cut to its last whole batch. */
-static enum status operate_append_where_space_ends(struct world *world)
+/* After the failed write, the file is truncated to the end of its last complete batch. */
+static enum status operate_append_past_size_limit(struct world *world)
 {
     struct log_run run = append_to_log(world);
     bool is_cut = !world->shared->log_numbers.segment.is_torn;
@@ -812,14 +812,14 @@ static enum status operate_spill_two(struct world *world)
     return spill_to_log(world).ended_count == 2 ? STATUS_OK : STATUS_STALE;
 }
 
-/* The log has both batches, the spill file has neither, and the arena frees none. */
-static enum status operate_spill_where_space_ends(struct world *world)
+/* The log has both batches, but the spill file has no row of them. So no slot is freed. */
+static enum status operate_spill_past_size_limit(struct world *world)
 {
     struct log_run run = spill_to_log(world);
     return run.ended_count == 0 && run.append.batch_count == 2 ? STATUS_OK : STATUS_STALE;
 }
 
-/* Completes a split batch: its first record, then the rest. */
+/* Completes a split batch in two parts. The first part has one record. */
 static enum status operate_complete_parts(struct world *world)
 {
     static const struct batch_outcome good = {.result = RESULT_SUCCEEDED, .base_offset = 7, .log_append_time_ms = -1};
@@ -830,7 +830,7 @@ static enum status operate_complete_parts(struct world *world)
                                      NULL);
 }
 
-/* Expires a batch in flight and one in the queue. */
+/* Expires a batch that is in flight, and one that is queued. */
 static enum status operate_expire(struct world *world)
 {
     uint64_t next_expiry_ns;
@@ -864,7 +864,7 @@ static enum status operate_commit(struct world *world)
     return transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena)));
 }
 
-static enum status operate_begin_over_dead(struct world *world)
+static enum status operate_begin_after_dead(struct world *world)
 {
     uint64_t number;
     enum status status = transaction_begin(world->arena, &number);
@@ -885,8 +885,8 @@ static enum status operate_end_abort(struct world *world)
     return is_over ? sender_end_transaction(half, number, TRANSACTION_WHY_NOT) : STATUS_STALE;
 }
 
-/* Fails a batch, after which its transaction can only be aborted. */
-static enum status operate_refuse(struct world *world)
+/* Completes a batch as failed. Then its transaction can only be aborted. */
+static enum status operate_reject(struct world *world)
 {
     static const struct batch_outcome bad = {.result = RESULT_FAILED, .error_code = 2, .base_offset = -1,
                                              .log_append_time_ms = -1};
@@ -983,7 +983,7 @@ const struct scenario scenarios[] = {
      .may_be_exhausted = true},
     {.name = "wait-parked-beside-room",
      .prepare = prepare_four_batches,
-     .begin = begin_parked_beside_room,
+     .begin = begin_parked_with_free_slot,
      .operate = operate_wait_on,
      .is_sender = true,
      .may_be_exhausted = true},
@@ -1008,7 +1008,7 @@ const struct scenario scenarios[] = {
      .may_be_exhausted = true},
     {.name = "revoke",
      .prepare = prepare_nearly_exhausted,
-     .begin = begin_behind_stale_grant,
+     .begin = begin_after_stale_grant,
      .operate = operate_wait_on,
      .may_be_exhausted = true},
     {.name = "give-back", .prepare = prepare_open_batch, .begin = begin_owning, .operate = operate_give_back},
@@ -1063,7 +1063,7 @@ const struct scenario scenarios[] = {
      .is_joining = true},
     {.name = "begin-over-dead",
      .prepare = prepare_dead_coordinator,
-     .operate = operate_begin_over_dead,
+     .operate = operate_begin_after_dead,
      .is_transactional = true},
     {.name = "abort",
      .prepare = prepare_half_batch,
@@ -1080,7 +1080,7 @@ const struct scenario scenarios[] = {
     {.name = "refuse",
      .prepare = prepare_two_batches,
      .begin = begin_completing,
-     .operate = operate_refuse,
+     .operate = operate_reject,
      .is_sender = true,
      .is_completing = true,
      .is_transactional = true,
@@ -1175,7 +1175,7 @@ const struct scenario scenarios[] = {
      .is_transactional = true},
     {.name = "log",
      .prepare = prepare_four_batches,
-     .begin = begin_logging_on,
+     .begin = begin_logging_second,
      .operate = operate_append_two_to_log,
      .is_sender = true,
      .is_logging = true},
@@ -1187,13 +1187,13 @@ const struct scenario scenarios[] = {
      .is_logging = true},
     {.name = "log-where-space-ends",
      .prepare = prepare_four_batches,
-     .begin = begin_logging_where_space_ends,
-     .operate = operate_append_where_space_ends,
+     .begin = begin_logging_with_size_limit,
+     .operate = operate_append_past_size_limit,
      .is_sender = true,
      .is_logging = true},
     {.name = "spill",
      .prepare = prepare_four_batches,
-     .begin = begin_spilling_on,
+     .begin = begin_spilling_second,
      .operate = operate_spill_two,
      .is_sender = true,
      .is_logging = true,
@@ -1207,8 +1207,8 @@ const struct scenario scenarios[] = {
      .is_spilling = true},
     {.name = "spill-where-space-ends",
      .prepare = prepare_four_batches,
-     .begin = begin_spilling_where_space_ends,
-     .operate = operate_spill_where_space_ends,
+     .begin = begin_spilling_with_size_limit,
+     .operate = operate_spill_past_size_limit,
      .is_sender = true,
      .is_logging = true,
      .is_spilling = true},
@@ -1230,24 +1230,24 @@ const struct scenario scenarios[] = {
      .operate = operate_maintain,
      .is_sender = true},
     {.name = "cold-recovery",
-     .prepare = prepare_ruin,
+     .prepare = prepare_mixed_states,
      .operate = operate_attach,
      .is_attaching = true,
      .is_alone = true},
     {.name = "cold-recovery-inside",
-     .prepare = prepare_ruin_inside,
+     .prepare = prepare_mixed_states_in_commit,
      .operate = operate_attach,
      .is_attaching = true,
      .is_alone = true,
      .is_transactional = true},
     {.name = "cold-recovery-of-open",
-     .prepare = prepare_ruin_of_open,
+     .prepare = prepare_mixed_states_in_transaction,
      .operate = operate_attach,
      .is_attaching = true,
      .is_alone = true,
      .is_transactional = true},
     {.name = "host-recovery",
-     .prepare = prepare_ruin_of_host,
+     .prepare = prepare_host_crash,
      .operate = operate_attach,
      .is_attaching = true,
      .is_alone = true},

@@ -1,27 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * single_step MODE POINT_COUNT PHASE [SCENARIO ...]      if POINT_COUNT is 0, every point
+ * single_step MODE POINT_COUNT PHASE [SCENARIO ...]
  *
- *   copy   one tracee is stepped through its operation. After each instruction that changed the arena (or the ledger of
- *          returned appends) the survivor works on a copy.
- *   kill   the tracee is killed (SIGKILL) after the instruction, and the survivor works in the same arena.
- *   stop   the tracee is stopped after the instruction. The survivor appends and sends beside it. Then the tracee
- *          continues to its end.
- *   pass   the same, but the survivor only appends, and sends when the tracee has continued.
- *   seal   the same, but the survivor only sends: batches are sealed, no lock is taken over.
- *   close  the arena is closed beside the stopped tracee, and its sender leaves. Then the tracee continues to its end.
- *   commit the transaction is committed beside the stopped tracee. Then the tracee continues to its end.
- *   renew  the same, and the next transaction is begun before the tracee continues.
- *   duel   a rival appends to the partition of the stopped tracee, and is itself stopped, anywhere after it took the
- *          lock over. Then the tracee continues to its end, then the rival.
+ * Runs scenarios in one mode. Without SCENARIO, it runs all of them. If POINT_COUNT is 0, it tests every point.
  *
- * The dead leave nothing but the arena, so copy and kill look at the instructions that change it (or what has returned)
- * and there is no other point of death. A stopped process also remembers the words that it has read: every point of
- * stop, pass and seal is every instruction (and once more every change). A limited run takes every n-th change,
- * beginning with the PHASE-th, and stops after it or just before it. Long operations get fewer points than
- * POINT_COUNT, because each point costs the way there. Prints one line per scenario: how many points, at how many of
- * them the tracee's record was there, the longest delay of the survivor and in which operation. Ends with 1 if anything
- * was wrong, with 77 where processes may not be traced.
+ *   copy    One tracee is stepped through its operation. After each instruction that changed the shared memory, the
+ *           survivor works on a copy.
+ *   kill    The tracee is killed (SIGKILL) after the instruction. The survivor works in the same arena.
+ *   stop    The tracee is stopped after the instruction. The survivor appends and sends. Then the tracee continues
+ *           until its operation returns.
+ *   pass    Like stop, but the survivor only appends while the tracee is stopped.
+ *   seal    Like stop, but the survivor only sends while the tracee is stopped. So batches are sealed, and no lock is
+ *           taken over.
+ *   close   While the tracee is stopped, the arena is closed and its sender leaves.
+ *   commit  While the tracee is stopped, the transaction is committed.
+ *   renew   Like commit, and the next transaction is begun before the tracee continues.
+ *   duel    While the tracee is stopped, a rival takes over the lock of its partition, and is stopped at some later
+ *           instruction of its append. Then the tracee continues until it returns, and after it the rival.
+ *
+ * A dead process leaves only the shared memory. So copy and kill test only the instructions that change it. A stopped
+ * process also has the words that it has read. So the other modes test every instruction.
+ *
+ * A run with a POINT_COUNT tests every n-th change, from the PHASE-th on. It stops after the change or immediately
+ * before it. Long operations get fewer points, because the tracee of each point must first reach it.
+ *
+ * The program prints one line per scenario: the number of points, at how many of them the tracee's record was
+ * delivered, and the longest delay of the survivor. It exits with 1 if a rule was broken, and with 77 if the system
+ * does not permit ptrace.
  */
 #include "harness.h"
 
@@ -81,7 +86,7 @@ _Noreturn static void tracee_run(struct world *world, const struct scenario *sce
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0) {
         _exit(EXIT_UNTRACEABLE);
     }
-    kill(getpid(), SIGSTOP); /* stepped from here on */
+    kill(getpid(), SIGSTOP); /* the harness steps the process from here on */
     operation_end(&world->shared->tracee, scenario->operate(world));
 }
 
@@ -127,11 +132,11 @@ static pid_t tracee_start(struct world *world, const struct scenario *scenario)
     }
     REQUIRE(tracee_wait(world, pid) == STEP_OVER);
     REQUIRE(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_EXITKILL) == 0);
-    world_note_start(world);
+    world_store_generations(world);
     return pid;
 }
 
-/* Stops after it has taken the lock over, or at its end if it need not. */
+/* The rival stops after it has taken over the lock. If it need not take it over, it stops after its append. */
 static pid_t rival_start(struct world *world)
 {
     pid_t pid = fork();
@@ -171,9 +176,9 @@ static enum step tracee_run_to_anchor(struct world *world, pid_t pid, const stru
     return step;
 }
 
-/* Two tracees may differ in the repetitions of a loop (a copy between other addresses, a timed wait), or inside a free
- * of inherited memory, in another heap. Then the tracee is stepped until it reaches the point, or to its end. The
- * core's instructions outside of such a loop are found exactly. */
+/* Runs a tracee to a point. Its number of instructions may differ from that of the first tracee: a loop may have more
+ * repetitions (a copy, a timed wait), or `free` may take another path. Then it is stepped until it reaches the address
+ * of the point, for at most STRAYED_MAX steps. */
 static void tracee_run_to(struct world *world, pid_t pid, const struct path *path, uint32_t index)
 {
     uint32_t anchor = path->points[index].anchor;
@@ -229,7 +234,7 @@ static void summary_print(const struct scenario *scenario, enum mode mode, uint6
     fflush(stdout);
 }
 
-/* A stalled machine causes one delay. A protocol that waits too long causes one every time. */
+/* A point is tried again if it was too slow. If the machine stalled, the next try is fast. */
 static bool is_too_slow(const struct world *world)
 {
     return world->delay.ns > DELAY_MAX_NS;
@@ -243,7 +248,7 @@ static void check_delay(struct world *world)
 /* ---- mode copy ---- */
 
 struct chosen {
-    uint32_t point_count; /* 0 means all */
+    uint32_t point_count; /* if 0, all points */
     uint32_t phase;
 };
 
@@ -263,7 +268,7 @@ static void point_check_copy(struct twin *twin, const struct scenario *scenario,
         if (!scenario->is_alone) {
             check_always(&copy);
         }
-        survivor_go_on(&copy, scenario);
+        survivor_finish(&copy, scenario);
         twin_leave(twin, &copy);
         if (!is_too_slow(&copy)) {
             break;
@@ -280,7 +285,8 @@ static uint8_t *bytes_copy(const void *bytes, uint64_t size)
     return copy;
 }
 
-static bool remembers_change(uint8_t *remembered, const void *bytes, uint64_t size)
+/* Returns true if the bytes differ from those of the last call, and stores them. */
+static bool has_changed(uint8_t *remembered, const void *bytes, uint64_t size)
 {
     if (memcmp(remembered, bytes, size) == 0) {
         return false;
@@ -289,9 +295,9 @@ static bool remembers_change(uint8_t *remembered, const void *bytes, uint64_t si
     return true;
 }
 
-/* Calls `visit` before the first instruction and after each one that changed something. */
 typedef void visit_change(struct world *world, void *context);
 
+/* Calls `visit` before the first instruction, and after each instruction that changed the shared memory. */
 static void walk_changes(struct world *world, pid_t pid, struct path *path, visit_change *visit, void *context)
 {
     uint8_t *arena = bytes_copy(world->bytes, world->size);
@@ -303,8 +309,8 @@ static void walk_changes(struct world *world, pid_t pid, struct path *path, visi
         alarm(WATCHDOG_S);
         path_add(path, pid);
         step = tracee_step(world, pid);
-        bool arena_changed = remembers_change(arena, world->bytes, world->size);
-        bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
+        bool arena_changed = has_changed(arena, world->bytes, world->size);
+        bool shared_changed = has_changed(shared, world->shared, sizeof *world->shared);
         if (arena_changed || shared_changed) {
             visit(world, context);
         }
@@ -332,7 +338,7 @@ static void world_begin(struct world *world, const struct scenario *scenario, en
     world_new(world, scenario);
 }
 
-/* The path, which instructions of it change something, and how many there are in all. */
+/* Finds the path of a scenario and its changes. Returns the number of instructions. */
 static uint64_t changes_find(const struct scenario *scenario, struct path *path, struct changes *changes)
 {
     struct world world;
@@ -395,10 +401,10 @@ static void point_kill(struct world *world, const struct scenario *scenario, pid
     if (scenario->is_alone) {
         world_attach(world);
     }
-    survivor_go_on(world, scenario);
+    survivor_finish(world, scenario);
 }
 
-static void operation_go_on(struct world *world, const struct scenario *scenario, pid_t pid,
+static void operation_continue(struct world *world, const struct scenario *scenario, pid_t pid,
                             const struct operation *operation)
 {
     if (!operation->is_over) {
@@ -409,7 +415,7 @@ static void operation_go_on(struct world *world, const struct scenario *scenario
     bool is_well = operation->status == STATUS_OK ||
                    (operation->status == STATUS_EXHAUSTED && scenario->may_be_exhausted) ||
                    (is_outside && scenario->is_transactional) || !arena_takes_records(world->arena);
-    WORLD_EXPECT(world, operation->is_over && is_well, "the stopped process continued and returned %s",
+    WORLD_EXPECT(world, operation->is_over && is_well, "the stopped process continued, and its operation returned %s",
                  status_name(operation->status));
 }
 
@@ -418,9 +424,9 @@ static void point_stop(struct world *world, const struct scenario *scenario, uns
     if (!scenario->is_alone) {
         survivor_work_beside(world, scenario, beside);
     }
-    operation_go_on(world, scenario, pid, &world->shared->tracee);
+    operation_continue(world, scenario, pid, &world->shared->tracee);
     if (!scenario->is_alone) {
-        check_after_going_on(world);
+        check_after_continuing(world);
     }
     point_kill(world, scenario, pid);
 }
@@ -428,22 +434,22 @@ static void point_stop(struct world *world, const struct scenario *scenario, uns
 static void point_close(struct world *world, const struct scenario *scenario, pid_t pid)
 {
     survivor_close_beside(world);
-    operation_go_on(world, scenario, pid, &world->shared->tracee);
-    check_nothing_came_too_late(world);
-    check_after_going_on(world);
-    world_open_again(world);
+    operation_continue(world, scenario, pid, &world->shared->tracee);
+    check_no_record_is_late(world);
+    check_after_continuing(world);
+    world_reopen(world);
     point_kill(world, scenario, pid);
 }
 
-/* A tracee that joined no transaction may also have its record in the next one. */
+/* If the tracee has joined no transaction, its record may also be in the next one. */
 static void point_commit(struct world *world, const struct scenario *scenario, bool is_followed, pid_t pid)
 {
     bool is_over = survivor_commit_beside(world, is_followed);
-    operation_go_on(world, scenario, pid, &world->shared->tracee);
+    operation_continue(world, scenario, pid, &world->shared->tracee);
     if (is_over && (!is_followed || scenario->is_joining)) {
-        check_nothing_came_too_late(world);
+        check_no_record_is_late(world);
     }
-    check_after_going_on(world);
+    check_after_continuing(world);
     point_kill(world, scenario, pid);
 }
 
@@ -455,24 +461,24 @@ static void point_duel(struct world *world, const struct scenario *scenario, uin
         (void)tracee_step_many(world, rival, rival_instruction);
     }
     world->instruction = tracee_instruction;
-    operation_go_on(world, scenario, pid, &world->shared->tracee);
-    operation_go_on(world, scenario, rival, &world->shared->rival);
+    operation_continue(world, scenario, pid, &world->shared->tracee);
+    operation_continue(world, scenario, rival, &world->shared->rival);
     tracee_kill(rival);
     point_kill(world, scenario, pid);
     WORLD_EXPECT(world, world->problem_count == 0, "the rival was stopped after %llu instructions",
                  (unsigned long long)rival_instruction);
 }
 
-/* A place of a run: where the tracee stops, and in a duel where the rival does. Either a point of its path, or just
- * before or after a change. A change is counted, because two tracees may need different numbers of instructions to
- * reach it: the instructions of a copy depend on the addresses of its bytes. */
+/* The place where the tracee stops: a point of its path, or a number of instructions after a change. Two tracees may
+ * need different numbers of instructions to reach the same change, because those of memcpy depend on addresses. So the
+ * tracee is stepped until it has made as many changes. */
 struct place {
-    const struct path *path; /* NULL for a change */
-    uint32_t index;
+    const struct path *path; /* NULL if the place is relative to a change */
+    uint32_t index;          /* of the point on the path */
     uint32_t change_index;
-    uint64_t offset; /* instructions after that change */
-    uint64_t instruction; /* the first tracee's, there */
-    uint64_t rival_instruction;
+    uint64_t offset;         /* instructions after the change */
+    uint64_t instruction;    /* the number of instructions that the first tracee needed */
+    uint64_t rival_instruction; /* the place where the rival stops in a duel */
 };
 
 static struct place place_at(const struct changes *changes, uint64_t instruction)
@@ -492,12 +498,12 @@ static void tracee_step_to(struct world *world, pid_t pid, const struct place *p
     enum step step = STEP_MADE;
     for (uint32_t seen = 0; seen < place->change_index && step == STEP_MADE;) {
         step = tracee_step(world, pid);
-        bool arena_changed = remembers_change(arena, world->bytes, world->size);
-        bool shared_changed = remembers_change(shared, world->shared, sizeof *world->shared);
+        bool arena_changed = has_changed(arena, world->bytes, world->size);
+        bool shared_changed = has_changed(shared, world->shared, sizeof *world->shared);
         bool is_change = arena_changed || shared_changed;
         seen += is_change;
         if (is_change || world->instruction < place->instruction) {
-            alarm(WATCHDOG_S); /* a tracee that makes progress is not stuck, however slow the machine is */
+            alarm(WATCHDOG_S); /* the tracee makes progress, so it is not stuck */
         }
     }
     if (step == STEP_MADE) {
@@ -560,7 +566,7 @@ static void point_check_own(const struct scenario *scenario, enum mode mode, con
     world_free(&world);
 }
 
-/* Each point repeats the path before it, so long operations get fewer points. */
+/* Reduces the number of points of long operations, because the tracee of each point must first reach it. */
 static struct chosen chosen_within_budget(const struct chosen *chosen, uint64_t instruction_count)
 {
     struct chosen fewer = *chosen;
@@ -580,7 +586,7 @@ static void run_instructions(const struct scenario *scenario, enum mode mode, co
     }
 }
 
-/* Stop after a change, or just before it. */
+/* Stops a tracee after each chosen change, or immediately before it. */
 static void run_changes(const struct scenario *scenario, enum mode mode, const struct chosen *chosen,
                         const struct changes *changes, struct summary *summary)
 {
@@ -595,7 +601,7 @@ static void run_changes(const struct scenario *scenario, enum mode mode, const s
     }
 }
 
-/* Stop the tracee after each chosen change, and the rival at places spread over its path, shifted at each change. */
+/* Stops the tracee after each chosen change, and the rival at places that differ for each change. */
 static void run_duels(const struct scenario *scenario, const struct chosen *chosen, const struct changes *changes,
                       const struct path *path, struct summary *summary)
 {
@@ -627,7 +633,7 @@ static void run_own(const struct scenario *scenario, enum mode mode, const struc
 
 /* ---- main ---- */
 
-/* Make the first calls of each library, which bind symbols, so that all tracees execute the same instructions. */
+/* Runs the scenario once. The first call of a library function binds its symbol, and no tracee may do this later. */
 static void warm_up(const struct scenario *scenario)
 {
     struct world world;
@@ -654,7 +660,7 @@ static uint32_t run_scenario(const struct scenario *scenario, enum mode mode, co
     return summary.problem_count;
 }
 
-/* If the tracee cannot be overtaken, this mode is the same as mode stop. */
+/* Returns false if the mode does not apply to the scenario, or does the same as mode stop. */
 static bool has_meaning(const struct scenario *scenario, enum mode mode)
 {
     switch (mode) {
@@ -696,7 +702,7 @@ static enum mode mode_named(const char *name)
     exit(2);
 }
 
-/* A step is two switches between this process and the tracee, which cost a third on one CPU of their cost on two. */
+/* A step switches twice between two processes. If both use one CPU, this takes a third of the time of two CPUs. */
 static void stay_on_one_cpu(void)
 {
     cpu_set_t one;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds and runs the single-step harness: processes that die or are stopped at chosen instructions."""
+"""Build and run the single-step harness, which kills or stops processes at chosen instructions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EXIT_UNTRACEABLE = 77
 
 
 def build(variant: Variant = PLAIN, stand_ins: Mapping[Path, Path] | None = None) -> Path:
-    """The harness with the core, or with objects in the place of some files."""
+    """Build the harness with the core. *stand_ins* maps files of the core to the files that replace them."""
     return c_build.build_tool("single_step", SOURCES, variant, stand_ins or {})
 
 
 def scenario_names(mode: str) -> list[str]:
-    """The scenarios that apply to this mode, as single_step.c decides."""
+    """Return the scenarios that apply to this mode, by the same rules as single_step.c."""
     entries = re.findall(r'\.name = "([a-z-]+)"([^}]*)', (FOLDER / "scenarios.c").read_text(encoding="utf-8"))
     if mode in {"close", "duel"}:
         return [name for name, fields in entries if "has_rival" in fields]
@@ -41,6 +41,6 @@ def scenario_names(mode: str) -> list[str]:
 def run(
     program: Path, mode: str, point_count: int, phase: int, scenarios: Sequence[str], timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
-    """Runs scenarios in one mode, all of them if none is named. A `point_count` of 0 means every point."""
+    """Run scenarios in one mode. If *scenarios* is empty, run all. If *point_count* is 0, test every point."""
     command = [str(program), mode, str(point_count), str(phase), *scenarios]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Producers and senders killed and stopped at random, with a ledger (see chaos.c)."""
+"""No record is lost when producers and senders are killed and stopped at random (see chaos.c)."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def run(seconds: int, *options: str) -> None:
 
 
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
-def test_nothing_acknowledged_is_lost_for_a_while() -> None:
-    """Some fifty kills and stops."""
+def test_a_short_run_loses_no_acknowledged_record() -> None:
+    """About fifty processes are killed or stopped."""
     run(SHORT_S)
 
 
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
-def test_nothing_is_lost_and_no_batch_comes_twice_with_the_pump_for_a_while() -> None:
-    """Senders are killed while their requests are in flight, and the broker is hostile now and then."""
+def test_a_short_run_of_the_pump_neither_loses_nor_repeats_records() -> None:
+    """Senders are killed while requests are in flight, and the broker sometimes sends invalid responses."""
     run(PUMP_SHORT_S, "pump")
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(LONG_S + 120)
 @pytest.mark.parametrize("options", [(), ("pump",)], ids=["no sink", "pump"])
-def test_nothing_acknowledged_is_lost_for_long(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """More than ten thousand kills."""
+def test_a_long_run_loses_no_acknowledged_record(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """More than ten thousand processes are killed."""
     with capsys.disabled():
         run(LONG_S, *options)

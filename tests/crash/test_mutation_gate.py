@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness detects every mutant of the core, and accepts the unchanged core."""
+"""Each mutant of the core fails its runs, and the unchanged core passes them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.native.c_build import BuildError
 
 QUICK_POINTS = 40
 RUN_SECONDS_MAX = 600
-ASLEEP_SECONDS = 240
-"""The sound programs take seconds, also on a busy machine."""
+TEST_SECONDS_MAX = 240
+"""The limit for a C test. The tests of the unchanged core take a few seconds, even on a busy machine."""
 
 
 def program_fails(program: Path, mode: str) -> bool:
@@ -25,15 +25,15 @@ def program_fails(program: Path, mode: str) -> bool:
     if prefix is None:
         pytest.skip("this compiler has no working thread sanitizer")
     try:
-        result = subprocess.run([*prefix, program], capture_output=True, text=True, timeout=ASLEEP_SECONDS)
+        result = subprocess.run([*prefix, program], capture_output=True, text=True, timeout=TEST_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        return True  # a broken core may sleep forever; the programs' own watchdog counts processor time
+        return True  # a mutant may sleep forever, and the program's own watchdog counts only CPU time
     print(result.stderr)
     return result.returncode != 0
 
 
 def fails(program: Path, mode: str, scenario: str, point_count: int) -> bool:
-    """True if the run finds a fault. A broken core may also hang until the harness's own watchdog ends it."""
+    """Return True if the run fails. A mutant may also hang until the harness's watchdog ends it."""
     if mode in TEST_VARIANTS:
         return program_fails(program, mode)
     result = single_step.run(program, mode, point_count, 0, [scenario], RUN_SECONDS_MAX)
@@ -66,7 +66,7 @@ def test_a_slow_mutant_is_killed(mutant: Mutant) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 def test_the_core_itself_passes_the_runs_that_kill_mutants() -> None:
-    """test_single_step runs every point, and test_native runs the C tests."""
+    """Only the quick runs: test_single_step runs every point, and test_native runs the C tests."""
     program = single_step.build()
     killers = {killer for mutant in MUTANTS if mutant.is_quick for killer in mutant.killers}
     runs = sorted(killer for killer in killers if killer[0] in single_step.MODES)
@@ -74,7 +74,7 @@ def test_the_core_itself_passes_the_runs_that_kill_mutants() -> None:
 
 
 def test_every_mutant_fits() -> None:
-    """Mutants that only exhaustive runs kill fit, too."""
+    """This includes the mutants that only exhaustive runs kill."""
     for mutant in MUTANTS:
         mutants.plant(mutant)
 
@@ -82,7 +82,7 @@ def test_every_mutant_fits() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if not m.is_quick], ids=lambda mutant: mutant.name)
 def test_a_slow_mutant_compiles(mutant: Mutant) -> None:
-    """Otherwise, a renamed function of the core would break it unnoticed."""
+    """If a function of the core is renamed, this test fails, although the mutant runs only in exhaustive runs."""
     mutants.check_compiles(mutant)
 
 

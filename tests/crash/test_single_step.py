@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that dies or is stopped at any instruction of any operation harms no other process (see harness.h)."""
+"""A process that is killed or stopped at any instruction harms no other process (see harness.h)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.native import c_build
 SHORT_POINTS = {"copy": 3, "kill": 1, "stop": 1, "pass": 2, "seal": 2, "close": 2, "commit": 2, "renew": 2, "duel": 2}
 MIDDLE_TIMES = 4
 APPENDS_INSIDE = {"append-inside", "append-joined", "append-chain-joined"}
-"""In a short run, only the end of their transaction matters. Otherwise, they take the path of other appends."""
-SHORT_SECONDS_MAX = 600  # a few seconds each on a machine that is not busy
+"""A short run has these only in modes that end a transaction. In other modes, they take the path of other appends."""
+SHORT_SECONDS_MAX = 600  # a run takes a few seconds on an idle machine
 EXHAUSTIVE_SECONDS_MAX = 3600
 
 
@@ -40,7 +40,7 @@ def test_some_instructions_of_many_operations(program: Path, mode: str, times: i
     print(f"phase {phase}")
     left_out = set() if mode in {"commit", "renew"} else APPENDS_INSIDE
     names = [name for name in single_step.scenario_names(mode) if name not in left_out]
-    chosen = names[phase % 2 :: 2] if times == 1 else names  # a short run has every other operation
+    chosen = names[phase % 2 :: 2] if times == 1 else names  # a short run has only every second scenario
     run_or_skip(program, mode, SHORT_POINTS[mode] * times, phase, chosen, SHORT_SECONDS_MAX)
 
 
