@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import resource
@@ -274,21 +275,20 @@ def test_a_missing_package_is_reported_with_a_reason(arena: Arena, monkeypatch: 
         ensure_sender(arena, "null:")
 
 
-def test_a_starter_that_cannot_fork_ends_with_a_code_that_means_try_again(tmp_path: Path) -> None:
-    code = """if True:
-        import errno, io, os, sys
-        from shmaccum.sender import daemon
+def test_a_starter_ends_after_its_fork_and_with_a_code_that_means_try_again_if_it_cannot_fork(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-        def refuse():
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-        os.fork = refuse
-        sys.stdin = io.TextIOWrapper(io.BytesIO(b"{}"))
-        daemon.begin()
-        """
-    ended = run(code, cwd=tmp_path)
-    assert (ended.returncode, ended.stdout) == (os.EX_TEMPFAIL, "")
-    assert ended.stderr == f"OSError: no process could be forked: {os.strerror(errno.EAGAIN)}\n"
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    for fork, code in ((refuse, os.EX_TEMPFAIL), (lambda: 7, os.EX_OK)):
+        monkeypatch.setattr(os, "fork", fork)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}")))
+        with pytest.raises(SystemExit) as ended:
+            daemon.begin()
+        assert ended.value.code == code
+    assert capsys.readouterr() == ("", f"OSError: no process could be forked: {os.strerror(errno.EAGAIN)}\n")
 
 
 # --- relative paths

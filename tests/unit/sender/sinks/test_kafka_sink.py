@@ -9,7 +9,7 @@ import pickle
 import socket
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ from shmaccum.sender.sinks.kafka.delivery import Delivery
 from shmaccum.sender.sinks.kafka.errors import NETWORK_EXCEPTION, REQUEST_TIMED_OUT
 from shmaccum.sender.sinks.kafka.sink import parse_servers
 from shmaccum.sender.sinks.kafka.topics import RequestedTopics
-from shmaccum.sender.sinks.kafka.traffic import NodeTraffic
+from shmaccum.sender.sinks.kafka.traffic import NodeTraffic, Traffic
 from shmaccum.sender.sinks.sink import Delivered
 
 PASSWORD = "correct horse battery staple"
@@ -276,6 +276,47 @@ def test_a_request_that_failed_is_unsent_only_if_its_broker_was_not_ready(
     client_module._miss(asked, getattr(errors, name)("the reason"))
     assert (asked.is_answered, asked.error_code, asked.is_unsent) == (True, code, is_unsent)
     assert "the reason" in asked.message
+
+
+@pytest.mark.parametrize(
+    ("name", "is_login_failure", "is_misunderstood"),
+    [
+        ("SaslAuthenticationFailedError", True, False),
+        ("KafkaConnectionError", False, False),
+        ("KafkaProtocolError", False, True),
+    ],
+)
+def test_a_connection_that_failed_is_reported_and_is_tried_again_after_a_pause(
+    name: str, is_login_failure: bool, is_misunderstood: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library would refuse each later connection after a failed login."""
+    library = pytest.importorskip("kafka.net.manager")
+    connections = pytest.importorskip("shmaccum.sender.sinks.kafka.library.connections")
+    error = getattr(library.Errors, name)("the reason")
+    reported: list[Any] = []
+    versions: list[int] = []
+
+    async def fail(manager: Any, node: Any, conn: Any, **_: Any) -> None:
+        versions.append(conn._api_versions_idx)
+        manager._auth_failures[node.node_id] = error
+        conn.init_future.failure(error)
+
+    monkeypatch.setattr(library.KafkaConnectionManager, "_connect", fail)
+    traffic = Traffic(times=cast("Any", None))
+    node = SimpleNamespace(node_id=1, host="h", port=1)
+    with contextlib.closing(pytest.importorskip("shmaccum.sender.sinks.kafka.library.loop").Selector()) as net:
+        manager = connections.Manager(net, traffic, lambda *failure: reported.append(failure), bootstrap_servers="h:1")
+        for _ in range(2):
+            conn = SimpleNamespace(
+                connected=False, init_future=library.Future(), _api_versions_idx=-1, _maybe_throttle=None
+            )
+            with pytest.raises(StopIteration):
+                manager._connect(node, conn).send(None)
+            assert manager.connection_delay(1) > 0
+            manager.maybe_raise_auth_failure(1)
+    assert reported == [("h:1", error)] * 2
+    assert traffic.node(1).logins_failed == 2 * is_login_failure
+    assert versions == [-1, connections.VERSION_OF_VERSIONS_PLAIN if is_misunderstood else -1]
 
 
 def test_a_task_that_waits_for_bytes_is_waiting_and_its_file_is_registered_once() -> None:
