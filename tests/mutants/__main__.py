@@ -17,7 +17,7 @@ from shmaccum.common import clock
 from tests.mutants.campaign import KILLED, PACKAGES, SURVIVED, UNTESTED, Results, draw, run, run_tests, table
 from tests.mutants.line_map import LineMap, environment, record_lines
 
-TESTS = ("tests/unit", "tests/contract", "tests/integration", "tests/kafka")
+TESTS = ("tests/unit", "tests/contract", "tests/integration", "tests/kafka", "tests/architecture/test_generated.py")
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The places of a source where one small change makes a mutant, and the changed code.
 
-A place is not counted if a change there could not be a fault: texts, annotations, messages of exceptions, log calls,
-__repr__ and __str__.
+A place is not counted if a change there could not be a fault: texts, annotations, TypedDicts, messages of exceptions,
+log calls, __repr__ and __str__.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ def _is_log_call(node: ast.AST) -> bool:
 
 
 def _is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    match node:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")) | ast.ClassDef(bases=[ast.Name(id="TypedDict")]):
+            return True
+    return False
 
 
 def _operators(node: ast.AST) -> Iterator[str]:

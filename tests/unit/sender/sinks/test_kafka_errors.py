@@ -34,7 +34,6 @@ def test_each_code_has_the_number_of_kafka(numbers: dict[str, int]) -> None:
 def test_errors_are_retried_and_need_metadata_as_in_kafka() -> None:
     assert numbers_with("retriable") | {CORRUPT_MESSAGE} == RETRIABLE
     known = TREATMENTS.keys()
+    moved = {code for code, row in TREATMENTS.items() if row.is_metadata_stale}
     assert {code for code, row in TREATMENTS.items() if row.action is Action.RETRY} == RETRIABLE & known
-    assert {code for code, row in TREATMENTS.items() if row.is_metadata_stale} == numbers_with(
-        "invalid_metadata"
-    ) & known
+    assert moved == numbers_with("invalid_metadata") & known
