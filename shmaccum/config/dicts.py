@@ -474,13 +474,13 @@ class SparkSourceOptionsDict(TypedDict, total=False):
     offsets. Each micro-batch is committed when the next one begins. A partition without a committed offset starts
     according to startingOffsets."""
     min_partitions: int | None
-    """The minimum number of tasks of a read, as far as its records allow."""
+    """The minimum number of tasks of a read, if it has that many records."""
     include_headers: bool
     """Adds the column headers."""
     include_batches: bool
     """With an arena, adds columns about each record's batch, and a row for each damaged batch."""
     fail_on_data_loss: bool
-    """The read fails if records were deleted by retention or are damaged. If false, it reads the others."""
+    """If true, a read fails if records were deleted by retention or are damaged. If false, it reads the rest."""
 
 
 class KeptProducerOptionsDict(

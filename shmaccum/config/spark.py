@@ -115,12 +115,13 @@ class SparkSourceOptions(Options):
         unset="none",
     )
     min_partitions: int | None = count(
-        None, "The minimum number of tasks of a read, as far as its records allow.", unset="none"
+        None, "The minimum number of tasks of a read, if it has that many records.", unset="none"
     )
     include_headers: bool = boolean(False, "Adds the column headers.")
     include_batches: bool = boolean(
         False, "With an arena, adds columns about each record's batch, and a row for each damaged batch."
     )
     fail_on_data_loss: bool = boolean(
-        True, "The read fails if records were deleted by retention or are damaged. If false, it reads the others."
+        True,
+        "If true, a read fails if records were deleted by retention or are damaged. If false, it reads the rest.",
     )

@@ -50,7 +50,7 @@ class LimitedTopic(NamedTuple):
     free_needed: int
     """The number of free buffers at which the topic gets its next buffer, or 0 if it gets one now."""
     waiting_count: int
-    """The number of parked threads, which do not delay others, that wait for so many free buffers."""
+    """The number of parked threads of the topic. They wait for `free_needed`, and do not delay other threads."""
     waiting_age_ns: int | None
     """The time that the first of them has waited, or None if none waits."""
     overflow_batch_count: int
@@ -81,7 +81,7 @@ class Parked(NamedTuple):
     age_ns: int
     free_needed: int
     is_large_admitted: bool
-    """False while records larger than a buffer may take no more of oversized_max_bytes."""
+    """False if the thread waits because records larger than a buffer have used oversized_max_bytes."""
 
 
 def stuck_partitions(arena: Arena, now_ns: int) -> list[Stuck]:

@@ -238,7 +238,7 @@ class Relay(ClosedOnExit):
                 future.get(0)
 
     def _advance_ends(self) -> None:
-        """Move the known end offsets after the outputs of this turn. They are committed next."""
+        """Raise the known end offsets past the outputs of this turn. The next commit contains them."""
         for future, *_ in self._sent:
             written = future.value
             if written is not None and written.offset >= 0:
@@ -256,7 +256,7 @@ class Relay(ClosedOnExit):
         self._commit_inputs(places)
 
     def _commit_inputs(self, places: Iterable[TopicPartition]) -> None:
-        """Commit the positions of inputs. An input with known outputs keeps its ends, because they are after these."""
+        """Commit the positions of inputs. An input with known outputs keeps its end offsets, which are below them."""
         offsets = {}
         for place in places:
             one = self._inputs[place]

@@ -74,7 +74,7 @@ class Outage:
             self.producer.flush_begin()
 
     def open(self, arena: Arena | str | None = None) -> tuple[Sender, AwayKafka]:
-        """Open a sender whose sink is away."""
+        """Open a sender whose sink is unreachable."""
         sink = AwayKafka(self.cluster.bootstrap, **SINK_OPTIONS)
         options = {**OPTIONS, "overflow": f"log:{self.folder}/overflow"}
         sender = Sender(self.arena if arena is None else arena, sink, **options)

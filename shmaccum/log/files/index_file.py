@@ -10,8 +10,8 @@
                    has a record with this timestamp
 
 Rules: both columns of ``.index`` and the timestamps of ``.timeindex`` strictly ascend. A time index's offsets never
-descend. An entry is written for a batch if more than ``index_interval_bytes`` follow the last entry, so never for
-the first batch, and no position is 0. A finished segment's time index ends with the segment's largest timestamp.
+descend. An entry is written for a batch if more than ``index_interval_bytes`` follow the last entry. So the first
+batch has no entry, and no position is 0. A finished segment's time index ends with the segment's largest timestamp.
 
 Procedure: entries are appended by write(2) after their batches. Kafka maps 10 MiB of zeros and fills them in; here, the
 file only contains its entries (docs/decisions/0016).
@@ -65,7 +65,7 @@ NO_TIMESTAMP = -1
 
 
 LARGE_COUNT = 8192
-"""The number of entries from which on numpy is worth its import."""
+"""An index with at least this number of entries is read by numpy. For a smaller one, the import takes longer."""
 
 
 @final
@@ -191,7 +191,7 @@ class IndexFile(IndexFileEnd):
 
     @property
     def is_full(self) -> bool:
-        """True if there may be no space for another entry and the one that a roll adds."""
+        """True if there may be no space for two more entries. The second one is for a roll, which adds an entry."""
         return self.size + 2 * self.entry_size > INDEX_FILE_SIZE_MAX
 
     def append(self, entries: bytes) -> None:

@@ -340,7 +340,7 @@ class LogHead:
 
         Args:
             offset: the first requested offset.
-            size_max: the most bytes, except for the first batch.
+            size_max: the maximum number of bytes. A larger first batch is still returned whole.
             end_offset: the base offset of the first batch to exclude. The default is the end of the log.
 
         Raises:

@@ -30,9 +30,9 @@ class Ready:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.partitions: list[int] = []
-        """The result of the last scan; empty after a delivery, because every ready partition counts as new then."""
+        """The ready partitions of the last scan. Empty after a delivery, so that the next scan reports all of them."""
         self.check_at_ns = shared.native.now_ns()
-        """The time at which another partition gets ready; NEVER_NS if no batch is open."""
+        """The time at which the next partition becomes ready, or NEVER_NS if no batch is open."""
         self.is_closing = False
         """True if batches no longer linger."""
 
@@ -59,7 +59,7 @@ class BatchSender(Duty):
         """Send what is ready. Return the number of batches given to the sink."""
         is_settled = self.shared.identity.is_known or self.overflow.is_settled
         if not is_settled or not self.shared.trouble.ask(self.shared.identity.acquire, False):
-            self.ready.scan(now_ns)  # mark the ready partitions as seen; otherwise the next wait would end at once
+            self.ready.scan(now_ns)  # otherwise, the next wait would end at once because of these ready partitions
             return 0
         sent = self.overflow.ship_others(self._deliver, now_ns)
         if ready := self._ready(now_ns):
@@ -106,7 +106,7 @@ class BatchSender(Duty):
         self._left_over = {partition_index: place for place, partition_index in enumerate(left)}
 
     def _wires(self, batches: Iterable[Batch]) -> list[WireBatch]:
-        """Return the batches as the sink gets them. If some parts of a batch have results, its next part is due."""
+        """Return the batches in the form for the sink. A batch that is split is left out, and its next part is sent."""
         wires = []
         for batch in batches:
             wire = self.shared.sink_batches.whole(batch)
@@ -164,7 +164,7 @@ class LogBatchSender(BatchSender):
 
 @dataclasses.dataclass(eq=False)
 class SocketBatchSender(BatchSender):
-    """The core sends ready partitions through sockets of the sink. The others are sent as to any sink."""
+    """Sends ready partitions through sockets of the sink, in the core. Other partitions are sent by `BatchSender`."""
 
     pump: PumpRunner
     transaction_ender: Duty
@@ -176,7 +176,7 @@ class SocketBatchSender(BatchSender):
     def _send(self, ready: Sequence[int], now_ns: int) -> int:
         if not self._may_pump():
             return super()._send(ready, now_ns)
-        newest_expiry_ns = now_ns + self.shared.options.delivery_timeout_ms * NS_PER_MS  # a batch that is opened now
+        newest_expiry_ns = now_ns + self.shared.options.delivery_timeout_ms * NS_PER_MS  # of a batch that is opened now
         due_ns = min(self.next_ns(), newest_expiry_ns, self.maintenance.ends_pump_ns)
         is_stuck = self._is_stuck or not self.overflow.is_idle
         carried = self.shared.trouble.ask(lambda: self.pump.run(ready, due_ns, is_stuck=is_stuck), None)
@@ -192,7 +192,7 @@ class SocketBatchSender(BatchSender):
         return sent + foreign_sent
 
     def _may_pump(self) -> bool:
-        """False if work that the pump cannot do comes first.
+        """Return False if there is work that the pump cannot do.
 
         With a manual clock, no time limit of the pump would ever pass.
         """

@@ -10,10 +10,10 @@ from shmaccum.sender.duties.duty import TICK_NS, Duty
 
 
 class Maintenance(Duty):
-    """Runs the maintenance, as often as rounds allow.
+    """Runs the maintenance in the first round after each tick.
 
     Args:
-        has_logs: there is an overflow or a ``dead_letter`` log, which needs rounds of its own.
+        has_logs: the sender has an overflow or a ``dead_letter`` log. These need rounds without the pump.
     """
 
     due_ns = 0
@@ -32,5 +32,5 @@ class Maintenance(Duty):
 
     @property
     def ends_pump_ns(self) -> int:
-        """The time at which it has more to do than the pump does itself."""
+        """The time at which the pump must return, because only a round can do the maintenance."""
         return self.due_ns if self._has_logs or self._ack_settler.kept_count else NEVER_NS

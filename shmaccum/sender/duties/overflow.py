@@ -28,7 +28,7 @@ class NoOverflow(Duty):
 
     @property
     def is_settled(self) -> bool:
-        """False while a batch of the arena may also be in the overflow, which only its sequence shows."""
+        """False while a batch may be both in the arena and in the overflow. Its sequence shows whether it is."""
         return True
 
     @property

@@ -29,7 +29,7 @@ class StreamEnd(NamedTuple):
 
     state: int
     offset: int
-    """On disk, like `byte` and `leader_epoch`."""
+    """The position that is on disk, like `byte` and `leader_epoch`."""
     byte: int
     """The position in the segment at which the batch with the offset begins."""
     leader_epoch: int
