@@ -22,6 +22,7 @@ shmaccum-server      the sink's close           a byte on its FIFO (`shmaccum.lo
 workers of servers   the server's, the sink's   an item in their queues (``concurrent.futures``)
 and compression      close
 shmaccum-resolve     one look-up of a name      nothing
+shmaccum-tokens      the sink's close           an event (`shmaccum.sender.sinks.kafka.library.tokens`)
 metrics              the sender's close         its socket (`shmaccum.observe.server`)
 shmaccum-staging     the end of a Spark task    the wake FIFO (`shmaccum.spark.staged_task`)
 ===================  =========================  ========================================================================

@@ -73,7 +73,9 @@ NO_METADATA = without_use("the sender requests metadata, and again when a leader
 NO_LOG = without_use("the sender has its own log")
 NO_CALLBACK = refused(NO_CONNECTIONS)
 NO_PEM = refused("certificates are PEM files: ssl.ca.location, ssl.certificate.location, ssl.key.location")
-NO_OIDC = refused("the sender needs a token provider in Python: run a shmaccum.Sender that has one")
+NO_TOKENS = refused(
+    "the sender requests tokens: set sasl.oauthbearer.method=oidc or shmaccum.sasl_oauth_token_provider=module:function"
+)
 
 OWN: Rows = {
     "message.max.bytes": to("max_request_size"),
@@ -183,17 +185,13 @@ OWN: Rows = {
         "sasl.kerberos.keytab",
         "sasl.kerberos.min.time.before.relogin",
     ),
-    **_all(
-        NO_OIDC,
-        "oauth_cb",
-        "sasl.oauthbearer.config",
-        "sasl.oauthbearer.method",
-        "sasl.oauthbearer.client.id",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.extensions",
-        "sasl.oauthbearer.token.endpoint.url",
-    ),
+    **_all(NO_TOKENS, "oauth_cb", "sasl.oauthbearer.config"),
+    "sasl.oauthbearer.method": to("sasl_oauthbearer_method", lambda given: str(given).lower()),
+    "sasl.oauthbearer.token.endpoint.url": to("sasl_oauthbearer_token_endpoint_url"),
+    "sasl.oauthbearer.client.id": to("sasl_oauthbearer_client_id"),
+    "sasl.oauthbearer.client.secret": to("sasl_oauthbearer_client_secret"),
+    "sasl.oauthbearer.scope": to("sasl_oauthbearer_scope"),
+    "sasl.oauthbearer.extensions": to("sasl_oauthbearer_extensions"),
 }
 
 DEFAULTS: Mapping[str, str] = {

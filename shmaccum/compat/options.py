@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shmaccum.config import ArenaOptions, Options, ProducerOptions, SenderOptions
+from shmaccum.exceptions import InvalidArgumentError
 
 PAGE_SIZE = 4096
 NO_DEFAULT = object()
@@ -123,6 +124,17 @@ def batch_size(given: Any) -> int:
 NO_CONNECTIONS = "this process has no connections"
 OBJECT = "an object of this process cannot reach the sender's process"
 
+
+def _importable(given: Any) -> str:
+    """Accepts ``module:name``, which another process can import."""
+    if not isinstance(given, str):
+        raise InvalidArgumentError(
+            f"sasl_oauth_token_provider: {OBJECT}: write its place as text, module:function, or set "
+            "shmaccum_sasl_oauthbearer_method"
+        )
+    return given
+
+
 SHARED: Rows = {
     **same(
         "allow_auto_create_topics",
@@ -150,7 +162,7 @@ SHARED: Rows = {
     "batch_size": to("batch_size", batch_size),
     "linger_ms": to("linger_ms", owner="producer"),
     "api_version": without_use("the sender requests the versions of the brokers"),
-    "sasl_oauth_token_provider": refused(f"{OBJECT}: run a shmaccum.Sender that has it"),
+    "sasl_oauth_token_provider": to("sasl_oauth_token_provider", _importable),
 }
 """The options that more than one library has, under Kafka's names."""
 

@@ -293,7 +293,24 @@ class KafkaSinkOptionsDict(TypedDict, total=False):
     sasl_kerberos_domain_name: str | None
     """The broker's domain. The default is its host."""
     sasl_oauth_token_provider: object
-    """An object with token() -> str, for OAUTHBEARER."""
+    """A function that returns a token for OAUTHBEARER, or an object with such a method token(): module:name, or the
+    function or object itself."""
+    sasl_oauthbearer_method: Literal["oidc", "aws_msk_iam"] | None
+    """The source of tokens for OAUTHBEARER, instead of a provider: an OpenID Connect server, or the AWS credentials
+    of the sender."""
+    sasl_oauthbearer_token_endpoint_url: str | None
+    """The address at which the OpenID Connect server issues tokens."""
+    sasl_oauthbearer_client_id: str | None
+    """The name of this client at that server."""
+    sasl_oauthbearer_client_secret: str | Secret | None
+    """The secret of this client at that server. Write env:NAME or file:PATH."""
+    sasl_oauthbearer_assertion_file: str | None
+    """A file with a signed JSON web token that proves the identity of this client (RFC 7523). It is read again for
+    each token."""
+    sasl_oauthbearer_scope: str | None
+    """The scope of the token."""
+    sasl_oauthbearer_extensions: str | None
+    """Extensions of the login (KIP-342): name=value, separated by commas."""
 
 
 class PlacelessSinkOptionsDict(TypedDict, total=False):

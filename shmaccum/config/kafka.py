@@ -8,8 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from shmaccum.config.compression import CompressionOptions
-from shmaccum.config.option import boolean, choice, duration_ms, function, secret, size, text
+from shmaccum.config.option import boolean, choice, duration_ms, provider, secret, size, text
 from shmaccum.config.secret import Secret
+
+
+def extensions_of(given: str | None) -> dict[str, str]:
+    """Return the extensions of ``name=value,name=value``.
+
+    Raises:
+        ValueError: one of them has no name or no value.
+    """
+    pairs = [part.strip().partition("=") for part in (given or "").split(",") if part.strip()]
+    for name, _, value in pairs:
+        if not name or not value:
+            raise ValueError(f"sasl_oauthbearer_extensions has {name or value!r}: write name=value,name=value")
+    return {name: value for name, _, value in pairs}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +99,40 @@ class KafkaSinkOptions(CompressionOptions):
     )
     sasl_kerberos_service_name: str = text("kafka", "The broker's service in Kerberos.")
     sasl_kerberos_domain_name: str | None = text(None, "The broker's domain. The default is its host.", unset="none")
-    sasl_oauth_token_provider: Any = function(
-        None, (), "token", "An object with token() -> str, for OAUTHBEARER.", kafka="sasl.oauth.token.provider"
+    sasl_oauth_token_provider: Any = provider(
+        "A function that returns a token for OAUTHBEARER, or an object with such a method token(): module:name, or the "
+        "function or object itself.",
+        "token",
+        kafka="sasl.oauthbearer.token.provider",
+    )
+    sasl_oauthbearer_method: str | None = choice(
+        None,
+        ("oidc", "aws_msk_iam"),
+        "The source of tokens for OAUTHBEARER, instead of a provider: an OpenID Connect server, or the AWS credentials "
+        "of the sender.",
+        unset="default",
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = text(
+        None, "The address at which the OpenID Connect server issues tokens.", unset="none"
+    )
+    sasl_oauthbearer_client_id: str | None = text(
+        None,
+        "The name of this client at that server.",
+        kafka="sasl.oauthbearer.client.credentials.client.id",
+        unset="none",
+    )
+    sasl_oauthbearer_client_secret: Secret | None = secret(
+        "The secret of this client at that server.", kafka="sasl.oauthbearer.client.credentials.client.secret"
+    )
+    sasl_oauthbearer_assertion_file: str | None = text(
+        None,
+        "A file with a signed JSON web token that proves the identity of this client (RFC 7523). It is read again for "
+        "each token.",
+        unset="none",
+    )
+    sasl_oauthbearer_scope: str | None = text(None, "The scope of the token.", unset="none")
+    sasl_oauthbearer_extensions: str | None = text(
+        None, "Extensions of the login (KIP-342): name=value, separated by commas.", unset="none"
     )
 
     def contradictions(self) -> Iterator[str]:
@@ -110,5 +155,33 @@ class KafkaSinkOptions(CompressionOptions):
         needs_password = (self.sasl_mechanism or "").startswith(("PLAIN", "SCRAM"))
         if needs_password and (self.sasl_plain_username is None or self.sasl_plain_password is None):
             yield f"sasl_mechanism={self.sasl_mechanism} needs sasl_plain_username and sasl_plain_password"
-        if self.sasl_mechanism == "OAUTHBEARER" and self.sasl_oauth_token_provider is None:
-            yield "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider"
+        yield from self._contradictions_of_tokens()
+
+    def _contradictions_of_tokens(self) -> Iterator[str]:
+        has_provider = self.sasl_oauth_token_provider is not None
+        has_tokens = self.sasl_mechanism == "OAUTHBEARER"
+        if has_tokens and self.sasl_oauthbearer_method is None and not has_provider:
+            yield "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider, or sasl_oauthbearer_method=oidc"
+        if self.sasl_oauthbearer_method is not None and has_provider:
+            yield "sasl_oauthbearer_method and sasl_oauth_token_provider are both sources of tokens: omit one of them"
+        if self.sasl_oauthbearer_method is not None and not has_tokens:
+            yield f"sasl_oauthbearer_method={self.sasl_oauthbearer_method} needs sasl_mechanism=OAUTHBEARER"
+        if self.sasl_oauthbearer_method == "oidc":
+            yield from self._contradictions_of_oidc()
+
+    def _contradictions_of_oidc(self) -> Iterator[str]:
+        url = self.sasl_oauthbearer_token_endpoint_url
+        if url is None or not url.startswith(("https://", "http://")):
+            yield "sasl_oauthbearer_method=oidc needs an https address in sasl_oauthbearer_token_endpoint_url"
+        has_secret = self.sasl_oauthbearer_client_secret is not None
+        if has_secret != (self.sasl_oauthbearer_client_id is not None):
+            yield "sasl_oauthbearer_client_id and sasl_oauthbearer_client_secret belong together: set both"
+        elif not has_secret and self.sasl_oauthbearer_assertion_file is None:
+            yield (
+                "sasl_oauthbearer_method=oidc needs sasl_oauthbearer_client_id and sasl_oauthbearer_client_secret, or "
+                "sasl_oauthbearer_assertion_file"
+            )
+        try:
+            extensions_of(self.sasl_oauthbearer_extensions)
+        except ValueError as error:
+            yield str(error)

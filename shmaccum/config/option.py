@@ -284,6 +284,21 @@ def function(
     )
 
 
+def provider(sentence: str, method: str, *, kafka: str) -> Any:
+    """A row with a user's function, an object with a method, or ``module:name`` of either. It is unset by default."""
+    parse = _parse_function((), method)
+
+    def parse_place(given: Any) -> Any:
+        if not isinstance(given, str):
+            return parse(given)
+        module, _, name = given.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+            raise TypeError(f"{given!r} is not the place of a function: write module:name")
+        return given
+
+    return _row(Option("function", parse_place, None, sentence, kafka, unset="none"))
+
+
 def sequence(sentence: str, *, kafka: str | None = None) -> Any:
     """A row with any number of objects. The default is none."""
     return _row(Option("list", _parse_list, (), sentence, kafka))

@@ -101,7 +101,7 @@ ABSENT: Mapping[str, str] = {
         "certificates are PEM files (ssl_cafile, ssl_certfile, ssl_keyfile; ssl_password opens the key)",
     ),
     "ssl_endpoint_identification_algorithm": "to turn the check off, set ssl_check_hostname=false",
-    "sasl_login_callback_handler_class": "set sasl_oauth_token_provider to a Python object",
+    "sasl_login_callback_handler_class": "set sasl_oauthbearer_method=oidc or sasl_oauth_token_provider",
 }
 """Options of Kafka's producer that no table has, and the replacement of each."""
 

@@ -22,6 +22,12 @@ from crc32c import crc32c
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 from shmaccum.sender.sinks.sink import WireBatch
 
@@ -32,13 +38,16 @@ CRC_POSITION = 17
 CRC_START = 21
 PRODUCER_ID_POSITION = 43
 RECORD_COUNT_POSITION = 57
-REQUESTS = {kind.API_KEY: kind for kind in (ProduceRequest, MetadataRequest, ApiVersionsRequest, InitProducerIdRequest)}
 RESPONSES: Mapping[Any, Any] = {
     ProduceRequest: ProduceResponse,
     MetadataRequest: MetadataResponse,
     ApiVersionsRequest: ApiVersionsResponse,
     InitProducerIdRequest: InitProducerIdResponse,
+    SaslHandshakeRequest: SaslHandshakeResponse,
+    SaslAuthenticateRequest: SaslAuthenticateResponse,
 }
+REQUESTS = {kind.API_KEY: kind for kind in RESPONSES}
+SASL_AUTHENTICATION_FAILED = 58
 
 
 @dataclass(frozen=True)
@@ -220,6 +229,8 @@ class FakeCluster:
         on_produce: returns the answer for a batch; may raise `Cut` or `Silence`, and may wait.
         on_damage: answers a batch with a wrong CRC. If it is None, such a batch fails the test.
         on_metadata: called before metadata are answered; may wait.
+        login_answer: the bytes that a client gets after a login.
+        on_login: returns the lifetime of a session in milliseconds, or None to reject the bytes of a login.
         topic_errors: topic -> error code in the metadata.
         leaders: topic and partition -> the node that leads it, or -1.
         throttle_time_ms: the throttle time of every Produce answer.
@@ -239,7 +250,7 @@ class FakeCluster:
     ) -> None:
         self.tls = tls
         self.topics = dict(topics or {"flights": 1})
-        self.versions = {0: (3, 13), 3: (0, 13), 18: (0, 4), 22: (0, 4), **(versions or {})}
+        self.versions = {0: (3, 13), 3: (0, 13), 17: (0, 1), 18: (0, 4), 22: (0, 4), 36: (0, 2), **(versions or {})}
         self.topic_ids = {topic: uuid.uuid4() for topic in self.topics}
         self.topic_errors: dict[str, int] = {}
         self.producer_id_error = 0
@@ -252,6 +263,8 @@ class FakeCluster:
         self.on_produce: Callable[[Arrived], Reply] = lambda arrived: Reply()  # noqa: ARG005
         self.on_damage: Callable[[Arrived], Reply] | None = None
         self.on_metadata: Callable[[], None] = lambda: None
+        self.login_answer = b""
+        self.on_login: Callable[[bytes], int | None] = lambda _: 0
         self.leader_epoch = 1
         self.leaders = {
             (topic, partition): partition % broker_count
@@ -284,11 +297,24 @@ class FakeCluster:
             return InitProducerIdResponse(
                 throttle_time_ms=0, error_code=self.producer_id_error, producer_id=producer_id, producer_epoch=0
             )
+        if kind is SaslHandshakeRequest:
+            return SaslHandshakeResponse(error_code=0, mechanisms=[request.mechanism])
+        if kind is SaslAuthenticateRequest:
+            return self._answer_login(request)
         keys = [
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
             for key, (oldest, newest) in self.versions.items()
         ]
         return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
+
+    def _answer_login(self, request: Any) -> Any:
+        lifetime_ms = self.on_login(bytes(request.auth_bytes))
+        return SaslAuthenticateResponse(
+            error_code=SASL_AUTHENTICATION_FAILED if lifetime_ms is None else 0,
+            error_message="rejected" if lifetime_ms is None else None,
+            auth_bytes=self.login_answer,
+            session_lifetime_ms=lifetime_ms or 0,
+        )
 
     def _answer_metadata(self, request: Any) -> Any:
         self.metadata_count += 1

@@ -24,9 +24,10 @@ MODULE_OF = {
     "python-snappy": "snappy",
     "google-re2": "re2",
     "confluent-kafka": "confluent_kafka",
+    "aws-msk-iam-sasl-signer-python": "aws_msk_iam_sasl_signer",
 }
 """The modules of packages whose names differ."""
-OF_USERS = ("kafka", "confluent", "aiokafka", "serve", "metrics", "plot", "spark")
+OF_USERS = ("kafka", "confluent", "aiokafka", "serve", "msk", "metrics", "plot", "spark")
 
 PROBE = """
 import importlib, json, pkgutil, sys

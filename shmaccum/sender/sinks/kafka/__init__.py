@@ -11,6 +11,7 @@
         ├── produce      the versions of a Produce request, and its response
         ├── errors       the table of broker errors
         ├── arena_transactions  the transactions of an arena at Kafka's coordinator
+        ├── token_sources  functions that request tokens for a login
         ├── transaction  Kafka's transactions, from the side of their producer
         └── library      kafka-python, wrapped: no other module of the sink imports it
 """

@@ -60,6 +60,7 @@ from shmaccum.sender.sinks.kafka.produce import (
     PlainAnswer,
     version_for,
 )
+from shmaccum.sender.sinks.kafka.token_sources import token_source
 from shmaccum.sender.sinks.kafka.topics import RequestedTopics
 from shmaccum.sender.sinks.kafka.transaction.driver import GroupOffsets, TransactionDriver
 from shmaccum.sender.sinks.kafka.transaction.protocol import RecoveryState, State, TransactionProtocol
@@ -125,7 +126,6 @@ LIBRARY_OPTIONS = (
     "sasl_kerberos_name",
     "sasl_kerberos_service_name",
     "sasl_kerberos_domain_name",
-    "sasl_oauth_token_provider",
 )
 """Options that kafka-python accepts under the same names."""
 
@@ -285,6 +285,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         config = {name: _revealed(getattr(self._options, name)) for name in LIBRARY_OPTIONS}
         return {
             **config,
+            "token_source": token_source(self._options),
             "bootstrap_servers": self._servers,
             "client_id": self._options.client_id or f"shmaccum-{arena_name.strip('/').rpartition('/')[2]}",
             "request_timeout_ms": self._request_timeout_ms,

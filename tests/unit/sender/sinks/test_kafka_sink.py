@@ -26,6 +26,15 @@ from shmaccum.sender.sinks.sink import Delivered
 
 PASSWORD = "correct horse battery staple"
 
+OAUTH = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+OIDC = {
+    **OAUTH,
+    "sasl_oauthbearer_method": "oidc",
+    "sasl_oauthbearer_token_endpoint_url": "https://localhost/token",
+    "sasl_oauthbearer_client_id": "events",
+    "sasl_oauthbearer_client_secret": PASSWORD,
+}
+
 # --- addresses
 
 
@@ -57,7 +66,18 @@ def test_slashes_are_refused_with_what_to_write() -> None:
         ({"security_protocol": "SASL_SSL"}, "needs sasl_mechanism"),
         ({"sasl_mechanism": "PLAIN"}, "set SASL_SSL or SASL_PLAINTEXT"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-256"}, "needs sasl_plain_username"),
-        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "needs sasl_oauth_token_provider"),
+        (OAUTH, "needs sasl_oauth_token_provider, or sasl_oauthbearer_method=oidc"),
+        ({**OAUTH, "sasl_oauth_token_provider": "module"}, "write module:name"),
+        ({**OAUTH, "sasl_oauth_token_provider": "module:a b"}, "write module:name"),
+        ({**OIDC, "sasl_oauth_token_provider": "module:name"}, "omit one of them"),
+        ({**OIDC, "sasl_mechanism": "PLAIN"}, "sasl_oauthbearer_method=oidc needs sasl_mechanism=OAUTHBEARER"),
+        ({**OIDC, "sasl_oauthbearer_token_endpoint_url": "file:///etc"}, "needs an https address"),
+        ({**OIDC, "sasl_oauthbearer_client_id": None}, "belong together: set both"),
+        (
+            {**OIDC, "sasl_oauthbearer_client_id": None, "sasl_oauthbearer_client_secret": None},
+            "needs sasl_oauthbearer_client_id and sasl_oauthbearer_client_secret, or sasl_oauthbearer_assertion_file",
+        ),
+        ({**OIDC, "sasl_oauthbearer_extensions": "pool"}, "write name=value,name=value"),
         ({"reconnect_backoff_ms": 5_000}, "is longer than reconnect_backoff_max_ms"),
         ({"bootstrap_servers": "b:9092"}, "kafka:HOST:PORT"),
         ({"acks": "1"}, "option of the sender"),

@@ -20,6 +20,8 @@ these parts::
                                           the parser; each call that transfers bytes is counted
                   KafkaSSLTransport       the same, one TLS record at a time: gathering and encrypting are copies
     login         KafkaSSLTransport       `_build_ssl_context`, once at the start
+    tokens        AbstractTokenProvider   a token that a thread replaces; `_reauth` of a connection is read before its
+                                          socket is handed over
     failures      its exceptions          as Kafka's error codes, and as sentences
     lookup        getaddrinfo             names of hosts are looked up in threads
     transaction_messages                  converts requests and responses of transactions

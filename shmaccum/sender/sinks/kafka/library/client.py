@@ -21,6 +21,7 @@ from shmaccum.sender.sinks.kafka.library.failures import describe, error_code
 from shmaccum.sender.sinks.kafka.library.frames import OVER, OverTimer, ResponseOutcome, Sent
 from shmaccum.sender.sinks.kafka.library.login import check_login, quiet_library, tls_context
 from shmaccum.sender.sinks.kafka.library.loop import Selector
+from shmaccum.sender.sinks.kafka.library.tokens import TokenKeeper
 from shmaccum.sender.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer
 from shmaccum.sender.sinks.kafka.traffic import Traffic
 from shmaccum.sender.sinks.kafka.transaction.requests import FetchOffsets, FindCoordinator, Request, TransactionResponse
@@ -34,6 +35,8 @@ CORRELATION_IDS = 2**31
 BOOTSTRAP_PAUSE_S = 0.1
 BOOTSTRAP_PAUSE_MAX_S = 10.0
 REBOOTSTRAP_CHECK_S = 1.0
+NEAR_LOGIN_S = 1.5
+"""Longer than a borrower keeps a socket (RUN_NS in shmaccum/sender/pump.py)."""
 WINDOW_S = WINDOW_NS / NS_PER_S
 
 
@@ -95,11 +98,13 @@ class Client:
             "max_in_flight_requests_per_connection": LIBRARY_IN_FLIGHT_MAX,
             "receive_message_max_bytes": FRAME_SIZE_MAX,
             "ssl_context": tls_context(config),
-            **check_login(config),
         }
+        check_login(config)
         self._net = Selector(client_id=config["client_id"], slow_task_threshold_secs=0)
+        source = config["token_source"]
+        self._tokens = None if source is None else TokenKeeper(self._net, source, self._report)
         self.traffic = Traffic(self._net.times)
-        self._manager = Manager(self._net, self.traffic, self._connection_failed, **{**config, **fixed})
+        self._manager = Manager(self._net, self.traffic, self._connection_failed, self._tokens, **{**config, **fixed})
 
     def __repr__(self) -> str:
         return f"<Client of {self._servers}>"
@@ -142,6 +147,8 @@ class Client:
     def close(self) -> list[ResponseOutcome]:
         """Close every connection. Each request in flight ends with an error."""
         self._watch_wake_fd(-1)
+        if self._tokens is not None:
+            self._tokens.close()
         for conn in self._manager.connections():
             is_writing = conn.transport is not None and bool(conn.transport.unwritten)
             conn.close(errors.Cancelled("the sink was closed") if is_writing else None)
@@ -326,8 +333,14 @@ class Client:
             conn._reauth.on_response_processed()  # noqa: SLF001 - a login waits until nothing is in flight
 
     def hand_over_socket(self, node_id: int) -> tuple[int, int] | None:
-        """Return the socket of a ready node, and its next correlation id; None if a request is in flight."""
+        """Return the socket of a ready node, and its next correlation id.
+
+        Return None if a request is in flight, or if the login must soon be repeated: a borrower would delay it.
+        """
         conn = self._manager.connection(node_id)
+        login = conn._reauth.task  # noqa: SLF001 - the library has no public method for it
+        if login is not None and login.scheduled_at < clock.monotonic() + NEAR_LOGIN_S:
+            return None
         if conn.in_flight_requests or conn.parser.in_flight_requests or conn.transport.unwritten:
             return None
         last_correlation_id: int = conn.parser._correlation_id  # noqa: SLF001 - the borrower continues from it

@@ -15,6 +15,7 @@ from kafka.net.manager import KafkaConnectionManager
 
 from shmaccum.sender.sinks.kafka.library.lookup import Lookup
 from shmaccum.sender.sinks.kafka.library.metadata import TopicErrorMetadata
+from shmaccum.sender.sinks.kafka.library.tokens import TokenKeeper
 from shmaccum.sender.sinks.kafka.library.transport import FrameTransport, RequestTimer, TlsFrameTransport
 from shmaccum.sender.sinks.kafka.produce import PlainAnswer
 from shmaccum.sender.sinks.kafka.traffic import Traffic
@@ -50,9 +51,15 @@ class ConnectionThrottle:
 
 class Manager(KafkaConnectionManager):  # type: ignore[misc]
     def __init__(
-        self, net: Any, traffic: Traffic, on_failure: Callable[[str, Exception], None], **configs: Any
+        self,
+        net: Any,
+        traffic: Traffic,
+        on_failure: Callable[[str, Exception], None],
+        tokens: TokenKeeper | None,
+        **configs: Any,
     ) -> None:
-        super().__init__(net, **configs)
+        super().__init__(net, sasl_oauth_token_provider=tokens, **configs)
+        self._tokens = tokens
         self.on_failure = on_failure
         self._traffic = traffic
         # Brokers whose newest ApiVersions response could not be parsed; the next request to them is of an old version.
@@ -68,6 +75,8 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         return list(self._conns.values())
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        if self._tokens is not None:
+            await self._tokens.ready()
         sock = await self._open_socket(node.host, node.port, timeout_at)
         if self.ssl_enabled:
             settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
@@ -140,6 +149,8 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         if self.connection_delay(node.node_id) == 0:
             self.update_backoff(node.node_id)
         self._traffic.node(node.node_id).logins_failed += _is_login_failure(conn.init_future.exception)
+        if self._tokens is not None and isinstance(conn.init_future.exception, errors.SaslAuthenticationFailedError):
+            self._tokens.renew()
         if isinstance(conn.init_future.exception, errors.KafkaProtocolError):
             self._misunderstood.add((node.host, node.port))
         if conn.init_future.failed() and not self.closed:

@@ -24,7 +24,8 @@ ADVICE: Sequence[tuple[type[Exception], str]] = (
     (
         errors.SaslAuthenticationFailedError,
         (
-            "check user and password (sasl_plain_username, sasl_plain_password), what sasl_oauth_token_provider gives, "
+            "check user and password (sasl_plain_username, sasl_plain_password), the source of tokens "
+            "(sasl_oauth_token_provider, sasl_oauthbearer_method), "
             "or for which service the ticket is (sasl_kerberos_service_name)"
         ),
     ),

@@ -7,11 +7,9 @@ import contextlib
 import importlib
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from kafka import errors
-from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.transport import KafkaSSLTransport
 
 from shmaccum.common.secret_files import opened_secret
@@ -42,8 +40,8 @@ def _opened_key(config: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[
     return {name: f"/proc/self/fd/{stack.enter_context(opened_secret(config[name], 'private key'))}"}
 
 
-def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a login for the library. Raise if a package is missing."""
+def check_login(config: Mapping[str, Any]) -> None:
+    """Raise if a package for the login is missing."""
     mechanism = config["sasl_mechanism"]
     package = LOGIN_PACKAGES.get(mechanism or "")
     try:
@@ -53,31 +51,6 @@ def check_login(config: Mapping[str, Any]) -> dict[str, Any]:
         raise PackageMissingError(
             f"sasl_mechanism={mechanism} needs the package {package}: pip install {package} ({error})"
         ) from None
-    given = config["sasl_oauth_token_provider"]
-    return {} if given is None else {"sasl_oauth_token_provider": _TokenProvider(given)}
-
-
-class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Adapts a user's function, or object with ``token()`` and optionally ``extensions()``, to the library."""
-
-    def __init__(self, given: Any) -> None:
-        super().__init__()
-        self._ask = getattr(given, "token", given)
-        self._ask_extensions = getattr(given, "extensions", dict)
-
-    def token(self) -> str:
-        return str(self._answer(self._ask))
-
-    def extensions(self) -> dict[str, str]:
-        return dict(self._answer(self._ask_extensions))
-
-    @staticmethod
-    def _answer(ask: Callable[[], Any]) -> Any:
-        try:
-            return ask()
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is called again
-            reason = f"sasl_oauth_token_provider has no token: {type(error).__name__}: {error}"
-            raise errors.SaslAuthenticationFailedError(reason) from None
 
 
 def quiet_library(*, has_login: bool) -> None:
