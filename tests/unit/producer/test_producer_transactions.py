@@ -294,6 +294,17 @@ def test_a_refused_batch_makes_the_commit_fail_with_its_reason(transactional: Ar
     assert values(sink) == [b"again", b"again"]
 
 
+def test_a_failed_transaction_does_not_report_the_reason_of_an_earlier_one(transactional: Arena) -> None:
+    with sending(transactional, Refusing(partitions=4)), Producer(transactional) as producer:
+        with pytest.raises(TransactionEndedError, match="the word is wrong"), producer.transaction():
+            producer.send(TOPIC, b"wrong", partition=0)
+        producer.begin_transaction()
+        transactional.native.abort_transaction(transactional.native.transaction[0])
+        with pytest.raises(TransactionEndedError, match="aborted") as failed:
+            producer.commit_transaction()
+        assert "the word is wrong" not in str(failed.value)
+
+
 def test_a_transaction_that_is_open_for_too_long_is_aborted(arena_name: str) -> None:
     sink = MemorySink(partitions=4)
     with make(arena_name, transaction_timeout_ms=50) as arena, sending(arena, sink), Producer(arena) as producer:

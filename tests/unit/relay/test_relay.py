@@ -40,6 +40,7 @@ from tests.unit.relay.relaying import (
 
 NUMBERS = range(10)
 WANTED = [(partition, offset) for partition in range(2) for offset in range(5)]
+OUTPUTS = [TopicPartition(OUTPUT, partition) for partition in range(2)]
 Make = Callable[[], Relay]
 
 
@@ -81,6 +82,20 @@ def test_each_output_is_there_once_with_its_origin(arena: Arena, log: Path, make
         assert [observer.committed(TopicPartition(INPUT, number)) for number in range(2)] == [5, 5]
 
 
+def test_the_last_commit_has_the_ends_of_the_outputs(arena: Arena, log: Path, make: Make) -> None:
+    with sending(arena, log):
+        first = make()
+        with first.turn(timeout_ms=1000, max_records=7) as records:
+            for record in records:
+                send_outputs(first, record)
+        first.close()
+        relay_all(make(), len(NUMBERS) - len(records))
+    with Consumer(log, group_id=GROUP) as observer:
+        committed = [observer.committed(TopicPartition(INPUT, number), metadata=True) for number in range(2)]
+    progress = [RelayProgress.of(each.metadata) for each in committed if isinstance(each, OffsetAndMetadata)]
+    assert dict.fromkeys(OUTPUTS, len(NUMBERS)) in [each.ends for each in progress if each is not None]
+
+
 class CutShortError(Exception):
     """Ends a turn."""
 
@@ -103,6 +118,16 @@ def test_a_turn_that_raises_is_given_back_and_its_outputs_are_not_sent_again(
         one = make()
         cut_short(one, sent)
         relay_all(one, len(NUMBERS))
+    assert outputs(log) == each_once(NUMBERS)
+
+
+def test_a_turn_that_raises_without_its_partitions_raises_the_error_of_its_block(
+    arena: Arena, log: Path, make: Make
+) -> None:
+    with sending(arena, log):
+        one = make()
+        cut_short(one, 0, one.consumer.unsubscribe)
+        relay_all(make(), len(NUMBERS))
     assert outputs(log) == each_once(NUMBERS)
 
 

@@ -11,6 +11,7 @@ import random
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ from shmaccum.observe.health import SILENCE_NS_MAX, Trouble, troubles
 from shmaccum.observe.observation import Observer
 from shmaccum.sender import Sender, giving_up
 from shmaccum.sender.giving_up import give_up_overflow
-from shmaccum.sender.overflow import Overflow
+from shmaccum.sender.overflow import Overflow, _runs
 from shmaccum.sender.shipping import Shipper
 from shmaccum.sender.sinks.sink import Ack, WireBatch
 from shmaccum.sender.spill_file import HEAD_SIZE, OverflowBatch, SpillFile
@@ -213,6 +214,24 @@ def test_a_new_leader_ends_the_pause_of_its_partition(open_sending: Open) -> Non
     host.end_backoff(sending.partition_index())
     settle(sending)
     assert sending.values() == list(range(SLOT_COUNT))
+
+
+@pytest.mark.parametrize(
+    ("before", "wire", "is_one"),
+    [
+        ((7, 0, 5, 3), (7, 0, 8, 1), True),
+        ((7, 0, 2**31 - 2, 3), (7, 0, 1, 1), True),
+        ((7, 0, 5, 3), (7, 0, 9, 1), False),
+        ((7, 0, 5, 3), (7, 1, 8, 1), False),
+        ((7, 0, 5, 3), (8, 0, 8, 1), False),
+    ],
+)
+def test_batches_with_consecutive_sequences_are_appended_together(
+    before: tuple[int, ...], wire: tuple[int, ...], is_one: bool
+) -> None:
+    names = ("producer_id", "producer_epoch", "base_sequence", "record_count")
+    wires: list[Any] = [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in (before, wire)]
+    assert list(_runs(wires)) == ([wires] if is_one else [wires[:1], wires[1:]])
 
 
 # --- deaths

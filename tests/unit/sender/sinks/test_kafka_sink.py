@@ -133,6 +133,20 @@ def test_a_batch_that_is_out_of_order_comes_again_while_the_one_before_it_is_in_
     assert Delivery(1, [wire], [before]).sequence_verdict(wire) is verdict
 
 
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_batch_that_is_ended_leaves_its_request_and_a_gap_in_its_partition(is_compressed: bool) -> None:
+    wires: Any = [
+        SimpleNamespace(partition_index=index, batch=SimpleNamespace(is_ended=index == 3)) for index in (3, 4)
+    ]
+    forms: Any = ["form of 3", "form of 4"] if is_compressed else ()
+    delivery = Delivery(1, wires, (), forms)
+    assert delivery.leave_out_ended() == wires[:1]
+    assert (delivery.wires, delivery.compressed) == (wires[1:], ["form of 4" if is_compressed else None])
+    assert (delivery.verdict_of(3), delivery.verdict_of(4)) == (Verdict.REFUSED, None)
+    assert Delivery(1, wires, [delivery]).sequence_verdict(wires[0]) is Verdict.OUT_OF_SEQUENCE
+    assert delivery.leave_out_ended() == []
+
+
 # --- topics
 
 
