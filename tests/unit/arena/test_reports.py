@@ -32,6 +32,12 @@ REPORTS = [
 ]
 
 
+def test_each_kind_keeps_its_number() -> None:
+    """Processes of different builds read one error log."""
+    names = "SENTENCE RETRIED REFUSED EXPIRED EXPORTED NOT_KEPT FAILED_TRANSACTION IMPAIRED GIVEN_UP"
+    assert {kind.name: kind.value for kind in Kind} == {name: value for value, name in enumerate(names.split())}
+
+
 def test_each_report_survives_a_round_trip(arena: Arena) -> None:
     for report in REPORTS:
         report.record(arena.native)
