@@ -275,6 +275,20 @@ def test_a_missing_package_is_reported_with_a_reason(arena: Arena, monkeypatch: 
         ensure_sender(arena, "null:")
 
 
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [("sys.exit('the first line\\nthe reason')", "the reason"), ("sys.exit(75)", "it ended without a message")],
+)
+def test_a_starter_that_fails_is_reported_with_its_last_line(
+    arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, reason: str
+) -> None:
+    log = tmp_path / "sender.log"
+    log.write_text("of an earlier sender\n")
+    monkeypatch.setattr(Recipe, "command", lambda *_: [sys.executable, "-c", f"import sys; {program}"])
+    with pytest.raises(SenderNotStartedError, match=f"could not start: {reason}$"):
+        ensure_sender(arena, "null:", log_path=log)
+
+
 def test_a_starter_ends_after_its_fork_and_with_a_code_that_means_try_again_if_it_cannot_fork(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
