@@ -128,6 +128,28 @@ def test_a_cancelled_future_leaves_the_record_and_the_others_alone(unkept: dict[
     run(main)
 
 
+def test_a_stop_gives_results_that_were_not_read_and_ends_the_other_waits(
+    unkept: dict[str, Any], unsent: Arena
+) -> None:
+    async def main() -> None:
+        producer = AIOKafkaProducer(**unkept)
+        await producer.start()
+        delivered = await producer.send(TOPIC, b"1")
+        producer._listening.close()  # no result is read any more
+        with Drainer(unsent):
+            await producer.flush()
+        left = await producer.send(TOPIC, b"2")
+        assert not delivered.done()
+        producer._give_up()
+        assert (await delivered).offset == 0
+        with pytest.raises(errors.KafkaTimeoutError, match="the producer was stopped"):
+            await left
+        with Drainer(unsent):
+            await producer.stop()
+
+    run(main)
+
+
 def test_without_acknowledgements_a_future_has_no_metadata(own: dict[str, Any]) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(**own, acks=0) as producer:
