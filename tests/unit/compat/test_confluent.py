@@ -190,6 +190,31 @@ def test_a_subclass_may_override_produce(unkept: dict[str, Any], unsent: Arena) 
     assert [message.value() for message in heard.messages] == [b"TOLD"]
 
 
+@pytest.mark.parametrize(
+    ("options", "flush_s", "patience_ms", "times_out_first"),
+    [
+        ({}, 300.0, 30_000, False),
+        ({"message.timeout.ms": 30_000}, 30.0, 30_000, True),
+        ({"message.timeout.ms": 30_001}, 30.001, 30_000, False),
+        ({"message.timeout.ms": 300_001}, 300.0, 30_000, False),
+        ({"topic.metadata.propagation.max.ms": 10}, 300.0, 10, False),
+    ],
+    ids=str,
+)
+def test_waits_end_with_the_timeouts_of_librdkafka(
+    unkept: dict[str, Any],
+    unsent: Arena,
+    options: dict[str, Any],
+    flush_s: float,
+    patience_ms: int,
+    times_out_first: bool,
+) -> None:
+    producer = Producer(dotted(unkept, **options))
+    assert producer._producer is not None
+    found = producer._flush_s, producer._producer.patience_ms, producer._times_out_first
+    assert found == (flush_s, patience_ms, times_out_first)
+
+
 def test_a_topic_that_stays_unknown_is_not_reported_without_a_callback(unkept: dict[str, Any], unsent: Arena) -> None:
     with Producer(dotted(unkept, **{"message.timeout.ms": 10})) as producer:
         producer.produce("unknown", b"v")
