@@ -8,9 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from shmaccum.cli import log_cat
 from shmaccum.cli.log_cat import compile_format
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import InvalidArgumentError
@@ -122,6 +125,25 @@ def test_a_letter_that_stands_for_nothing_is_refused(text: str) -> None:
 
 def test_keys_and_delimiters_are_written_as_asked(shell: Shell, log: Path) -> None:
     assert shell("log", "cat", str(log), "-t", "weather", "-K", ":", "-D", r"%\0").stdout == ":rain%\0:%\0"
+
+
+class SleepsError(Exception):
+    """Ends a follower."""
+
+
+def test_a_follower_sleeps_only_after_no_partition_had_new_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(_: float) -> None:
+        raise SleepsError
+
+    monkeypatch.setattr(log_cat.time, "sleep", sleep)
+    batch = SimpleNamespace(is_control=False, records=lambda: [SimpleNamespace(offset=0)])
+    polled = iter([[], [batch], [batch], [], [], []])  # of two partitions in turn
+    cursor: Any = SimpleNamespace(offset=0, poll=lambda: next(polled))
+    places = [TopicPartition(TOPIC, partition) for partition in range(2)]
+    seen: list[TopicPartition] = []
+    with pytest.raises(SleepsError):
+        seen.extend(place for place, _ in log_cat._follow([(place, cursor) for place in places]))
+    assert (seen, list(polled)) == (places[::-1], [])
 
 
 def test_what_is_appended_is_followed(log: Path) -> None:
