@@ -50,13 +50,16 @@ def cluster(*, has_kafkas_jvm: bool = False) -> Any:
         ensure()
     except DistributionMissingError as error:
         raise UnavailableError(str(error)) from None
-    checks_often = {"log.retention.check.interval.ms": "1000"}  # deleted records leave the disk
+    properties = {
+        "log.retention.check.interval.ms": "1000",  # deleted records leave the disk
+        "broker.session.timeout.ms": "3600000",  # a broker that was stopped for a while is still the leader
+    }
     stack = contextlib.ExitStack()
     folder = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(stack.close)
     jvm = KAFKAS_JVM if has_kafkas_jvm else TEST_JVM
-    return stack.enter_context(running_cluster(folder, properties=checks_often, jvm=jvm))
+    return stack.enter_context(running_cluster(folder, properties=properties, jvm=jvm))
 
 
 def new_topic() -> str:

@@ -51,6 +51,8 @@ WARM_SIZE, BATCH_SIZES = 600_000_000, (16_384, 1_000_000)
 READ_SIZE = 1 << 20
 POLL_S = 0.02
 SETTLE_S = 1.0
+REST_S = 0.5
+"""The records are counted when none has arrived for this time."""
 FIRST_S, STALL_S = 180.0, 15.0
 """If the first record, or the next one, does not arrive for this time, the rest is lost."""
 PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
@@ -192,12 +194,11 @@ def fate(values: Iterable[bytes], record_count: int) -> tuple[int, int]:
 
 
 class Drain:
-    """The arrivals of the records of a round, whose topic has one other record."""
+    """The arrivals of the records of a round, seen by the growth of the broker's files."""
 
     def __init__(self, broker: Broker, topic: str, record_count: int) -> None:
         self._broker, self._topic, self._record_count = broker, topic, record_count
-        self._counted = broker.counter(topic)
-        self._before = 1
+        self._before = broker.log_size(topic)
         self._begin_s = time.monotonic()
         self.delay_s = 0.0
         self.drain_s = 0.0
@@ -205,20 +206,19 @@ class Drain:
 
     def wait(self) -> None:
         """Wait until every record has arrived, or none arrives for `STALL_S`."""
-        arrived = self._before
+        size = counted_size = self._before
         first_s = last_s = self._begin_s
-        is_complete = False
-        while not is_complete and time.monotonic() < last_s + (FIRST_S if arrived == self._before else STALL_S):
+        self.lost = self._record_count
+        while self.lost and time.monotonic() < last_s + (FIRST_S if size == self._before else STALL_S):
             time.sleep(POLL_S)
-            now = self._counted()
-            if now > arrived:
-                first_s = time.monotonic() if arrived == self._before else first_s
-                arrived, last_s = now, time.monotonic()
-                if arrived >= self._before + self._record_count:
-                    self._count()
-                    is_complete = self.lost == 0
-        if not is_complete:
-            self._count()
+            now = self._broker.log_size(self._topic)
+            if now > size:
+                first_s = time.monotonic() if size == self._before else first_s
+                size, last_s = now, time.monotonic()
+            elif size > counted_size and time.monotonic() > last_s + REST_S:
+                counted_size = size
+                self._count()
+        self._count()
         self.delay_s, self.drain_s = first_s - self._begin_s, max(last_s - first_s, POLL_S)
 
     def _count(self) -> None:
