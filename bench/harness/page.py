@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from bench.harness.machines import Elsewhere
 from bench.harness.percentiles import is_percentile
 from bench.harness.question import Figure
 from bench.harness.results import RESULTS, Answer, load
+from bench.harness.runner import find_question
 from bench.harness.table import render, spell
 from bench.harness.verdict import Reach, Verdict
 from setup import ROOT
@@ -156,6 +157,12 @@ WORKER_ROWS = {
 WORKER_FIGURES = ("records_per_s", "cpu_us_per_record", "records_per_batch")
 
 
+def current(folder: Path = RESULTS) -> dict[str, Answer]:
+    """Return all answers of a folder, with the goals that their questions have now."""
+    found = load(folder)
+    return {name: replace(answer, goals=list(find_question(name).goals)) for name, answer in found.items()}
+
+
 # --- the README's table
 
 
@@ -230,7 +237,7 @@ def _worker_row(answer: Answer, contender: str) -> Iterator[str]:
 
 def page(answers: Mapping[str, Answer], elsewhere: Sequence[Elsewhere]) -> str:
     """Return the page as reStructuredText."""
-    found = [answer for answer in answers.values() if not answer.missing]
+    found = [answer for answer in answers.values() if not absent(answer)]
     parts = [HEAD.format(counts=_counts(found)), *_machines(found), *_disturbed(found), PICTURE_TEXT]
     parts += [GOALS_HEAD, *(_line(row) for answer in found for row in _goals(answer))]
     parts += [QUESTIONS_HEAD, *(_line(row) for answer in found for row in _question(answer, elsewhere))]
@@ -338,14 +345,20 @@ def _between(ratio: float, low: float, high: float) -> str:
     return f"{spell(ratio)}, {spell(low)} to {spell(high)}"
 
 
+def absent(answer: Answer) -> dict[str, str]:
+    """Return the peers that an answer lacks, each with the reason."""
+    peer = answer.series[0].peer
+    never = {} if answer.find(peer) else {peer: "it has not been measured yet"}
+    return {**never, **answer.missing}
+
+
 def _unpublished(answers: Iterable[Answer]) -> Iterator[str]:
     """Yield the questions that are not published, each with its missing peers and their reasons."""
-    found = [answer for answer in answers if answer.missing]
+    found = [(answer.question, reasons) for answer in answers if (reasons := absent(answer))]
     if found:
-        yield "\nThese questions are not published, because a peer could not run:\n\n"
-    for answer in found:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in answer.missing.items())
-        yield f"- ``{answer.question}``: {reasons}\n"
+        yield "\nThese questions are not published, because a peer is missing:\n\n"
+    for question, reasons in found:
+        yield f"- ``{question}``: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}\n"
 
 
 def draw(answers: Mapping[str, Answer], path: Path) -> None:
@@ -356,7 +369,7 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
 
     mpl.use("agg")
     found = [
-        (answer, *headlined) for answer in answers.values() if not answer.missing and (headlined := answer.headline())
+        (answer, *headlined) for answer in answers.values() if not absent(answer) and (headlined := answer.headline())
     ]
     drawing, panel = pyplot.subplots(figsize=(9, 1 + 0.22 * len(found)), layout="constrained")
     for place, (_, _, figure, compared) in enumerate(reversed(found)):
@@ -387,7 +400,7 @@ def adopt(source: Path, target: Path = RESULTS) -> None:
 
 def write() -> None:
     """Write all files, and the picture if matplotlib is installed."""
-    answers = load()
+    answers = current()
     machines.save(machines.others(machines.load(), answers.values()))
     PAGE.write_text(page(answers, machines.load()), encoding="utf-8")
     for path, rewritten in ((README, readme), (KAFKA_PAGE, kafka_page)):

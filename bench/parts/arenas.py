@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temporary arenas for measurements, and a process that drains them."""
+"""Temporary arenas for measurements, and the sender that drains them."""
 
 from __future__ import annotations
 
-import multiprocessing
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.harness.cleanup import new_name
 from bench.harness.question import Guarantees
 from shmaccum.arena import Arena
-from shmaccum.arena.results import BatchResult
-from tests.support.accumulator import Accumulator
 
 TOPIC = "flights"
 PARTITION_COUNT = 6
-LINGER_NS = 5_000_000
-DRAIN_SIZE_MAX = 1 << 30
+LINGER_MS = 5
 IDLE_WAIT_S = 0.00005
 
 GUARANTEES = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="kept")
@@ -37,34 +34,27 @@ def temporary_arena(**options: Any) -> Iterator[Arena]:
             Arena.remove(name)
 
 
-def drain(arena_name: str, ready: Connection) -> None:
-    """Take the sender's role, report it, and complete every batch unverified until a message arrives."""
-    with Arena.attach(arena_name) as arena, Accumulator(arena) as accumulator:
-        accumulator.become_sender()
-        ready.send(True)
-        while not ready.poll():
-            partitions, _ = accumulator.ready(LINGER_NS)
-            batches, _ = accumulator.drain(partitions, DRAIN_SIZE_MAX)
-            for batch in batches:
-                accumulator.complete(batch, BatchResult.SUCCEEDED, base_offset=0)
-            if not batches:
-                accumulator.maintain()
-                time.sleep(IDLE_WAIT_S)
-        accumulator.abort()
+@contextmanager
+def sender_process(arena: Arena, sink: str = "null:", **options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the product's sender in a new process from the moment when it has its role."""
+    command = [sys.executable, "-m", "shmaccum.sender", arena.name, "--no-log", "--sink", sink]
+    command += [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        while not arena.native.sender_is_alive:
+            if process.poll() is not None:
+                raise RuntimeError(f"{command} has ended with {process.returncode}")
+            time.sleep(IDLE_WAIT_S)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @contextmanager
 def drained_arena(partition_count: int = PARTITION_COUNT, **options: Any) -> Iterator[Arena]:
-    """Yield an arena with a topic of some partitions, while another process drains it."""
-    mine, theirs = multiprocessing.Pipe()
+    """Yield an arena with a topic of some partitions, while a sender in another process delivers to ``null:``."""
     with temporary_arena(**options) as arena:
         arena.native.set_topic_partition_count(TOPIC, partition_count)
-        drainer = multiprocessing.get_context("spawn").Process(target=drain, args=(arena.name, theirs))
-        drainer.start()
-        theirs.close()
-        try:
-            mine.recv()
+        with sender_process(arena, linger_ms=f"{LINGER_MS}ms"):
             yield arena
-        finally:
-            mine.send(None)
-            drainer.join()

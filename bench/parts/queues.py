@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import abc
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 
@@ -24,6 +26,7 @@ SendMany = Callable[[list[bytes]], object]
 Take = Callable[[], Sequence[bytes]]
 
 JOIN_TIMEOUT_S = 60
+ECHO_COUNT = 500
 
 
 class Queue(abc.ABC):
@@ -52,7 +55,7 @@ class Product:
     Attributes:
         name: of the product.
         make: a queue for a round.
-        calls: the name of the call for each supported work (``send``, ``send_many``, ``drained``, ``latency``).
+        calls: the name of the call for each supported work of `bench.peers`.
         record_count: the number of records in a round of ``send``.
         call_size: the number of records in a call of many.
     """
@@ -70,7 +73,7 @@ class Product:
         return {work: self._contenders(work) for work in self.calls}
 
     def _contenders(self, work: str) -> Callable[[], list[Contender]]:
-        runs = {"send": _send, "send_many": _send_many, "drained": _drained, "latency": _latency}
+        runs = {"send": _send, "send_many": _send_many, "drained": _drained, "latency": _latency, "echo": _echoed}
         name = f"{self.name} {self.calls[work]}".rstrip()
         contender = Contender(name, lambda: self._run(runs[work]), version=self.version, guarantees=self.guarantees)
         return lambda: [contender]
@@ -133,6 +136,37 @@ def _take_ages(queue: Queue, count: int, result: Connection) -> None:
         while len(ages_ns) < count:
             ages_ns += [age_ns(record) for record in take()]
         result.send(ages_ns)
+        result.recv()
+
+
+def _echoed(product: Product, there: Queue) -> Measurement:
+    """Send a record at a time to a process that sends it back through a second queue."""
+    back = product.make()
+    latencies_ns = []
+    try:
+        with (
+            _receiver(partial(_echo, back), there, ECHO_COUNT + 1),
+            back.open_taker() as take,
+            there.open_sender() as send,
+        ):
+            for _ in range(ECHO_COUNT + 1):
+                begin_ns = time.perf_counter_ns()
+                send(VALUE)
+                while not take():
+                    pass
+                latencies_ns.append(time.perf_counter_ns() - begin_ns)
+    finally:
+        back.close()
+    return percentiles(latencies_ns[1:])
+
+
+def _echo(back: Queue, there: Queue, count: int, result: Connection) -> None:
+    with there.open_taker() as take, back.open_sender() as send:
+        result.send(None)
+        while count > 0:
+            for record in take():
+                send(record)
+                count -= 1
         result.recv()
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -117,6 +118,13 @@ def rows(count: int = ROW_COUNT, times: int = 1) -> Any:
     return frame
 
 
+def connector_jars() -> list[Path]:
+    """Return the jars of Spark's own Kafka connector, or an empty list if they were not fetched."""
+    from tests.spark.connector_jars import directory
+
+    return sorted(directory().glob("*.jar"))
+
+
 @cache
 def session() -> Any:
     """Return a session with ``local[2]`` in which shmaccum and the peers are registered."""
@@ -126,6 +134,7 @@ def session() -> Any:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(f"local[{TASK_COUNT}]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
     found = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "2g").getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
     found.dataSource.register(PeerSource)

@@ -11,6 +11,7 @@ drained    two processes send, a third one reads: ``records_per_s``, ``cpu_per_r
 append     one append after the other from a compiled language, with a consumer: ``records_per_s``
 kafka      one process sends to Apache Kafka until all records are acknowledged: ``records_per_s``, ``cpu_per_record_s``
 latency    paced sends, until another process has the record: ``p50_ns``, ``p99_ns``, ``p999_ns``
+echo       a record at a time to another process and back through a second queue: the same figures
 =========  =========================================================================================================
 """
 

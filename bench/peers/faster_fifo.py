@@ -47,7 +47,13 @@ class FasterFifo(Queue):
 PRODUCT = Product(
     name="faster-fifo",
     make=FasterFifo,
-    calls={"send": "put", "send_many": "put_many", "drained": "put_many", "latency": "put"},
+    calls={
+        "send": "put",
+        "send_many": "put_many",
+        "drained": "put_many",
+        "latency": "put",
+        "echo": "put, there and back",
+    },
     version=lambda: installed_version("faster-fifo"),
     guarantees=Guarantees(record="copy", order="queue", checksum="none", kill="hangs"),
     record_count=100_000,

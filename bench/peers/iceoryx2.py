@@ -98,7 +98,7 @@ class Iceoryx2(Queue):
 PRODUCT = Product(
     name="iceoryx2",
     make=Iceoryx2,
-    calls={"send": "loan and send", "drained": "loan and send", "latency": "loan and send"},
+    calls={"send": "loan and send", "drained": "loan and send", "latency": "loan and send", "echo": "there and back"},
     version=lambda: installed_version("iceoryx2"),
     guarantees=Guarantees(record="copy", order="sender", checksum="none", kill="lost"),
     record_count=50_000,

@@ -38,7 +38,7 @@ class StandardQueue(Queue):
 PRODUCT = Product(
     name="multiprocessing.Queue",
     make=StandardQueue,
-    calls={"send": "put", "drained": "", "latency": ""},
+    calls={"send": "put", "drained": "", "latency": "", "echo": "there and back"},
     version=lambda: f"Python {platform.python_version()}",
     guarantees=Guarantees(record="copy", order="sender", checksum="none", kill="hangs"),
     record_count=30_000,

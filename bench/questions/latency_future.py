@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long does it take from a send until its future has a result?
 
-The program repeats ``send(...).get()`` with ``linger_ms=0``. A record passes between two processes in both directions,
-so the floor is a byte in each direction through two pipes. confluent-kafka sends to librdkafka's own mock broker over
-the loopback, its shortest way to a response. Both also send to one mock broker in another process, which is a third
-process for shmaccum.
+The program repeats ``send(...).get()`` with ``linger_ms=0``. shmaccum and confluent-kafka send to the same mock broker
+in another process, which is a third process for shmaccum.
+
+The other contenders show shorter ways, and are not compared with those to the broker. shmaccum delivers to ``null:``,
+so a record passes between two processes in both directions, and its floor is a byte in each direction through two
+pipes. The queues have the same floor; they return the record through a second queue. confluent-kafka sends to
+librdkafka's mock broker in its own process, and its peer is its way to the other one.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
+from bench import peers
 from bench.harness.percentiles import FIGURES, percentiles
 from bench.harness.question import Contender, Goal, Measurement, Question
 from bench.parts.arenas import TOPIC, temporary_arena
@@ -24,7 +29,7 @@ from shmaccum.sender import Sender
 
 COUNT = 500
 CONFLUENT_COUNT = 300
-PEER = "confluent-kafka, mock broker"
+PIPES = "floor: a byte there and back through pipes"
 TO_MOCK, PEER_TO_MOCK = "Producer.send(...).get(), mock broker beside", "confluent-kafka, mock broker beside"
 
 
@@ -91,11 +96,12 @@ def _confluent(**options: object) -> Measurement:
 def contenders() -> list[Contender]:
     """Return shmaccum, confluent-kafka, and the floor."""
     return [
-        Contender("Producer.send(...).get()", lambda: _future("null:")),
-        Contender(PEER, lambda: _confluent(**{"test.mock.num.brokers": 1})),
-        Contender(TO_MOCK, lambda: _future(f"kafka:{mock_cluster()}"), peer=PEER_TO_MOCK),
+        Contender(TO_MOCK, lambda: _future(f"kafka:{mock_cluster()}")),
         Contender(PEER_TO_MOCK, lambda: _confluent(**{"bootstrap.servers": mock_cluster(), "acks": "all"})),
-        Contender("floor: a byte there and back through pipes", _pipes),
+        Contender("Producer.send(...).get(), null:", lambda: _future("null:"), peer=PIPES),
+        Contender("confluent-kafka, mock broker in its process", lambda: _confluent(**{"test.mock.num.brokers": 1})),
+        Contender(PIPES, _pipes, peer=PIPES),
+        *(replace(contender, peer=PIPES) for contender in peers.of("echo")),
     ]
 
 
@@ -103,6 +109,6 @@ QUESTION = Question(
     title="from a send to its delivered future, 100 B, linger 0, one at a time",
     figures=FIGURES,
     contenders=contenders,
-    peer=PEER,
+    peer=PEER_TO_MOCK,
     goals=(Goal("a delivered future, of confluent-kafka's to the same broker", TO_MOCK, "p50_ns", 1.0, is_ratio=True),),
 )

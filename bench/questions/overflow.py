@@ -10,8 +10,6 @@ that delivers to the log as its peer.
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from pathlib import Path
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.harness.stopwatch import Stopwatch
-from bench.parts.arenas import temporary_arena
+from bench.parts.arenas import sender_process, temporary_arena
 from bench.parts.draining_broker import TOPIC, draining_broker
 from bench.parts.segments import tmpfs_folder
 from shmaccum import Producer
@@ -171,27 +169,12 @@ def _shipped() -> Measurement:
     return {"bytes_per_s": size / elapsed.wall_s, "cpu_s_per_byte": elapsed.cpu_s / size}
 
 
-@contextmanager
-def _sender_process(arena: Arena, sink: str, folder: Path) -> Iterator[None]:
-    options = {"overflow": f"log:{folder}/overflow", "overflow_at": "1", "request_timeout_ms": "100"}
-    command = [sys.executable, "-m", "shmaccum.sender", arena.name, "--sink", sink]
-    for name, value in options.items():
-        command += ["--set", f"{name}={value}"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        while not arena.native.sender_is_alive:
-            time.sleep(0.001)
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 def _sent(sink: Callable[[Path], str]) -> Measurement:
     """Measure after the first batches, while the sender spills or delivers."""
     with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena, tmpfs_folder() as folder:
         arena.native.set_topic_partition_count(TOPIC, 1)
-        with _sender_process(arena, sink(folder), folder), Producer(arena) as producer:
+        options = {"overflow": f"log:{folder}/overflow", "overflow_at": "1", "request_timeout_ms": "100"}
+        with sender_process(arena, sink(folder), **options), Producer(arena) as producer:
             value = bytes(100)
             producer.send_many(TOPIC, [value] * 100_000)
             while arena.statistics().slots["READY"] > int(arena.geometry["slot_count"]) // 80:

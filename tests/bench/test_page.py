@@ -58,7 +58,7 @@ def test_the_page_of_the_kafka_sink_is_what_the_generator_gives() -> None:
 
 
 def test_the_page_is_what_the_generator_gives() -> None:
-    assert page.PAGE.read_text(encoding="utf-8") == page.page(load(), machines.load()), ADVICE
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(page.current(), machines.load()), ADVICE
 
 
 def test_results_are_answers_to_questions_that_are_still_asked() -> None:
@@ -118,8 +118,8 @@ def test_a_goal_is_open_if_its_interval_has_the_bound_inside() -> None:
     values = iter([150.0, 190.0, 180.0, 210.0, 160.0, 170.0])
     figure = Figure("ns", "ns", 1.0, "lower")
     contenders = [Contender("ours", lambda: {"ns": next(values)})]
-    question = Question("title", (figure,), lambda: contenders, "peer", goals=(Goal("a send", "ours", "ns", 200),))
-    text = page.page({"q": answer("q", question, MACHINE, measure(contenders, "peer", 5, 1e9))}, [])
+    question = Question("title", (figure,), lambda: contenders, "ours", goals=(Goal("a send", "ours", "ns", 200),))
+    text = page.page({"q": answer("q", question, MACHINE, measure(contenders, "ours", 5, 1e9))}, [])
     assert '   "a send", "≤ 200 ns", "180, 160 to 210", "**open**", "no peer", "``q``"\n' in text
 
 
@@ -134,9 +134,13 @@ def test_the_first_paragraph_counts_the_verdicts() -> None:
 def test_a_question_whose_peer_is_missing_is_not_published(tmp_path: Path) -> None:
     missing = measured("append_core", missing={"faster-fifo": "it is not installed"})
     text = page.page({"producer_send": measured("producer_send"), "append_core": missing}, [])
-    assert "not published, because a peer could not run:\n\n- ``append_core``: faster-fifo: it is not installed" in text
+    assert "not published, because a peer is missing:\n\n- ``append_core``: faster-fifo: it is not installed" in text
     assert text.count("append_core") == 1
     assert "Of 1 comparisons" in text
+    never = measured("append_core")
+    never.series = never.series[:1]
+    text = page.page({"append_core": never}, [])
+    assert "- ``append_core``: peer: it has not been measured yet\n" in text
 
 
 def test_latencies_have_a_row_for_each_percentile() -> None:
@@ -151,6 +155,11 @@ def test_latencies_have_a_row_for_each_percentile() -> None:
         (row,) = (line for line in text.splitlines() if f'"title: {what}"' in line)
         assert f', {verdict}"' in row
     assert "better in 1 and worse in\n2;" in text
+
+
+def test_goals_are_those_of_the_question_today(tmp_path: Path) -> None:
+    save(measured("producer_send"), tmp_path)
+    assert page.current(tmp_path)["producer_send"].goals == list(find_question("producer_send").goals)
 
 
 def test_the_headline_is_the_comparison_of_the_first_contender() -> None:
@@ -209,9 +218,9 @@ def test_results_of_another_machine_need_its_name(
 
 
 def test_the_page_is_one_that_people_finish() -> None:
-    text = page.page(load(), machines.load())
+    text = page.page(page.current(), machines.load())
     assert len(text.splitlines()) < 300
-    published = [name for name, found in load().items() if not found.missing]
+    published = [name for name, found in load().items() if not page.absent(found)]
     assert all(f'"``{name}``"' in text for name in published), "one row per question"
 
 

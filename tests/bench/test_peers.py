@@ -26,7 +26,7 @@ from bench.harness.table import render
 from bench.parts.queues import Product, Queue, Send, SendMany, Take
 from bench.peers import kafka_java, multiprocessing_queue
 
-WORKS = {"send", "send_many", "drained", "append", "kafka", "latency"}
+WORKS = {"send", "send_many", "drained", "append", "kafka", "latency", "echo"}
 GUARANTEES = Guarantees(record="copy", order="queue", checksum="none", kill="lost")
 
 # --- all of them
