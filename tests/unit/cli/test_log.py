@@ -135,7 +135,7 @@ def test_a_follower_sleeps_only_after_no_partition_had_new_records(monkeypatch: 
     def sleep(_: float) -> None:
         raise SleepsError
 
-    monkeypatch.setattr(log_cat.time, "sleep", sleep)
+    monkeypatch.setattr("shmaccum.cli.log_cat.time.sleep", sleep)
     batch = SimpleNamespace(is_control=False, records=lambda: [SimpleNamespace(offset=0)])
     polled = iter([[], [batch], [batch], [], [], []])  # of two partitions in turn
     cursor: Any = SimpleNamespace(offset=0, poll=lambda: next(polled))
