@@ -22,6 +22,7 @@ from shmaccum.aio import loop_producer
 from shmaccum.arena import Arena
 from shmaccum.common.clock import NS_PER_MS
 from shmaccum.exceptions import ArenaPoisonedError, ProducerClosedError
+from shmaccum.producer import loop_results
 from shmaccum.producer.buffer_wait import BufferWaiter
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import SHARED_MEMORY, stuck_topic
@@ -42,6 +43,7 @@ def stuck(arena_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arena]:
     """An arena whose only topic is stuck and has half of the buffers. A parked thread sleeps for a minute."""
     monkeypatch.setattr(_native, "PARKED_SLEEP_NS", int(LONG_SLEEP_S * 1e9))
     monkeypatch.setattr(loop_producer, "SLICE_S", LONG_SLEEP_S)
+    monkeypatch.setattr(loop_results, "TICK_S", LONG_SLEEP_S)
     with (
         Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", waiter_count=64, topics={TOPIC: 1}) as arena,
         Accumulator(arena) as sender,
