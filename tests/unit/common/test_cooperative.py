@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,7 @@ def test_a_wait_sleeps_once_if_nothing_has_changed(
         setattr(native, attribute, 8)
 
     monkeypatch.setattr(cooperative, "patched_by", lambda: "gevent")
-    monkeypatch.setattr(cooperative.time, "sleep", sleep)
+    monkeypatch.setattr(time, "sleep", sleep)
     assert wait(native, 6, int(timeout_s * 1e9)) == 7
     assert slept == []
     assert wait(native, 7, int(timeout_s * 1e9)) == 8

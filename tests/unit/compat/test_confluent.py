@@ -32,7 +32,7 @@ from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
 from shmaccum.log.files import LogReader
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import Drainer, drain
-from tests.support.processes import WATCHDOG_S, Child
+from tests.support.processes import WATCHDOG_S, Child, wait_until
 from tests.unit.compat.conftest import TOPIC
 
 THREAD_COUNT = 4
@@ -672,3 +672,23 @@ def test_a_close_logs_how_many_callbacks_will_not_be_called(
     producer.close()
     assert "2 callbacks will not be called in this process" in caplog.text
     assert not heard.messages
+
+
+def test_a_reset_producer_calls_only_callbacks_of_later_records(unkept: dict[str, Any], unsent: Arena) -> None:
+    former, later = Heard(), Heard()
+    with Producer(dotted(unkept, **{"message.timeout.ms": 30_000})) as producer:
+        records = producer._callback_records
+        producer.produce(TOPIC, b"due", on_delivery=former)
+        with Drainer(unsent):
+            wait_until(records.scan, "the callback is due")
+        producer.produce(TOPIC, b"found by a scan", on_delivery=former)
+        records.scan()
+        producer.produce(TOPIC, b"new", on_delivery=former)
+        records.refuse((None,) * 8, 0, KafkaError(KafkaError._MSG_TIMED_OUT), 0)
+        assert (records.pending_count, records.due_count) == (2, 2)
+        producer.reset()
+        assert (records.pending_count, records.due_count) == (0, 0)
+        producer.produce(TOPIC, b"3", on_delivery=later)
+        with Drainer(unsent):
+            assert producer.flush(WATCHDOG_S) == 0
+    assert (former.messages, [message.value() for message in later.messages]) == ([], [b"3"])

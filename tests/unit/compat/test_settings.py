@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.compat.options import SHARED, Rows, refused, rows_of, to, without_use
+from shmaccum.compat.options import NO_DEFAULT, SHARED, OptionRow, Rows, refused, rows_of, to, without_use
 from shmaccum.compat.settings import OwnerOptions, sink_of
 from shmaccum.exceptions import InvalidArgumentError
 
@@ -50,6 +50,33 @@ def test_a_library_has_the_shared_rows_of_its_options_and_its_own_before_them() 
     assert (rows["linger.ms"].read, rows["linger.ms"].default) == (float, 3)
     assert rows["request.timeout.ms"].name == "request_timeout_ms"
     assert rows["request.timeout.ms"].owners == SHARED["request_timeout_ms"].owners == ("sender",)
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "is_default"),
+    [
+        (5, 5, True),
+        (5, "5", False),
+        (5, 5.0, False),
+        (1, True, False),
+        (True, 1, False),
+        ("5", 5, True),
+        ("5", "5.0", True),
+        ("5", " 6", False),
+        ("1", True, False),
+        ("1", 1, True),
+        ("true", True, True),
+        ("true", " TRUE ", True),
+        ("true", 1, False),
+        ("true", None, False),
+        (None, None, True),
+        (NO_DEFAULT, None, False),
+    ],
+)
+def test_a_text_is_the_default_in_every_spelling_and_any_other_value_in_its_own(
+    default: object, given: object, is_default: bool
+) -> None:
+    assert OptionRow(default=default).has_default(given) is is_default
 
 
 def test_options_of_ours_go_where_our_tables_have_them() -> None:

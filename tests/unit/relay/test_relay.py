@@ -240,6 +240,20 @@ def test_a_seek_back_repeats_the_outputs(arena: Arena, log: Path, make: Make) ->
     assert outputs(log) == each_once(NUMBERS) + each_once(NUMBERS)
 
 
+def test_a_seek_back_repeats_outputs_that_an_earlier_turn_left_in_the_log(arena: Arena, log: Path, make: Make) -> None:
+    with sending(arena, log):
+        one = make()
+        cut_short(one, 6)
+        for _ in range(2):
+            with one.turn(timeout_ms=1000, max_records=1) as records:
+                send_outputs(one, records[0])
+        before = outputs(log)
+        one.consumer.seek_to_beginning()
+        relay_all(one, len(NUMBERS))
+    assert outputs(log) == before + each_once(NUMBERS)
+    assert before.total() > 6
+
+
 def test_an_output_topic_that_was_created_again_is_read_from_its_start(arena: Arena, log: Path, make: Make) -> None:
     with sending(arena, log):
         one = make()
