@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def facts(record: LogRecord) -> dict[str, str]:
 
 def test_what_the_sink_refused_is_a_dead_letter_before_its_result_is_set(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending()
+    begun_ms = int(time.time() * 1000)
     sending.scripted.script = [refuse]
     token, _ = sending.append(count=2)
     sending.append()
@@ -85,6 +87,7 @@ def test_what_the_sink_refused_is_a_dead_letter_before_its_result_is_set(open_se
     told = facts(letters(tmp_path)[1])
     assert (told["topic"], told["partition"], told["code"], told["result"]) == (TOPIC, "0", "87", "failed")
     assert (told["message"], told["attempts"]) == ("bad record", "1")
+    assert begun_ms <= int(told["time"]) <= time.time() * 1000
     assert sending.sender.metrics()["dead-letter-record-total"] == 2
 
 

@@ -88,6 +88,27 @@ def test_options_that_cannot_be_are_refused_with_advice(options: dict[str, objec
         open_sink("kafka:localhost:9092", **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, []),
+        ({"send_buffer_bytes": 0}, [(socket.SO_SNDBUF, 0)]),
+        (
+            {"send_buffer_bytes": 4096, "receive_buffer_bytes": 8192},
+            [(socket.SO_SNDBUF, 4096), (socket.SO_RCVBUF, 8192)],
+        ),
+    ],
+    ids=str,
+)
+def test_sockets_have_keepalive_no_delay_and_the_sizes_that_are_given(
+    options: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    sink: Any = open_sink("kafka:localhost:9092", **options)
+    first, *others = sink._socket_options()
+    assert first == (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    assert others == [(socket.SOL_SOCKET, name, value) for name, value in [(socket.SO_KEEPALIVE, 1), *expected]]
+
+
 # --- secrets
 
 
@@ -276,6 +297,28 @@ def test_the_leader_of_a_partition_is_the_broker_that_was_looked_up(silent: Any)
     assert silent.leader_of(1) == 1
 
 
+def test_leaders_and_metadata_are_read_again_after_they_have_changed_alone(
+    silent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def leader(*_: object) -> int:
+        read.append("leader")
+        return 1
+
+    silent._client.leader = leader
+    silent._client.poll = silent._client.untouched = lambda *_: []
+    silent._host.topic_partition = lambda index: ("flights", index)
+    monkeypatch.setattr(silent, "_take_metadata", lambda: read.append("metadata"))
+    for _ in range(2):
+        silent._client.leadership_count += 1
+        silent._client.metadata_count += 1
+        for _ in range(2):
+            silent.plan([1])
+            silent.poll(0, -1)
+    assert read == ["leader", "metadata"] * 2
+
+
 # --- connections
 
 
@@ -329,6 +372,8 @@ def test_a_connection_that_failed_is_reported_and_is_tried_again_after_a_pause(
     error = getattr(library.Errors, name)("the reason")
     reported: list[Any] = []
     versions: list[int] = []
+    renewed: list[int] = []
+    tokens = SimpleNamespace(renew=lambda: renewed.append(1))
 
     async def fail(manager: Any, node: Any, conn: Any, **_: Any) -> None:
         versions.append(conn._api_versions_idx)
@@ -339,7 +384,9 @@ def test_a_connection_that_failed_is_reported_and_is_tried_again_after_a_pause(
     traffic = Traffic(times=cast("Any", None))
     node = SimpleNamespace(node_id=1, host="h", port=1)
     with contextlib.closing(pytest.importorskip("shmaccum.sender.sinks.kafka.library.loop").Selector()) as net:
-        manager = connections.Manager(net, traffic, lambda *failure: reported.append(failure), bootstrap_servers="h:1")
+        manager = connections.Manager(
+            net, traffic, lambda *failure: reported.append(failure), tokens, bootstrap_servers="h:1"
+        )
         for _ in range(2):
             conn = SimpleNamespace(
                 connected=False, init_future=library.Future(), _api_versions_idx=-1, _maybe_throttle=None
@@ -349,7 +396,7 @@ def test_a_connection_that_failed_is_reported_and_is_tried_again_after_a_pause(
             assert manager.connection_delay(1) > 0
             manager.maybe_raise_auth_failure(1)
     assert reported == [("h:1", error)] * 2
-    assert traffic.node(1).logins_failed == 2 * is_login_failure
+    assert traffic.node(1).logins_failed == len(renewed) == 2 * is_login_failure
     assert versions == [-1, connections.VERSION_OF_VERSIONS_PLAIN if is_misunderstood else -1]
 
 
