@@ -147,6 +147,22 @@ def test_a_log_is_followed_while_it_is_written_and_rolled(log: Path) -> None:
     assert read_shipped(str(log)).positions[PLACE].offset == 180
 
 
+@pytest.mark.parametrize("start", [0, 30, 45, 57])
+def test_the_bytes_that_are_left_are_those_of_the_segments_from_the_position_on(tmp_path: Path, start: int) -> None:
+    log = tmp_path / "segments"
+    with open_log(log, segment_bytes="1KiB") as directory:
+        for first in range(20):
+            offsets(directory.partition(TOPIC, 0).append(make_batches(1, first=first)))
+    sizes = {int(file.stem): file.stat().st_size for file in log_files(log)}
+    assert len(sizes) > 5
+    present = max(base for base in sizes if base <= start)
+    with Shipper(log, MemorySink(), start=start) as shipper:
+        assert shipper.open()
+        progress = shipper.progress()
+    assert progress.left_record_count == 60 - start
+    assert progress.left_byte_count == sum(size for base, size in sizes.items() if base >= present)
+
+
 def test_start_latest_ships_what_comes_later(log: Path) -> None:
     sink = MemorySink()
     assert ship(log, sink, start="latest").record_count == 0
