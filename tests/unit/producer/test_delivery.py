@@ -303,6 +303,18 @@ def test_a_tracker_that_was_lapped_by_the_ring_still_reports(arena_name: str) ->
         assert isinstance(told[0], ResultExpiredError)
 
 
+def test_a_thread_that_has_left_its_loop_does_not_count_until_it_ends(
+    producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise no thread would check a record that is sent meanwhile."""
+    monkeypatch.setattr(DeliveryTracker, "_check_until_idle", lambda _: True)
+    tracker = producer.send(TOPIC, b"v").tracker
+    assert not tracker._has_thread()
+    tracker._run()
+    assert not tracker._has_thread()
+    deliver_all(sender)
+
+
 def test_close_reports_every_result_that_is_known(
     producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
