@@ -209,41 +209,24 @@ PyObject *py_module_arena_open_read_only(PyObject *module, const struct py_modul
     return arena_open_with(module, arena_open_read_only, given->map_descriptor, given->lock_descriptor);
 }
 
-PyObject *py_module_murmur2(PyObject *module, const struct py_module_murmur2 *given)
+PyObject *py_module_murmur2(PyObject *module, const Py_buffer *bytes, const struct py_module_murmur2 *given)
 {
-    Py_buffer bytes;
     (void)module;
-    if (PyObject_GetBuffer(given->key, &bytes, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    uint32_t hash = murmur2(bytes.buf, (size_t)bytes.len);
-    PyBuffer_Release(&bytes);
-    return PyLong_FromUnsignedLong(hash);
+    (void)given;
+    return PyLong_FromUnsignedLong(murmur2(bytes->buf, (size_t)bytes->len));
 }
 
 enum { CRC_ALONE_SIZE = 32768 }; /* above this size, other threads run meanwhile */
 
-PyObject *py_module_crc32c(PyObject *module, const struct py_module_crc32c *given)
+PyObject *py_module_crc32c(PyObject *module, const Py_buffer *bytes, const struct py_module_crc32c *given)
 {
-    Py_buffer bytes;
     (void)module;
-    if (PyObject_GetBuffer(given->data, &bytes, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    PyThreadState *thread = bytes.len >= CRC_ALONE_SIZE ? PyEval_SaveThread() : NULL;
-    uint32_t extended = crc32c_extend((uint32_t)given->crc, bytes.buf, (size_t)bytes.len);
+    PyThreadState *thread = bytes->len >= CRC_ALONE_SIZE ? PyEval_SaveThread() : NULL;
+    uint32_t extended = crc32c_extend((uint32_t)given->crc, bytes->buf, (size_t)bytes->len);
     if (thread != NULL) {
         PyEval_RestoreThread(thread);
     }
-    PyBuffer_Release(&bytes);
     return PyLong_FromUnsignedLong(extended);
-}
-
-PyObject *py_module_crc32c_combine(PyObject *module, const struct py_module_crc32c_combine *given)
-{
-    (void)module;
-    return PyLong_FromUnsignedLong(
-        crc32c_combine((uint32_t)given->first, (uint32_t)given->second, (uint64_t)given->second_size));
 }
 
 /* ---- the module ---- */
@@ -262,26 +245,11 @@ static bool type_add_derived(PyObject *module, PyType_Spec *spec, PyTypeObject *
     return *target != NULL && PyModule_AddType(module, *target) == 0;
 }
 
+#define TYPE_ADD(name) type_add(module, &name##_spec, true, &state->name##_type) &&
+
 static bool types_add(PyObject *module, struct module_state *state)
 {
-    return type_add(module, &arena_spec, true, &state->arena_type) &&
-           type_add(module, &appender_spec, true, &state->appender_type) &&
-           type_add(module, &batch_spec, true, &state->batch_type) &&
-           type_add(module, &buffer_wait_spec, true, &state->buffer_wait_type) &&
-           type_add(module, &confluent_spec, true, &state->confluent_type) &&
-           type_add(module, &consumer_record_spec, true, &state->consumer_record_type) &&
-           consumer_record_finish(state->consumer_record_type) &&
-           type_add(module, &flush_ticket_spec, true, &state->flush_ticket_type) &&
-           type_add(module, &index_file_end_spec, true, &state->index_file_end_type) &&
-           type_add(module, &index_position_spec, true, &state->index_position_type) &&
-           type_add(module, &log_end_spec, true, &state->log_end_type) &&
-           type_add(module, &produce_request_spec, true, &state->produce_request_type) &&
-           type_add(module, &producer_spec, true, &state->producer_type) &&
-           type_add(module, &receipt_spec, true, &state->receipt_type) &&
-           type_add(module, &result_waiters_spec, true, &state->result_waiters_type) &&
-           type_add(module, &segment_end_spec, true, &state->segment_end_type) &&
-           type_add(module, &sender_half_spec, true, &state->sender_half_type) &&
-           type_add(module, &token_spec, true, &state->token_type) &&
+    return PUBLIC_TYPES(TYPE_ADD) consumer_record_finish(state->consumer_record_type) &&
            type_add_derived(module, &future_spec, state->token_type, &state->future_type) &&
            type_add(module, &view_spec, false, &state->view_type);
 }
@@ -337,35 +305,23 @@ static int module_exec(PyObject *module)
     return errors_load(state) && names_add(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
 }
 
-/* The members of the state, for traverse and clear. */
-#define STATE_MEMBERS(X)      \
-    X(arena_closed)           \
-    X(arena_in_use)           \
-    X(batch_in_use)           \
-    X(not_sender)             \
-    X(producer_closed)        \
-    X(unknown_partition)      \
-    X(future_functions)       \
-    X(produce_in_python)      \
-    X(appender_type)          \
-    X(arena_type)             \
-    X(batch_type)             \
-    X(buffer_wait_type)       \
-    X(confluent_type)         \
-    X(consumer_record_type)   \
-    X(flush_ticket_type)      \
-    X(future_type)            \
-    X(index_file_end_type)    \
-    X(index_position_type)    \
-    X(log_end_type)          \
-    X(produce_request_type)   \
-    X(producer_type)          \
-    X(receipt_type)           \
-    X(result_waiters_type)    \
-    X(segment_end_type)       \
-    X(sender_half_type)       \
-    X(token_type)             \
+/* The other members of the state, for traverse and clear. */
+#define STATE_MEMBERS(X) \
+    X(arena_closed)      \
+    X(arena_in_use)      \
+    X(batch_in_use)      \
+    X(not_sender)        \
+    X(producer_closed)   \
+    X(unknown_partition) \
+    X(future_functions)  \
+    X(produce_in_python) \
+    X(future_type)       \
     X(view_type)
+
+#define STATE_VISIT(member) Py_VISIT(state->member);
+#define STATE_CLEAR(member) Py_CLEAR(state->member);
+#define TYPE_VISIT(name) STATE_VISIT(name##_type)
+#define TYPE_CLEAR(name) STATE_CLEAR(name##_type)
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
@@ -379,9 +335,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     for (int i = 0; i < PRODUCE_ARGUMENT_COUNT; i++) {
         Py_VISIT(state->produce_names[i]);
     }
-#define STATE_VISIT(member) Py_VISIT(state->member);
     STATE_MEMBERS(STATE_VISIT)
-#undef STATE_VISIT
+    PUBLIC_TYPES(TYPE_VISIT)
     return 0;
 }
 
@@ -397,9 +352,8 @@ static int module_clear(PyObject *module)
     for (int i = 0; i < PRODUCE_ARGUMENT_COUNT; i++) {
         Py_CLEAR(state->produce_names[i]);
     }
-#define STATE_CLEAR(member) Py_CLEAR(state->member);
     STATE_MEMBERS(STATE_CLEAR)
-#undef STATE_CLEAR
+    PUBLIC_TYPES(TYPE_CLEAR)
     return 0;
 }
 
@@ -425,14 +379,8 @@ PyObject *py_module_layout_fields(PyObject *module)
     return list_of((uint32_t)count, layout_field_row, fields);
 }
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/common/module_method_list.h"
-
-static PyMethodDef module_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/common/module_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
+#define METHODS_LIST "python/common/module_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
@@ -447,7 +395,7 @@ static struct PyModuleDef native_module = {
     .m_name = "shmaccum._native",
     .m_doc = "The native core of shmaccum: the code that runs once per record.",
     .m_size = sizeof(struct module_state),
-    .m_methods = module_methods,
+    .m_methods = methods,
     .m_slots = module_slots,
     .m_traverse = module_traverse,
     .m_clear = module_clear,

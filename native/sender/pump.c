@@ -563,3 +563,36 @@ void pump_exchange(struct pump *pump)
         }
     }
 }
+
+/* ---- the end ---- */
+
+void pump_link_leave_damaged(struct pump *pump, struct pump_link *link)
+{
+    if (!link->is_damaged) {
+        return;
+    }
+    CHECK(link->broker.first != link->broker.end);
+    uint32_t number = --link->broker.end;
+    for (uint32_t i = 0; i < broker_link_request(&link->broker, number)->produce.batch_count; i++) {
+        batch_leave(pump, &pump_link_pieces(link, number)[i].drained);
+    }
+}
+
+static void request_requeue(struct pump *pump, struct pump_link *link, uint32_t number, struct wake_set *wakes)
+{
+    for (uint32_t i = 0; i < broker_link_request(&link->broker, number)->produce.batch_count; i++) {
+        const struct drained_batch *drained = &pump_link_pieces(link, number)[i].drained;
+        enum status status = sender_requeue(pump->half, drained->slot_index, drained->seq, 0, wakes);
+        (void)status; /* stale if it was requeued already */
+    }
+}
+
+void pump_requeue(struct pump *pump, struct wake_set *wakes)
+{
+    for (uint32_t i = 0; i < pump->link_count; i++) {
+        struct pump_link *link = &pump->links[i];
+        for (uint32_t number = link->broker.first; number != link->broker.end; number++) {
+            request_requeue(pump, link, number, wakes);
+        }
+    }
+}

@@ -155,4 +155,10 @@ void pump_send(struct pump *pump, struct pump_link *link);
 /* Prevents further requests from beginning. */
 void pump_stop(struct pump *pump);
 
+/* At the end: adds the batches of a request that was damaged, and so never begun, to `left`. */
+void pump_link_leave_damaged(struct pump *pump, struct pump_link *link);
+
+/* Requeues the batches of all requests, for a caller that closes the sockets. */
+void pump_requeue(struct pump *pump, struct wake_set *wakes);
+
 #endif

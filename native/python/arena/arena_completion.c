@@ -58,46 +58,34 @@ PyObject *py_arena_is_under_way(struct arena_object *self, const struct py_arena
 
 /* ---- list ---- */
 
-static PyObject *completion_to_row(uint64_t number, const struct completion *completion)
-{
-    return Py_BuildValue("(KIKiiLLII)", (unsigned long long)number, completion->partition_index,
-                         (unsigned long long)completion->seq, (int)completion->result, completion->error_code,
-                         (long long)completion->base_offset, (long long)completion->log_append_time_ms,
-                         completion->first_record, completion->record_count);
-}
+struct completions {
+    const struct arena *arena;
+    uint64_t first;
+};
 
-/* The first result that the ring still has. Overwritten results are skipped as a whole. */
-static uint64_t first_kept(const struct arena *core, uint64_t first, uint64_t last)
+/* An overwritten result is omitted. */
+static PyObject *completion_row(const void *all, uint32_t index)
 {
-    uint64_t count = core->geometry.completion_count;
-    return last - first > count ? last - count : first;
-}
-
-static bool row_add(const struct arena *core, uint64_t number, PyObject *rows)
-{
+    const struct completions *completions = all;
     struct completion completion;
-    if (completion_at(core, number, &completion) != STATUS_OK) {
-        return true;
+    uint64_t number = completions->first + index;
+    if (completion_at(completions->arena, number, &completion) != STATUS_OK) {
+        return NULL;
     }
-    return list_put(rows, completion_to_row(number, &completion));
-}
-
-static PyObject *rows_list(const struct arena *core, uint64_t first, uint64_t last)
-{
-    PyObject *rows = PyList_New(0);
-    for (uint64_t number = first_kept(core, first, last); rows != NULL && number < last; number++) {
-        if (!row_add(core, number, rows)) {
-            Py_CLEAR(rows);
-        }
-    }
-    return rows;
+    return Py_BuildValue("(KIKiiLLII)", (unsigned long long)number, completion.partition_index,
+                         (unsigned long long)completion.seq, (int)completion.result, completion.error_code,
+                         (long long)completion.base_offset, (long long)completion.log_append_time_ms,
+                         completion.first_record, completion.record_count);
 }
 
 PyObject *py_arena_completions(struct arena_object *self, const struct py_arena_completions *given)
 {
     uint64_t tail = load_acquire_u64(&self->core->globals->completion_tail); /* C7 */
     uint64_t end = (uint64_t)given->last < tail ? (uint64_t)given->last : tail;
-    return rows_list(self->core, (uint64_t)given->first < end ? (uint64_t)given->first : end, end);
+    uint64_t first = (uint64_t)given->first < end ? (uint64_t)given->first : end;
+    uint32_t kept = self->core->geometry.completion_count; /* the ring has no older ones */
+    const struct completions completions = {.arena = self->core, .first = end - first > kept ? end - kept : first};
+    return list_of((uint32_t)(end - completions.first), completion_row, &completions);
 }
 
 /* ---- wait ---- */

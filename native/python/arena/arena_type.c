@@ -281,28 +281,30 @@ PyObject *py_arena_topic_partition_count(struct arena_object *self, const struct
     return PyLong_FromUnsignedLong(load_acquire_u32(&self->core->topics[topic_index].partition_count)); /* V2 */
 }
 
+struct topic {
+    const struct arena_object *arena;
+    uint32_t index;
+};
+
 /* A partition without an entry has no record yet, and was never published as unavailable. */
-static bool partition_is_available(const struct arena_object *self, uint32_t topic_index, uint32_t partition)
+static PyObject *available_partition(const void *all, uint32_t partition)
 {
+    const struct topic *topic = all;
+    const struct arena_object *self = topic->arena;
     uint32_t partition_index;
-    return !registry_find_partition(self->registry, topic_index, (int32_t)partition, &partition_index) ||
-           load_relaxed_u32(&self->core->partitions[partition_index].queued_batch_count) != PARTITION_UNAVAILABLE;
+    bool is_available =
+        !registry_find_partition(self->registry, topic->index, (int32_t)partition, &partition_index) ||
+        load_relaxed_u32(&self->core->partitions[partition_index].queued_batch_count) != PARTITION_UNAVAILABLE;
+    return is_available ? PyLong_FromUnsignedLong(partition) : NULL;
 }
 
 PyObject *py_arena_available_partitions(struct arena_object *self, const struct py_arena_available_partitions *given)
 {
-    uint32_t topic_index;
-    if (!arena_object_topic(self, given->topic, &topic_index)) {
+    struct topic topic = {.arena = self};
+    if (!arena_object_topic(self, given->topic, &topic.index)) {
         return NULL;
     }
-    uint32_t count = topic_partition_count(self->core, topic_index);
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; i < count && list != NULL; i++) {
-        if (partition_is_available(self, topic_index, i) && !list_put(list, PyLong_FromUnsignedLong(i))) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
+    return list_of(topic_partition_count(self->core, topic.index), available_partition, &topic);
 }
 
 /* Does not wait, and wakes no process. */
@@ -396,26 +398,14 @@ PyObject *py_arena_region(struct arena_object *self, const struct py_arena_regio
 
 /* ---- the type ---- */
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/arena/arena_method_list.h"
-
-static PyMethodDef arena_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/arena/arena_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef arena_properties[] = {
-#define METHODS_PART PROPERTY_ROWS
-#include "python/arena/arena_method_list.h"
-    {NULL, NULL, NULL, NULL, NULL},
-};
+#define METHODS_LIST "python/arena/arena_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyType_Slot arena_slots[] = {
     {Py_tp_doc, "One process's mapping of an arena."},
     {Py_tp_dealloc, arena_dealloc},
-    {Py_tp_methods, arena_methods},
-    {Py_tp_getset, arena_properties},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {0, NULL},
 };
 

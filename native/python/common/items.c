@@ -13,6 +13,20 @@ PyObject *list_of(uint32_t count, PyObject *(*make)(const void *all, uint32_t in
     return list;
 }
 
+PyObject *tuple_of(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (uint32_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *item = make(all, i);
+        if (item == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, i, item);
+        }
+    }
+    return tuple;
+}
+
 PyObject *tuple_make(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count)
 {
     PyObject *tuple = type->tp_alloc(type, count);

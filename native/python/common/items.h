@@ -43,6 +43,9 @@ static inline bool list_put(PyObject *list, PyObject *object)
  * and NULL without one to omit an item. */
 PyObject *list_of(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
 
+/* The same as a tuple, which omits no item. */
+PyObject *tuple_of(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
+
 /* Makes a tuple of the type, and takes over its items. Returns NULL with an exception if one is missing. */
 PyObject *tuple_make(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count);
 

@@ -21,6 +21,11 @@
  *     NO_ARGUMENTS(guard, name, doc)              PyObject *py_TYPE_name(SELF *self)
  *     METHOD(guard, name, arguments, doc)         PyObject *py_TYPE_name(SELF *self, const struct py_TYPE_name *given)
  *
+ * The first argument of this one is bytes-like, and is held during the call:
+ *
+ *     METHOD_OF_BYTES(guard, name, first, arguments, doc)
+ *         PyObject *py_TYPE_name(SELF *self, const Py_buffer *bytes, const struct py_TYPE_name *given)
+ *
  * Short ones have no function of their own, but an expression of `self`, and of `given` in the last:
  *
  *     VALUE(guard, name, expression, doc)                     a property
@@ -55,6 +60,7 @@
 #define JOIN(prefix, type, name) JOIN_NAMES(prefix, type, name)
 #define ENTRY(name) JOIN(py, TYPE, name)
 #define WRAPPER(name) JOIN(call, TYPE, name)
+#define BYTES_HELD(name) JOIN(held, TYPE, name)
 
 #define NONE_AFTER(call) ((call), Py_NewRef(Py_None))
 
@@ -76,6 +82,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #undef PROPERTY
 #undef NO_ARGUMENTS
 #undef METHOD
+#undef METHOD_OF_BYTES
 #undef VALUE
 #undef RESULT
 #undef RESULT_OF
@@ -109,6 +116,9 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define METHOD(guard, name, arguments, doc)  \
     RESULT_OF(guard, name, arguments, , doc) \
     PyObject *ENTRY(name)(SELF *self, const struct ENTRY(name) *given);
+#define METHOD_OF_BYTES(guard, name, first, arguments, doc) \
+    RESULT_OF(guard, name, OBJECT(first) arguments, , doc)  \
+    PyObject *ENTRY(name)(SELF *self, const Py_buffer *bytes, const struct ENTRY(name) *given);
 
 #elif METHODS_PART == METHODS_WRAPPED
 #define OBJECT(name_) {.name = #name_, .kind = ARGUMENT_OBJECT, .is_required = true},
@@ -157,6 +167,18 @@ static inline PyObject *any_end(const void *self, PyObject *result)
     }
 #define RESULT_OF(guard, name, arguments, expression, doc) WITH_ARGUMENTS(guard, name, expression, arguments)
 #define METHOD(guard, name, arguments, doc) WITH_ARGUMENTS(guard, name, ENTRY(name)(self, given), arguments)
+#define METHOD_OF_BYTES(guard, name, first, arguments, doc)                                   \
+    static PyObject *BYTES_HELD(name)(SELF *self, const struct ENTRY(name) *given)            \
+    {                                                                                         \
+        Py_buffer bytes;                                                                      \
+        if (PyObject_GetBuffer(given->first, &bytes, PyBUF_SIMPLE) < 0) {                     \
+            return NULL;                                                                      \
+        }                                                                                     \
+        PyObject *result = ENTRY(name)(self, &bytes, given);                                  \
+        PyBuffer_Release(&bytes);                                                             \
+        return result;                                                                        \
+    }                                                                                         \
+    WITH_ARGUMENTS(guard, name, BYTES_HELD(name)(self, given), OBJECT(first) arguments)
 
 #elif METHODS_PART == METHOD_ROWS
 #define OBJECT(name) ", " #name
@@ -170,6 +192,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define NO_ARGUMENTS(guard, name, doc) {#name, WRAPPER(name), METH_NOARGS, #name "($self)\n--\n\n" doc},
 #define METHOD(guard, name, arguments, doc) \
     {#name, FAST(WRAPPER(name)), METH_FASTCALL | METH_KEYWORDS, #name "($self" arguments ")\n--\n\n" doc},
+#define METHOD_OF_BYTES(guard, name, first, arguments, doc) METHOD(guard, name, OBJECT(first) arguments, doc)
 #define VALUE(guard, name, expression, doc)
 #define RESULT(guard, name, expression, doc) NO_ARGUMENTS(guard, name, doc)
 #define RESULT_OF(guard, name, arguments, expression, doc) METHOD(guard, name, arguments, doc)
@@ -178,6 +201,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define PROPERTY(guard, name, doc) {#name, WRAPPER(name), NULL, doc, NULL},
 #define NO_ARGUMENTS(guard, name, doc)
 #define METHOD(guard, name, arguments, doc)
+#define METHOD_OF_BYTES(guard, name, first, arguments, doc)
 #define VALUE(guard, name, expression, doc) PROPERTY(guard, name, doc)
 #define RESULT(guard, name, expression, doc)
 #define RESULT_OF(guard, name, arguments, expression, doc)

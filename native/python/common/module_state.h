@@ -38,6 +38,28 @@
 /* A function of METH_FASTCALL | METH_KEYWORDS for a row of a PyMethodDef array. */
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
+/* The types that are attributes of the module. NAME_type is its member of the state, NAME_spec its PyType_Spec. */
+#define PUBLIC_TYPES(X) \
+    X(appender)         \
+    X(arena)            \
+    X(batch)            \
+    X(buffer_wait)      \
+    X(confluent)        \
+    X(consumer_record)  \
+    X(flush_ticket)     \
+    X(index_file_end)   \
+    X(index_position)   \
+    X(log_end)          \
+    X(produce_request)  \
+    X(producer)         \
+    X(receipt)          \
+    X(result_waiters)   \
+    X(segment_end)      \
+    X(sender_half)      \
+    X(token)
+
+#define TYPE_MEMBER(name) PyTypeObject *name##_type;
+
 enum {
     SEND_ARGUMENT_COUNT = 6,    /* topic, value, key, headers, partition, timestamp_ms */
     PRODUCE_ARGUMENT_COUNT = 8, /* topic, value, key, partition, callback, on_delivery, timestamp, headers */
@@ -56,24 +78,8 @@ struct module_state {
     PyObject *produce_in_python; /* the name of a method of ConfluentProducer */
     atomic_pointer future_functions; /* the module shmaccum.producer.future, or NULL before it is needed */
     void *spare_future; /* memory, or NULL: producer/future_type.h */
-    PyTypeObject *appender_type;
-    PyTypeObject *arena_type;
-    PyTypeObject *batch_type;
-    PyTypeObject *buffer_wait_type;
-    PyTypeObject *confluent_type;
-    PyTypeObject *consumer_record_type;
-    PyTypeObject *flush_ticket_type;
+    PUBLIC_TYPES(TYPE_MEMBER)
     PyTypeObject *future_type;
-    PyTypeObject *index_file_end_type;
-    PyTypeObject *index_position_type;
-    PyTypeObject *log_end_type;
-    PyTypeObject *produce_request_type;
-    PyTypeObject *producer_type;
-    PyTypeObject *receipt_type;
-    PyTypeObject *result_waiters_type;
-    PyTypeObject *segment_end_type;
-    PyTypeObject *sender_half_type;
-    PyTypeObject *token_type;
     PyTypeObject *view_type;
 };
 

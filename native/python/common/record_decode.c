@@ -69,13 +69,8 @@ PyObject *record_decode_bytes(struct module_state *state, const uint8_t *bytes, 
     return records_to_list(bytes + RECORD_BATCH_HEADER_SIZE, bytes + size, header.base_timestamp);
 }
 
-PyObject *py_module_decode_batch(PyObject *module, const struct py_module_decode_batch *given)
+PyObject *py_module_decode_batch(PyObject *module, const Py_buffer *bytes, const struct py_module_decode_batch *given)
 {
-    Py_buffer bytes;
-    if (PyObject_GetBuffer(given->buffer, &bytes, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    PyObject *records = record_decode_bytes(PyModule_GetState(module), bytes.buf, (size_t)bytes.len);
-    PyBuffer_Release(&bytes);
-    return records;
+    (void)given;
+    return record_decode_bytes(PyModule_GetState(module), bytes->buf, (size_t)bytes->len);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "python/log/consumer_record.h"
 
+#include "python/common/items.h"
+
 #include <stddef.h>
 #include <string.h>
 
@@ -231,7 +233,7 @@ static PyObject *headers_size(const struct consumer_record *self)
     return PyLong_FromLongLong(size);
 }
 
-static PyObject *field_make(const struct consumer_record *self, enum field field)
+static PyObject *field_make(const struct consumer_record *self, uint32_t field)
 {
     switch (field) {
     case FIELD_OFFSET:
@@ -259,30 +261,22 @@ static PyObject *field_make(const struct consumer_record *self, enum field field
     }
 }
 
-static PyObject *record_field(const struct consumer_record *self, enum field field)
+static PyObject *record_field(const void *object, uint32_t field)
 {
+    const struct consumer_record *self = object;
     return self->given != NULL ? Py_NewRef(PyTuple_GET_ITEM(self->given, field)) : field_make(self, field);
 }
 
 static PyObject *record_get(PyObject *object, void *field)
 {
-    return record_field(record_of(object), (enum field)(intptr_t)field);
+    return record_field(object, (uint32_t)(uintptr_t)field);
 }
 
 /* ---- the manners of a tuple ---- */
 
 static PyObject *record_tuple(PyObject *object)
 {
-    PyObject *fields = PyTuple_New(FIELD_COUNT);
-    for (int i = 0; i < FIELD_COUNT && fields != NULL; i++) {
-        PyObject *field = record_field(record_of(object), i);
-        if (field == NULL) {
-            Py_CLEAR(fields);
-        } else {
-            PyTuple_SET_ITEM(fields, i, field);
-        }
-    }
-    return fields;
+    return tuple_of(FIELD_COUNT, record_field, object);
 }
 
 static Py_ssize_t record_length(PyObject *object)
@@ -297,7 +291,7 @@ static PyObject *record_item(PyObject *object, Py_ssize_t index)
         return PyErr_Format(PyExc_IndexError, "a ConsumerRecord has %d fields, there is no field %zd", FIELD_COUNT,
                             index);
     }
-    return record_field(record_of(object), (enum field)index);
+    return record_field(object, (uint32_t)index);
 }
 
 static PyObject *record_subscript(PyObject *object, PyObject *key)
@@ -349,8 +343,8 @@ static PyObject *record_asdict(PyObject *object, PyObject *nothing)
 {
     (void)nothing;
     PyObject *dict = PyDict_New();
-    for (int i = 0; i < FIELD_COUNT && dict != NULL; i++) {
-        PyObject *field = record_field(record_of(object), i);
+    for (uint32_t i = 0; i < FIELD_COUNT && dict != NULL; i++) {
+        PyObject *field = record_field(object, i);
         if (field == NULL || PyDict_SetItemString(dict, field_names[i], field) < 0) {
             Py_CLEAR(dict);
         }
@@ -515,23 +509,14 @@ PyType_Spec consumer_record_spec = {
     .slots = record_slots,
 };
 
-static PyObject *names_tuple(void)
+static PyObject *field_name(const void *names, uint32_t index)
 {
-    PyObject *names = PyTuple_New(FIELD_COUNT);
-    for (int i = 0; i < FIELD_COUNT && names != NULL; i++) {
-        PyObject *name = PyUnicode_InternFromString(field_names[i]);
-        if (name == NULL) {
-            Py_CLEAR(names);
-        } else {
-            PyTuple_SET_ITEM(names, i, name);
-        }
-    }
-    return names;
+    return PyUnicode_InternFromString(((char *const *)names)[index]);
 }
 
 bool consumer_record_finish(PyTypeObject *type)
 {
-    PyObject *names = names_tuple();
+    PyObject *names = tuple_of(FIELD_COUNT, field_name, field_names);
     bool is_done = names != NULL && PyObject_SetAttrString((PyObject *)type, "_fields", names) == 0 &&
                    PyObject_SetAttrString((PyObject *)type, "__match_args__", names) == 0;
     Py_XDECREF(names);

@@ -79,15 +79,8 @@ PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t vers
     return tuple_make((PyTypeObject *)request_type, fields, REQUEST_FIELD_COUNT);
 }
 
-PyObject *py_module_read_fetch(PyObject *module, const struct py_module_read_fetch *given)
+PyObject *py_module_read_fetch(PyObject *module, const Py_buffer *bytes, const struct py_module_read_fetch *given)
 {
-    Py_buffer body;
     (void)module;
-    if (PyObject_GetBuffer(given->body, &body, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    PyObject *request =
-        fetch_request_read(body.buf, body.len, given->version, given->request_type, given->wanted_type);
-    PyBuffer_Release(&body);
-    return request;
+    return fetch_request_read(bytes->buf, bytes->len, given->version, given->request_type, given->wanted_type);
 }

@@ -114,22 +114,16 @@ static PyObject *block_decode(struct order *order)
                                           (long long)order->block.expected_first);
 }
 
-PyObject *py_module_decode_block(PyObject *module, const struct py_module_decode_block *given)
+PyObject *py_module_decode_block(PyObject *module, const Py_buffer *bytes, const struct py_module_decode_block *given)
 {
     struct order order = {.has_headers = given->has_headers,
                           .range = {.first = given->first_offset, .end = given->end_offset},
-                          .block = {.position = given->position,
+                          .block = {.start = bytes->buf,
+                                    .size = bytes->len,
+                                    .position = given->position,
                                     .expected_first = given->expected_first,
                                     .expected_last = given->expected_last,
                                     .is_crc_checked = given->is_crc_checked}};
-    Py_buffer bytes;
     (void)module;
-    if (PyObject_GetBuffer(given->block, &bytes, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    order.block.start = bytes.buf;
-    order.block.size = bytes.len;
-    PyObject *result = block_decode(&order);
-    PyBuffer_Release(&bytes);
-    return result;
+    return block_decode(&order);
 }

@@ -66,45 +66,34 @@ static bool is_header(const uint8_t *bytes, Py_ssize_t size)
            header.batch_length >= RECORD_BATCH_HEADER_SIZE - RECORD_BATCH_UNCOUNTED_SIZE;
 }
 
-PyObject *py_module_header_for_producer(PyObject *module, const struct py_module_header_for_producer *given)
+PyObject *py_module_header_for_producer(PyObject *module, const Py_buffer *bytes,
+                                        const struct py_module_header_for_producer *given)
 {
-    Py_buffer bytes;
     uint8_t header[RECORD_BATCH_HEADER_SIZE];
-    (void)module;
-    if (PyObject_GetBuffer(given->header, &bytes, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    bool is_right = is_header(bytes.buf, bytes.len);
-    if (is_right) {
-        memcpy(header, bytes.buf, sizeof header);
-    }
-    PyBuffer_Release(&bytes);
-    if (!is_right) {
-        PyErr_SetString(PyExc_ValueError, "the bytes are no header of a record batch");
-        return NULL;
-    }
     const struct record_batch_producer producer = {.id = given->producer_id,
                                                    .epoch = (int16_t)given->producer_epoch,
                                                    .base_sequence = (int32_t)given->base_sequence};
+    (void)module;
+    if (!is_header(bytes->buf, bytes->len)) {
+        PyErr_SetString(PyExc_ValueError, "the bytes are no header of a record batch");
+        return NULL;
+    }
+    memcpy(header, bytes->buf, sizeof header);
     record_batch_change_producer(header, &producer);
     return PyBytes_FromStringAndSize((const char *)header, sizeof header);
 }
 
-PyObject *py_module_records_summary(PyObject *module, const struct py_module_records_summary *given)
+PyObject *py_module_records_summary(PyObject *module, const Py_buffer *bytes,
+                                    const struct py_module_records_summary *given)
 {
-    Py_buffer bytes;
-    if (PyObject_GetBuffer(given->records, &bytes, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
     struct records_summary summary;
     struct error error = {0};
-    const uint8_t *start = bytes.buf;
+    const uint8_t *start = bytes->buf;
     enum status status;
     Py_BEGIN_ALLOW_THREADS
-    status = records_summarize(start, start + bytes.len, (int32_t)given->record_count, given->base_timestamp_ms,
+    status = records_summarize(start, start + bytes->len, (int32_t)given->record_count, given->base_timestamp_ms,
                                &summary, &error);
     Py_END_ALLOW_THREADS
-    PyBuffer_Release(&bytes);
     if (status != STATUS_OK) {
         return raise_error(PyModule_GetState(module), &error);
     }

@@ -67,21 +67,15 @@ static PyObject *records_make(const struct module_state *state, PyTypeObject *ty
     return list;
 }
 
-PyObject *py_module_decode_records(PyObject *module, const struct py_module_decode_records *given)
+PyObject *py_module_decode_records(PyObject *module, const Py_buffer *bytes,
+                                   const struct py_module_decode_records *given)
 {
     const struct batch_facts facts = {.base_offset = given->base_offset,
                                       .base_timestamp_ms = given->base_timestamp_ms,
                                       .record_count = given->record_count,
                                       .log_append_time_ms = given->log_append_time_ms};
-    Py_buffer bytes;
     if (!is_tuple_type(given->record_type)) {
         return PyErr_Format(PyExc_TypeError, "record_type must be a subclass of tuple without fields of its own");
     }
-    if (PyObject_GetBuffer(given->records, &bytes, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    PyObject *records =
-        records_make(PyModule_GetState(module), (PyTypeObject *)given->record_type, &bytes, &facts);
-    PyBuffer_Release(&bytes);
-    return records;
+    return records_make(PyModule_GetState(module), (PyTypeObject *)given->record_type, bytes, &facts);
 }

@@ -197,20 +197,8 @@ PyObject *py_appender_join(struct appender_object *self, const struct py_appende
     Py_RETURN_NONE;
 }
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/producer/appender_method_list.h"
-
-static PyMethodDef appender_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/producer/appender_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef appender_properties[] = {
-#define METHODS_PART PROPERTY_ROWS
-#include "python/producer/appender_method_list.h"
-    {NULL, NULL, NULL, NULL, NULL},
-};
+#define METHODS_LIST "python/producer/appender_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyType_Slot appender_slots[] = {
     {Py_tp_doc, "The object by which the producers of a process append."},
@@ -218,8 +206,8 @@ static PyType_Slot appender_slots[] = {
     {Py_tp_dealloc, appender_dealloc},
     {Py_tp_traverse, appender_traverse},
     {Py_tp_clear, appender_clear},
-    {Py_tp_methods, appender_methods},
-    {Py_tp_getset, appender_properties},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {0, NULL},
 };
 

@@ -303,16 +303,11 @@ PyObject *py_wait_take(struct buffer_wait_object *self)
 
 /* ---- the type ---- */
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/producer/buffer_wait_method_list.h"
-
-static PyMethodDef wait_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/producer/buffer_wait_method_list.h"
-    {"join", (PyCFunction)(void (*)(void))wait_join, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+#define OTHER_METHODS \
+    {"join", (PyCFunction)(void (*)(void))wait_join, METH_FASTCALL | METH_KEYWORDS | METH_CLASS, \
      "Join the queue for this number of slots of a partition."},
-    {NULL, NULL, 0, NULL},
-};
+#define METHODS_LIST "python/producer/buffer_wait_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyMemberDef wait_members[] = {
     {"waiter_index", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, waiter_index),
@@ -331,7 +326,7 @@ static PyMemberDef wait_members[] = {
 static PyType_Slot wait_slots[] = {
     {Py_tp_doc, "A place in the queue of the exhausted buffer pool."},
     {Py_tp_dealloc, wait_dealloc},
-    {Py_tp_methods, wait_methods},
+    {Py_tp_methods, methods},
     {Py_tp_members, wait_members},
     {0, NULL},
 };

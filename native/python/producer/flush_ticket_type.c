@@ -74,20 +74,14 @@ static void ticket_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/producer/flush_ticket_method_list.h"
-
-static PyMethodDef ticket_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/producer/flush_ticket_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
+#define METHODS_LIST "python/producer/flush_ticket_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyType_Slot ticket_slots[] = {
     {Py_tp_doc, "The batches that a flush waits for."},
     {Py_tp_dealloc, ticket_dealloc},
     {Py_tp_traverse, ticket_traverse},
-    {Py_tp_methods, ticket_methods},
+    {Py_tp_methods, methods},
     {0, NULL},
 };
 

@@ -515,27 +515,15 @@ static const char send_text[] =
     "    ProducerClosedError: after close.\n"
     "    FlushTimeoutError, ArenaPoisonedError: with durability=sync, appended, but may not be on disk.";
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/producer/producer_method_list.h"
-
-static PyMethodDef producer_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/producer/producer_method_list.h"
-    {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS, send_text},
-    {NULL, NULL, 0, NULL},
-};
+#define OTHER_METHODS {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS, send_text},
+#define METHODS_LIST "python/producer/producer_method_list.h"
+#include "python/common/method_tables.h"
 
 PyObject *py_producer_tracker(struct producer_object *self)
 {
     PyObject *tracker = self->tracker;
     return Py_NewRef(tracker == NULL ? Py_None : tracker);
 }
-
-static PyGetSetDef producer_properties[] = {
-#define METHODS_PART PROPERTY_ROWS
-#include "python/producer/producer_method_list.h"
-    {NULL, NULL, NULL, NULL, NULL},
-};
 
 static PyType_Slot producer_slots[] = {
     {Py_tp_doc, "Sends records into an arena."},
@@ -544,8 +532,8 @@ static PyType_Slot producer_slots[] = {
     {Py_tp_dealloc, producer_dealloc},
     {Py_tp_traverse, producer_traverse},
     {Py_tp_clear, producer_clear},
-    {Py_tp_methods, producer_methods},
-    {Py_tp_getset, producer_properties},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {0, NULL},
 };
 

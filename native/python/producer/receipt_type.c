@@ -5,6 +5,7 @@
  */
 #include "python/common/alone.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
 
@@ -156,25 +157,12 @@ PyObject *py_receipt_resolve(struct receipt_object *self)
     return receipt_answer(self, receipt_resolve(&self->receipt, self->arena->core));
 }
 
-static PyObject *total_to_tuple(const struct receipt_total *total)
+static PyObject *total_to_tuple(const void *totals, uint32_t index)
 {
+    const struct receipt_total *total = (const struct receipt_total *)totals + index;
     PyObject *result = total->is_resolved ? PyLong_FromLong((long)total->result) : Py_NewRef(Py_None);
     return Py_BuildValue("(INiILL)", total->partition_index, result, total->error_code, total->count,
                          (long long)total->first_offset, (long long)total->last_offset);
-}
-
-static PyObject *totals_to_list(const struct receipt_total *totals, uint32_t count)
-{
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *total = total_to_tuple(&totals[i]);
-        if (total == NULL) {
-            Py_CLEAR(list);
-        } else {
-            PyList_SET_ITEM(list, (Py_ssize_t)i, total);
-        }
-    }
-    return list;
 }
 
 PyObject *py_receipt_totals(struct receipt_object *self)
@@ -192,7 +180,7 @@ PyObject *py_receipt_totals(struct receipt_object *self)
     if (totals == NULL) {
         return PyErr_NoMemory();
     }
-    PyObject *list = totals_to_list(totals, receipt_totals(&self->receipt, totals));
+    PyObject *list = list_of(receipt_totals(&self->receipt, totals), total_to_tuple, totals);
     PyMem_Free(totals);
     return list;
 }
@@ -231,26 +219,14 @@ PyObject *py_receipt_first_failed(struct receipt_object *self)
 
 /* ---- the type ---- */
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/producer/receipt_method_list.h"
-
-static PyMethodDef receipt_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/producer/receipt_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef receipt_properties[] = {
-#define METHODS_PART PROPERTY_ROWS
-#include "python/producer/receipt_method_list.h"
-    {NULL, NULL, NULL, NULL, NULL},
-};
+#define METHODS_LIST "python/producer/receipt_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyType_Slot receipt_slots[] = {
     {Py_tp_doc, "The places of the records of one call: a sequence of DeliveryFutures, and their results."},
     {Py_tp_dealloc, receipt_dealloc},
-    {Py_tp_methods, receipt_methods},
-    {Py_tp_getset, receipt_properties},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {Py_sq_length, receipt_length},
     {Py_sq_item, receipt_item},
     {0, NULL},

@@ -94,20 +94,6 @@ static bool batch_loop_fill(PyObject *links, PyObject *streams, struct batch_loo
 
 /* ---- what was found ---- */
 
-PyObject *batch_loop_tuple(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all)
-{
-    PyObject *tuple = PyTuple_New(count);
-    for (uint32_t i = 0; tuple != NULL && i < count; i++) {
-        PyObject *item = make(all, i);
-        if (item == NULL) {
-            Py_CLEAR(tuple);
-            break;
-        }
-        PyTuple_SET_ITEM(tuple, i, item);
-    }
-    return tuple;
-}
-
 static PyObject *stream_report(const void *streams, uint32_t index)
 {
     const struct partition_stream *stream = (const struct partition_stream *)streams + index;
@@ -157,8 +143,8 @@ static bool parts_run(const struct batch_loop_arguments *given, struct batch_loo
         PyErr_NoMemory();
         return false;
     }
-    return list_put(given->found, batch_loop_tuple(loop->stream_count, stream_report, loop->streams)) &&
-           list_put(given->found, batch_loop_tuple(loop->link_count, link_report, loop->links));
+    return list_put(given->found, tuple_of(loop->stream_count, stream_report, loop->streams)) &&
+           list_put(given->found, tuple_of(loop->link_count, link_report, loop->links));
 }
 
 bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct ship_recorder *recorder,

@@ -34,7 +34,4 @@ bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct sh
 /* Appends the report of the recorder, or NULL, to `found`, and takes it over. Returns false with an exception set. */
 bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed);
 
-/* Returns a tuple of what `make` returns for each index, or NULL with an exception set. */
-PyObject *batch_loop_tuple(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
-
 #endif

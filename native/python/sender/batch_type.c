@@ -12,6 +12,7 @@
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/common/record_decode.h"
 #include "python/common/view_type.h"
 
@@ -133,22 +134,19 @@ static struct piece batch_piece(const struct batch_object *self, uint32_t index)
                           .size = rest < batch_size ? rest : batch_size};
 }
 
-PyObject *py_batch_buffers(struct batch_object *self)
+static PyObject *batch_memory(const void *batch, uint32_t index)
 {
+    struct batch_object *self = (struct batch_object *)(uintptr_t)batch;
     const struct view_counts counts = {.arena = &self->half->arena->export_count,
                                        .half = &self->half->export_count,
                                        .batch = &self->export_count};
-    PyObject *tuple = PyTuple_New(self->slot_count);
-    for (uint32_t i = 0; i < self->slot_count && tuple != NULL; i++) {
-        struct piece piece = batch_piece(self, i);
-        PyObject *memory = view_memory(self->half->state, (PyObject *)self, &counts, piece.start, piece.size);
-        if (memory == NULL) {
-            Py_CLEAR(tuple);
-        } else {
-            PyTuple_SET_ITEM(tuple, i, memory);
-        }
-    }
-    return tuple;
+    struct piece piece = batch_piece(self, index);
+    return view_memory(self->half->state, (PyObject *)self, &counts, piece.start, piece.size);
+}
+
+PyObject *py_batch_buffers(struct batch_object *self)
+{
+    return tuple_of(self->slot_count, batch_memory, self);
 }
 
 PyObject *py_batch_tobytes(struct batch_object *self)
@@ -295,20 +293,8 @@ static PyMemberDef batch_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/sender/batch_method_list.h"
-
-static PyMethodDef batch_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/sender/batch_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef batch_properties[] = {
-#define METHODS_PART PROPERTY_ROWS
-#include "python/sender/batch_method_list.h"
-    {NULL, NULL, NULL, NULL, NULL},
-};
+#define METHODS_LIST "python/sender/batch_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyType_Slot batch_slots[] = {
     {Py_tp_doc, "A drained batch in flight: its facts and the arena's own bytes."},
@@ -316,8 +302,8 @@ static PyType_Slot batch_slots[] = {
     {Py_tp_traverse, batch_traverse},
     {Py_tp_repr, batch_repr},
     {Py_tp_members, batch_members},
-    {Py_tp_methods, batch_methods},
-    {Py_tp_getset, batch_properties},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {0, NULL},
 };
 

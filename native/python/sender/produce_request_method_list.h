@@ -17,7 +17,7 @@ RESULT_OF(any, begin, INTEGER(correlation_id, 0, INT32_MAX),
           NONE_AFTER(store_be32(self->own + PRODUCE_CORRELATION, (uint32_t)given->correlation_id)),
           "Set the correlation id.")
 NO_ARGUMENTS(request_own, peek, "A copy of the next bytes, as many as a record of TLS holds.")
-METHOD(any, read_answer, OBJECT(answer),
+METHOD_OF_BYTES(any, read_answer, answer, ,
        "(throttle_time_ms, base offsets, log append times) of a response without an error. None for any other.")
 RESULT(request_own, release, NONE_AFTER(buffers_release(self)), "Release its buffers. Nothing is written any more.")
 METHOD(request_own, send, INTEGER(descriptor, 0, INT32_MAX),

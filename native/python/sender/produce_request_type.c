@@ -15,6 +15,7 @@
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 
 #include "base/bytes.h"
 #include "broker/pieces.h"
@@ -421,40 +422,29 @@ PyObject *py_request_skip(struct produce_request_object *self, const struct py_r
 
 /* ---- its answer ---- */
 
-static PyObject *answer_to_lists(const struct produce_answer *answer, uint32_t count)
+static PyObject *base_offset(const void *results, uint32_t index)
 {
-    PyObject *offsets = PyList_New(count);
-    PyObject *times = PyList_New(count);
-    for (uint32_t i = 0; i < count && offsets != NULL && times != NULL; i++) {
-        PyObject *offset = PyLong_FromLongLong(answer->results[i].base_offset);
-        PyObject *time = PyLong_FromLongLong(answer->results[i].log_append_time_ms);
-        if (offset == NULL || time == NULL) {
-            Py_XDECREF(offset);
-            Py_XDECREF(time);
-            Py_CLEAR(offsets);
-            break;
-        }
-        PyList_SET_ITEM(offsets, i, offset);
-        PyList_SET_ITEM(times, i, time);
-    }
-    if (offsets == NULL || times == NULL) {
-        Py_XDECREF(offsets);
-        Py_XDECREF(times);
-        return NULL;
-    }
-    return Py_BuildValue("(iNN)", (int)answer->throttle_ms, offsets, times);
+    return PyLong_FromLongLong(((const struct produce_result *)results)[index].base_offset);
 }
 
-PyObject *py_request_read_answer(struct produce_request_object *self, const struct py_request_read_answer *given)
+static PyObject *log_append_time(const void *results, uint32_t index)
 {
-    Py_buffer buffer;
-    if (PyObject_GetBuffer(given->answer, &buffer, PyBUF_SIMPLE) < 0) {
-        return NULL;
+    return PyLong_FromLongLong(((const struct produce_result *)results)[index].log_append_time_ms);
+}
+
+PyObject *py_request_read_answer(struct produce_request_object *self, const Py_buffer *bytes,
+                                 const struct py_request_read_answer *given)
+{
+    (void)given;
+    bool is_well = produce_answer_read(&self->request, load_be32(self->own + PRODUCE_CORRELATION), bytes->buf,
+                                       (size_t)bytes->len, &self->answer);
+    if (!is_well) {
+        Py_RETURN_NONE;
     }
-    bool is_well = produce_answer_read(&self->request, load_be32(self->own + PRODUCE_CORRELATION), buffer.buf,
-                                       (size_t)buffer.len, &self->answer);
-    PyBuffer_Release(&buffer);
-    return is_well ? answer_to_lists(&self->answer, self->request.batch_count) : Py_NewRef(Py_None);
+    const struct produce_answer *answer = &self->answer;
+    uint32_t count = self->request.batch_count;
+    return Py_BuildValue("(iNN)", (int)answer->throttle_ms, list_of(count, base_offset, answer->results),
+                         list_of(count, log_append_time, answer->results));
 }
 
 static PyObject *request_repr(PyObject *object)
@@ -464,28 +454,16 @@ static PyObject *request_repr(PyObject *object)
                                 self->request.batch_count, (unsigned long long)self->size);
 }
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/sender/produce_request_method_list.h"
-
-static PyMethodDef request_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/sender/produce_request_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef request_properties[] = {
-#define METHODS_PART PROPERTY_ROWS
-#include "python/sender/produce_request_method_list.h"
-    {NULL, NULL, NULL, NULL, NULL},
-};
+#define METHODS_LIST "python/sender/produce_request_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyType_Slot request_slots[] = {
     {Py_tp_doc, "A Produce request over buffers that stay where they are."},
     {Py_tp_new, request_new},
     {Py_tp_dealloc, request_dealloc},
     {Py_tp_repr, request_repr},
-    {Py_tp_methods, request_methods},
-    {Py_tp_getset, request_properties},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {0, NULL},
 };
 

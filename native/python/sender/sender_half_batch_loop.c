@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "python/common/items.h"
 #include "python/sender/batch_loop_parts.h"
 #include "python/sender/sender_half_type.h"
 #include "sender/spill_recorder.h"
@@ -105,7 +106,7 @@ PyObject *py_half_run_batch_loop(struct sender_half_object *self, const struct p
     uint32_t count = (uint32_t)PyTuple_GET_SIZE(given->spills);
     bool has_run = PyErr_Occurred() == NULL &&
                    batch_loop_run_unlocked(&loop, &recorder.spills.recorder, &recorder.thread) &&
-                   batch_loop_tell_kept(&loop, batch_loop_tuple(count, spill_report, recorder.spills.streams),
+                   batch_loop_tell_kept(&loop, tuple_of(count, spill_report, recorder.spills.streams),
                                     recorder.spills.recorder.is_over);
     PyMem_Free(recorder.spills.streams);
     return has_run ? Py_NewRef(Py_None) : NULL;

@@ -242,108 +242,61 @@ static bool rounds_run(struct call *call)
 
 /* ---- the outcome ---- */
 
-static PyObject *request_report(struct call *call, struct pump_link *link, uint32_t number)
+struct link_of_call {
+    struct call *call;
+    struct pump_link *link;
+};
+
+static PyObject *request_report(const void *all, uint32_t index)
 {
-    const struct broker_request *request = broker_link_request(&link->broker, number);
-    const struct pump_piece *pieces = pump_link_pieces(link, number);
-    uint32_t count = request->produce.batch_count;
-    for (uint32_t i = 0; i < count; i++) {
-        call->pump.drained[i] = pieces[i].drained;
+    const struct link_of_call *of = all;
+    struct broker_link *broker = &of->link->broker;
+    uint32_t number = broker->first + index;
+    const struct broker_request *request = broker_link_request(broker, number);
+    const struct pump_piece *pieces = pump_link_pieces(of->link, number);
+    struct drained_batch *drained = of->call->pump.drained;
+    for (uint32_t i = 0; i < request->produce.batch_count; i++) {
+        drained[i] = pieces[i].drained;
     }
-    return Py_BuildValue("(IKKN)", broker_link_correlation(&link->broker, number),
-                         (unsigned long long)request->begun_ns, (unsigned long long)request->pieces.sent_size,
-                         half_batches_to_list(call->half, call->pump.drained, count));
+    return Py_BuildValue("(IKKN)", broker_link_correlation(broker, number), (unsigned long long)request->begun_ns,
+                         (unsigned long long)request->pieces.sent_size,
+                         half_batches_to_list(of->call->half, drained, request->produce.batch_count));
 }
 
-static PyObject *requests_report(struct call *call, struct pump_link *link)
+static PyObject *link_report(const void *all, uint32_t index)
 {
-    PyObject *requests = PyList_New(0);
-    for (uint32_t number = link->broker.first; number != link->broker.end; number++) {
-        PyObject *request = request_report(call, link, number);
-        if (requests == NULL || !list_put(requests, request)) {
-            Py_CLEAR(requests);
-        }
-    }
-    return requests;
-}
-
-static PyObject *link_report(struct call *call, struct pump_link *link)
-{
+    struct call *call = (struct call *)(uintptr_t)all;
+    struct pump_link *link = &call->pump.links[index];
+    const struct link_of_call of = {call, link};
     const struct broker_link *broker = &link->broker;
+    pump_link_leave_damaged(&call->pump, link);
     return Py_BuildValue("(OiIKKKKNN)", broker->is_broken ? Py_True : Py_False, (int)broker->throttle_ms,
                          broker->request_count, (unsigned long long)broker->sent_size,
                          (unsigned long long)broker->received_total, (unsigned long long)link->latency_sum_ns,
                          (unsigned long long)link->latency_max_ns,
                          PyBytes_FromStringAndSize((const char *)broker->received, (Py_ssize_t)broker->received_size),
-                         requests_report(call, link));
+                         list_of(broker->end - broker->first, request_report, &of));
 }
 
-/* A request with a damaged batch was not begun: its batches are left. */
-static void damaged_leave(struct pump *pump, struct pump_link *link)
+static PyObject *place_row(const void *places, uint32_t index)
 {
-    if (!link->is_damaged) {
-        return;
-    }
-    uint32_t number = --link->broker.end;
-    for (uint32_t i = 0; i < broker_link_request(&link->broker, number)->produce.batch_count; i++) {
-        pump->left[pump->left_count++] = pump_link_pieces(link, number)[i].drained;
-    }
-}
-
-static PyObject *links_report(struct call *call)
-{
-    PyObject *links = PyList_New(0);
-    for (uint32_t i = 0; i < call->pump.link_count; i++) {
-        damaged_leave(&call->pump, &call->pump.links[i]);
-        PyObject *link = link_report(call, &call->pump.links[i]);
-        if (links == NULL || !list_put(links, link)) {
-            Py_CLEAR(links);
-        }
-    }
-    return links;
-}
-
-static PyObject *rows_report(const struct pump *pump)
-{
-    PyObject *rows = PyList_New(0);
-    for (uint32_t i = 0; i < pump->place_count && rows != NULL; i++) {
-        const struct pump_place *place = &pump->places[i];
-        if (place->batch_count > 0 &&
-            !list_put(rows, delivered_row(i, place->batch_count, place->record_count, place->size, 0))) {
-            Py_CLEAR(rows);
-        }
-    }
-    return rows;
-}
-
-/* Without memory for a report, the caller closes the sockets, and the batches are sent again. */
-static void requests_requeue(struct call *call)
-{
-    for (uint32_t i = 0; i < call->pump.link_count; i++) {
-        struct pump_link *link = &call->pump.links[i];
-        for (uint32_t number = link->broker.first; number != link->broker.end; number++) {
-            const struct broker_request *request = broker_link_request(&link->broker, number);
-            for (uint32_t j = 0; j < request->produce.batch_count; j++) {
-                const struct drained_batch *drained = &pump_link_pieces(link, number)[j].drained;
-                enum status status =
-                    sender_requeue(call->half->core, drained->slot_index, drained->seq, 0, &call->half->wakes);
-                (void)status; /* stale if its Batch was freed already */
-            }
-        }
-    }
+    const struct pump_place *place = (const struct pump_place *)places + index;
+    return place->batch_count == 0
+               ? NULL
+               : delivered_row(index, place->batch_count, place->record_count, place->size, 0);
 }
 
 static bool found_fill(struct call *call, PyObject *found)
 {
     PyObject *raised = PyErr_Occurred() == NULL ? NULL : exception_take();
-    PyObject *links = links_report(call);
-    if (links == NULL) {
-        requests_requeue(call);
+    PyObject *links = list_of(call->pump.link_count, link_report, call);
+    if (links == NULL) { /* the caller closes the sockets, and the batches are sent again */
+        pump_requeue(&call->pump, &call->half->wakes);
     }
     bool is_filled = list_put(found, links) &&
                      list_put(found, half_batches_to_list(call->half, call->pump.left, call->pump.left_count)) &&
                      list_put(found, delivered_report(&call->pump.delivered, call->pump.last_begun_ns,
-                                                  rows_report(&call->pump)));
+                                                  list_of(call->pump.place_count, place_row, call->pump.places)));
     if (raised != NULL) {
         exception_put(raised);
     }

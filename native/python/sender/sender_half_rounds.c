@@ -28,18 +28,9 @@ uint64_t half_now_or(const struct sender_half_object *self, int64_t now_ns)
     return now_ns == NOW ? arena_now_ns(self->arena->core) : (uint64_t)now_ns;
 }
 
-static PyObject *indices_to_list(const uint32_t *indices, uint32_t count)
+static PyObject *index_number(const void *indices, uint32_t index)
 {
-    PyObject *list = PyList_New(count);
-    for (uint32_t i = 0; i < count && list != NULL; i++) {
-        PyObject *index = PyLong_FromUnsignedLong(indices[i]);
-        if (index == NULL) {
-            Py_CLEAR(list);
-        } else {
-            PyList_SET_ITEM(list, i, index);
-        }
-    }
-    return list;
+    return PyLong_FromUnsignedLong(((const uint32_t *)indices)[index]);
 }
 
 static PyObject *ns_or_none(uint64_t ns)
@@ -56,7 +47,7 @@ static PyObject *ready_list(struct sender_half_object *self, const struct ready_
         return PyErr_NoMemory();
     }
     uint32_t count = sender_ready(self->core, options, partitions, partitions_max, &next_check_ns);
-    PyObject *result = Py_BuildValue("(NN)", indices_to_list(partitions, count), ns_or_none(next_check_ns));
+    PyObject *result = Py_BuildValue("(NN)", list_of(count, index_number, partitions), ns_or_none(next_check_ns));
     PyMem_Free(partitions);
     return result;
 }

@@ -224,28 +224,16 @@ static void half_dealloc(PyObject *object)
 
 /* ---- the type ---- */
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/sender/sender_half_method_list.h"
-
-static PyMethodDef half_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/sender/sender_half_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef half_properties[] = {
-#define METHODS_PART PROPERTY_ROWS
-#include "python/sender/sender_half_method_list.h"
-    {NULL, NULL, NULL, NULL, NULL},
-};
+#define METHODS_LIST "python/sender/sender_half_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyType_Slot half_slots[] = {
     {Py_tp_doc, "The sender's side of an arena: readiness, draining, results."},
     {Py_tp_new, half_new},
     {Py_tp_dealloc, half_dealloc},
     {Py_tp_traverse, half_traverse},
-    {Py_tp_methods, half_methods},
-    {Py_tp_getset, half_properties},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {0, NULL},
 };
 
