@@ -2,6 +2,7 @@
 #include "arena/layout.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "arena/layout_fields.h"
 #include "base/bytes.h"
@@ -23,6 +24,38 @@ const struct layout_field *layout_fields(size_t *count)
 {
     *count = sizeof fields / sizeof fields[0];
     return fields;
+}
+
+const struct layout_field *geometry_fields(size_t *count)
+{
+    const struct layout_field *first = fields;
+    const struct layout_field *end;
+    while (strcmp(first->type, "geometry") != 0) {
+        first++;
+    }
+    first++; /* the struct itself */
+    for (end = first; strcmp(end->field, "reserved") != 0; end++) {
+        CHECK(strcmp(end->type, "geometry") == 0);
+    }
+    *count = (size_t)(end - first);
+    return first;
+}
+
+STATIC_CHECK(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__); /* for the next two */
+
+uint64_t geometry_number(const struct geometry *geometry, const struct layout_field *field)
+{
+    uint64_t number = 0;
+    CHECK(field->size <= sizeof number);
+    memcpy(&number, (const uint8_t *)geometry + field->offset, field->size);
+    return number;
+}
+
+void geometry_set_number(struct geometry *geometry, const struct layout_field *field, uint64_t number)
+{
+    CHECK(field->size <= sizeof number);
+    CHECK(field->size == sizeof number || number >> 8 * field->size == 0);
+    memcpy((uint8_t *)geometry + field->offset, &number, field->size);
 }
 
 /* ---- the fingerprint ---- */
@@ -144,4 +177,30 @@ void layout_compute(const struct geometry *geometry, struct layout *layout)
     end = round_up(end, PAGE_SIZE_BYTES);
     layout->slot_data = region_take(&end, (uint64_t)geometry->slot_stride * geometry->slot_count);
     layout->arena_size = end;
+}
+
+void layout_regions(const struct geometry *geometry, const struct layout *layout, struct region regions[REGION_COUNT])
+{
+    const uint64_t bitmap_size = sizeof(atomic_u64) * (uint64_t)layout->bitmap_word_count;
+    const uint64_t sync_size = 2 * sizeof(struct sync_record) * (uint64_t)geometry->slot_count;
+    const struct region all[REGION_COUNT] = {
+        {"superblock", SUPERBLOCK_REF, sizeof(struct superblock)},
+        {"globals", GLOBALS_REF, sizeof(struct globals)},
+        {"processes", layout->processes, sizeof(struct process_entry) * (uint64_t)geometry->process_count},
+        {"waiters", layout->waiters, sizeof(struct waiter_entry) * (uint64_t)geometry->waiter_count},
+        {"topics", layout->topics, sizeof(struct topic_entry) * (uint64_t)geometry->topic_count},
+        {"partitions", layout->partitions, sizeof(struct partition_entry) * (uint64_t)geometry->partition_count},
+        {"names", layout->names, geometry->name_heap_size},
+        {"free_hints", layout->free_hints, bitmap_size},
+        {"news_hints", layout->ready_hints, bitmap_size},
+        {"news_groups", layout->ready_groups, sizeof(atomic_u64) * (uint64_t)layout->ready_group_count},
+        {"slot_headers", layout->slot_headers, sizeof(struct slot_header) * (uint64_t)geometry->slot_count},
+        {"completions", layout->completions, sizeof(struct completion_entry) * (uint64_t)geometry->completion_count},
+        {"counters", layout->counters, sizeof(struct counter_entry) * COUNTER_COUNT},
+        {"error_log", layout->error_log, sizeof(struct error_entry) * ERROR_LOG_COUNT},
+        {"sync_records", layout->sync_records, layout->sync_records == 0 ? 0 : sync_size},
+        {"slot_data", layout->slot_data, (uint64_t)geometry->slot_stride * geometry->slot_count},
+    };
+    CHECK(layout->slot_data != 0);
+    memcpy(regions, all, sizeof all);
 }

@@ -498,10 +498,28 @@ struct layout_field {
 /* Returns all fields, struct by struct, in the order of their offsets. */
 const struct layout_field *layout_fields(size_t *count);
 
+/* The rows of the numbers of struct geometry among them, in its order. */
+const struct layout_field *geometry_fields(size_t *count);
+
+/* One of these numbers. A number that is set must fit into its field. */
+uint64_t geometry_number(const struct geometry *geometry, const struct layout_field *field);
+void geometry_set_number(struct geometry *geometry, const struct layout_field *field, uint64_t number);
+
 /* Checks every number of a geometry against the bits of the words. Writes a sentence to `error`. */
 enum status geometry_validate(const struct geometry *geometry, struct error *error) MUST_USE;
 
 /* Requires a valid geometry. */
 void layout_compute(const struct geometry *geometry, struct layout *layout);
+
+enum { REGION_COUNT = 16 };
+
+struct region {
+    const char *name;
+    uint64_t ref;
+    uint64_t size; /* bytes. 0 for the records of a sync if the arena has none */
+};
+
+/* Lists the regions in their order. */
+void layout_regions(const struct geometry *geometry, const struct layout *layout, struct region regions[REGION_COUNT]);
 
 #endif

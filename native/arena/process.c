@@ -245,3 +245,20 @@ bool process_anyone_writes(const struct arena *arena, uint32_t slot_index)
     }
     return false;
 }
+
+void process_set_sender_sleep(struct arena *arena, uint32_t value)
+{
+    CHECK(!arena->is_read_only);
+    store_seq_cst_u32(&arena->globals->sender_sleep, value); /* D4 */
+    barrier_store_load(); /* D2 */
+}
+
+const char *process_role_name(uint32_t role)
+{
+    static const char *const names[] = {[ROLE_NONE] = "none",
+                                        [ROLE_PRODUCER] = "producer",
+                                        [ROLE_SENDER] = "sender",
+                                        [ROLE_OBSERVER] = "observer",
+                                        [ROLE_STANDBY] = "standby"};
+    return role < sizeof names / sizeof names[0] ? names[role] : "unknown";
+}

@@ -69,4 +69,11 @@ bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE]
  *   Either the appender sees DONE and does not write, or the sender sees the hazard and does not free the slot. */
 bool process_anyone_writes(const struct arena *arena, uint32_t slot_index);
 
+/* Sets `sender_sleep`, for the sender. D2: after the store and a full barrier, it scans the ready hints once more, then
+ * sleeps (D1 in appender.c). */
+void process_set_sender_sleep(struct arena *arena, uint32_t value);
+
+/* The name of a role that an entry shows, as people read it. The role is input. */
+const char *process_role_name(uint32_t role);
+
 #endif

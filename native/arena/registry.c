@@ -401,3 +401,16 @@ enum status registry_partition(struct registry *registry, uint32_t topic_index, 
     return registry->arena->owner == 0 ? STATUS_DETACHED
                                        : create_partition(registry, topic_index, partition, partition_index);
 }
+
+uint32_t registry_count_unknown_topics(const struct arena *arena, uint32_t *first)
+{
+    uint32_t unknown_count = 0;
+    *first = 0;
+    for (uint32_t i = registry_topic_count(arena); i-- > 0;) {
+        if (load_acquire_u32(&arena->topics[i].partition_count) == 0) { /* V2 */
+            *first = i;
+            unknown_count++;
+        }
+    }
+    return unknown_count;
+}

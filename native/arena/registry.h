@@ -84,4 +84,7 @@ static inline bool topic_take_wanted(struct arena *arena, uint32_t topic_index)
            exchange_u32(wanted, 0) > topic_partition_count(arena, topic_index); /* V2 */
 }
 
+/* Counts the topics of which no sink has reported a partition, and finds the first of them. */
+uint32_t registry_count_unknown_topics(const struct arena *arena, uint32_t *first);
+
 #endif

@@ -307,3 +307,32 @@ void transaction_recover(struct arena *arena, bool is_same_boot)
     store_release_u64(&arena->globals->transaction, /* V3 */
                       transaction_word(number, TRANSACTION_ABORTING, TRANSACTION_WHY_HOST_CRASH));
 }
+
+/* ---- names ---- */
+
+const char *transaction_state_name(uint64_t word)
+{
+    static const char *const names[] = {
+        [TRANSACTION_NONE] = "none",         [TRANSACTION_OPEN] = "open",         [TRANSACTION_COMMITTING] = "committing",
+        [TRANSACTION_DECIDED] = "decided",   [TRANSACTION_ABORTING] = "aborting", [TRANSACTION_ABORT_ONLY] = "abort only",
+    };
+    uint32_t state = transaction_word_state(word);
+    return state <= TRANSACTION_ABORT_ONLY ? names[state] : "damaged";
+}
+
+const char *transaction_why_sentence(uint64_t word)
+{
+    static const char *const sentences[TRANSACTION_WHY_COUNT] = {
+        [TRANSACTION_WHY_NOT] = "",
+        [TRANSACTION_WHY_ASKED] = "its coordinator aborted it",
+        [TRANSACTION_WHY_DEATH] = "its coordinator died",
+        [TRANSACTION_WHY_TIMEOUT] = "it was open for longer than transaction_timeout_ms",
+        [TRANSACTION_WHY_FAILED_BATCH] = "records of it could not be delivered",
+        [TRANSACTION_WHY_HOST_CRASH] = "the host crashed",
+        [TRANSACTION_WHY_FENCED] = "another producer has the transactional_id, or the brokers aborted it after a timeout",
+        [TRANSACTION_WHY_REFUSED] = "the sink rejected it",
+        [TRANSACTION_WHY_UNKNOWN] = "the sink does not report its outcome",
+    };
+    uint32_t why = transaction_word_why(word);
+    return why < TRANSACTION_WHY_COUNT ? sentences[why] : "its word was damaged";
+}

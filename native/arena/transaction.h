@@ -136,6 +136,10 @@ static inline uint32_t transaction_word_why(uint64_t word)
     return (uint32_t)(word & LOW_BITS(TRANSACTION_WHY_BITS));
 }
 
+/* The state and the reason of a word as people read them. */
+const char *transaction_state_name(uint64_t word);
+const char *transaction_why_sentence(uint64_t word);
+
 static inline bool arena_is_transactional(const struct arena *arena)
 {
     return arena->geometry.is_transactional != 0;

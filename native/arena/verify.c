@@ -397,3 +397,12 @@ void verify_count_states(const struct arena *arena, uint32_t counts[SLOT_BAD + 1
         counts[slot_word_state(load_relaxed_u64(&arena->slots[i].word))]++;
     }
 }
+
+const char *slot_state_name(uint32_t state)
+{
+    static const char *const names[SLOT_BAD + 1] = {
+        [SLOT_FREE] = "FREE", [SLOT_GRANT] = "GRANT", [SLOT_OWNED] = "OWNED", [SLOT_OPEN] = "OPEN",
+        [SLOT_READY] = "READY", [SLOT_DONE] = "DONE", [SLOT_CONT] = "CONT", [SLOT_BAD] = "BAD"};
+    CHECK(state <= SLOT_BAD);
+    return names[state];
+}

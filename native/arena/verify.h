@@ -37,4 +37,7 @@ uint32_t verify(const struct arena *arena, const struct verify_options *options,
 /* Counts the slots in each state, for stat and for the leak checks of tests. */
 void verify_count_states(const struct arena *arena, uint32_t counts[SLOT_BAD + 1]);
 
+/* The name of a slot's state, as its enumerator has it. */
+const char *slot_state_name(uint32_t state);
+
 #endif

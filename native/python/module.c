@@ -68,68 +68,34 @@ PyObject *py_module_rename_new(PyObject *module, const struct py_module_rename_n
 
 /* ---- geometry ---- */
 
-static bool number_get(const struct module_state *state, PyObject *mapping, const struct integer_range *range,
-                       int64_t *value)
+static bool number_get(const struct module_state *state, PyObject *mapping, const struct layout_field *field,
+                       struct geometry *geometry)
 {
-    PyObject *object = PyMapping_GetItemString(mapping, range->name);
-    bool is_parsed = object != NULL && integer_parse(state, object, range, value);
-    Py_XDECREF(object);
-    return is_parsed;
-}
-
-static bool small_number_get(const struct module_state *state, PyObject *mapping, const char *name, uint32_t *target)
-{
-    const struct integer_range range = {name, 0, UINT32_MAX};
+    int64_t max = field->size < sizeof(int64_t) ? (INT64_C(1) << 8 * field->size) - 1 : INT64_MAX;
+    const struct integer_range range = {field->field, 0, max};
     int64_t value;
-    if (!number_get(state, mapping, &range, &value)) {
-        return false;
+    PyObject *object = PyMapping_GetItemString(mapping, field->field);
+    bool is_parsed = object != NULL && integer_parse(state, object, &range, &value);
+    Py_XDECREF(object);
+    if (is_parsed) {
+        geometry_set_number(geometry, field, (uint64_t)value);
     }
-    *target = (uint32_t)value;
-    return true;
+    return is_parsed;
 }
 
 /* slot_stride and slot_count follow from the rest. The core checks the numbers. */
 static bool geometry_parse(const struct module_state *state, PyObject *mapping, struct geometry *geometry)
 {
-    static const struct integer_range memory_range = {"buffer_memory", 1, INT64_MAX};
-    static const struct integer_range oversized_range = {"oversized_bytes_max", 0, INT64_MAX};
-    int64_t buffer_memory;
-    int64_t oversized_bytes_max;
-    uint32_t durability;
-    uint32_t is_transactional;
+    size_t count;
+    const struct layout_field *fields = geometry_fields(&count);
     *geometry = (struct geometry){0};
-    const struct {
-        const char *name;
-        uint32_t *target;
-    } fields[] = {
-        {"batch_size", &geometry->batch_size},
-        {"process_count", &geometry->process_count},
-        {"waiter_count", &geometry->waiter_count},
-        {"topic_count", &geometry->topic_count},
-        {"partition_count", &geometry->partition_count},
-        {"name_heap_size", &geometry->name_heap_size},
-        {"completion_count", &geometry->completion_count},
-        {"record_size_max", &geometry->record_size_max},
-        {"process_slot_count_max", &geometry->process_slot_count_max},
-        {"topic_share_factor", &geometry->topic_share_factor},
-        {"durability", &durability},
-        {"is_transactional", &is_transactional},
-        {"sync_interval_ms", &geometry->sync_interval_ms},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        if (!small_number_get(state, mapping, fields[i].name, fields[i].target)) {
+    for (size_t i = 0; i < count; i++) {
+        bool is_given = strcmp(fields[i].field, "slot_stride") != 0 && strcmp(fields[i].field, "slot_count") != 0;
+        if (is_given && !number_get(state, mapping, &fields[i], geometry)) {
             return false;
         }
     }
-    if (!number_get(state, mapping, &memory_range, &buffer_memory) ||
-        !number_get(state, mapping, &oversized_range, &oversized_bytes_max)) {
-        return false;
-    }
-    uint64_t slot_count = geometry->batch_size == 0 ? 0 : (uint64_t)buffer_memory / geometry->batch_size;
-    geometry->durability = (uint16_t)(durability > UINT16_MAX ? UINT16_MAX : durability);
-    geometry->is_transactional = (uint16_t)(is_transactional > UINT16_MAX ? UINT16_MAX : is_transactional);
-    geometry->buffer_memory = (uint64_t)buffer_memory;
-    geometry->oversized_bytes_max = (uint64_t)oversized_bytes_max;
+    uint64_t slot_count = geometry->batch_size == 0 ? 0 : geometry->buffer_memory / geometry->batch_size;
     geometry->slot_count = slot_count > UINT32_MAX ? UINT32_MAX : (uint32_t)slot_count;
     geometry->slot_stride = (uint32_t)round_up(geometry->batch_size, PAGE_SIZE_BYTES);
     return true;

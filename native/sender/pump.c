@@ -2,6 +2,7 @@
 #include "sender/pump.h"
 
 #include "arena/counters.h"
+#include "arena/process.h"
 #include "arena/registry.h"
 #include "arena/transaction.h"
 #include "arena/waiter_sleep.h"
@@ -368,8 +369,7 @@ static void pump_tick(struct pump *pump, struct wake_set *wakes)
 static void sleep_flag_set(const struct pump *pump, uint32_t value)
 {
     CHECK(pump->half->arena->is_sender);
-    store_seq_cst_u32(&pump->half->arena->globals->sender_sleep, value); /* D4 */
-    barrier_store_load(); /* D2 */
+    process_set_sender_sleep(pump->half->arena, value);
 }
 
 static uint64_t until(uint64_t when_ns, uint64_t now_ns)

@@ -59,13 +59,3 @@ PyObject *py_arena_permissions(struct arena_object *self)
     }
     return Py_BuildValue("(III)", (unsigned)found.st_uid, (unsigned)found.st_gid, (unsigned)(found.st_mode & 07777));
 }
-
-PyObject *py_arena_set_presence(struct arena_object *self, const struct py_arena_set_presence *given)
-{
-    unsigned long long number = PyLong_AsUnsignedLongLong(given->number);
-    if (PyErr_Occurred() != NULL) {
-        return NULL;
-    }
-    store_relaxed_u64(&self->core->globals->presence, number);
-    Py_RETURN_NONE;
-}

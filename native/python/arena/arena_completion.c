@@ -117,11 +117,7 @@ PyObject *py_arena_wait_completion(struct arena_object *self, const struct py_ar
 
 PyObject *py_arena_wait_transaction(struct arena_object *self, const struct py_arena_wait_transaction *given)
 {
-    unsigned long long word = PyLong_AsUnsignedLongLong(given->word);
-    if (PyErr_Occurred() != NULL) {
-        return NULL;
-    }
-    return change_wait(self, &self->core->globals->transaction, word, (uint64_t)given->timeout_ns);
+    return change_wait(self, &self->core->globals->transaction, given->word, (uint64_t)given->timeout_ns);
 }
 
 /* An event loop calls this before it waits in its selector. */

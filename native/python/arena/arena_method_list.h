@@ -58,16 +58,23 @@ VALUE(arena_own, uuid, PyBytes_FromStringAndSize((const char *)self->core->uuid,
       "16 random bytes, made at creation.")
 VALUE(arena_own, was_recovered, PyBool_FromLong(self->core->was_recovered), "True if this attach ran a cold recovery.")
 METHOD(arena_open, available_partitions, OBJECT(topic), "The available partitions of a topic, ascending.")
-METHOD(arena_attached, count_wait, INTEGER(waited_ns, 0, INT64_MAX) FLAG(is_exhausted), "Count one wait for buffers.")
+RESULT_OF(arena_attached, count_wait, INTEGER(waited_ns, 0, INT64_MAX) FLAG(is_exhausted),
+          NONE_AFTER((counter_add(self->core, COUNTER_WAIT_NS, (uint64_t)given->waited_ns),
+                      counter_add(self->core, COUNTER_EXHAUSTED, given->is_exhausted))),
+          "Count one wait for buffers.")
 RESULT(arena_own, now_ns, PyLong_FromUnsignedLongLong(arena_now_ns(self->core)), "The arena's clock.")
 METHOD(arena_attached, record_error, OBJECT(text) INTEGER_OR(note, 0, 0, ERROR_NOTE_MAX),
        "Add a text to the arena's error log, with a note of 24 bits that classifies it. 0 for a sentence.")
 METHOD(arena_open, region, OBJECT(name), "A read-only memoryview of a region of the arena.")
 METHOD(arena_open, set_manual_clock, INTEGER_OR(now_ns, -1, 0, INT64_MAX),
        "Set the time of this handle, for tests. If now_ns is None, use the kernel's clock.")
-METHOD(arena_attached, set_sender_asleep, FLAG(is_asleep), "Set whether producers write to the sender's wake FIFO.")
-METHOD(arena_attached, set_sender_short_wait, INTEGER(short_wait_us, 0, 1000000),
-       "Let a producer wake the sender only if it waits for it or has a batch due within short_wait_us microseconds.")
+RESULT_OF(arena_attached, set_sender_asleep, FLAG(is_asleep),
+          NONE_AFTER(process_set_sender_sleep(self->core, given->is_asleep ? SENDER_ASLEEP : SENDER_AWAKE)),
+          "Set whether producers write to the sender's wake FIFO.")
+/* A process that waits for a buffer or a flush wakes the sender, too. */
+RESULT_OF(arena_attached, set_sender_short_wait, INTEGER(short_wait_us, 0, 1000000),
+          NONE_AFTER(process_set_sender_sleep(self->core, SENDER_SHORT_WAIT + (uint32_t)given->short_wait_us)),
+          "Let a producer wake the sender only if it waits for it or has a batch due within short_wait_us microseconds.")
 METHOD(arena_attached, set_topic_partition_count, OBJECT(topic) INTEGER(partition_count, 0, INT32_MAX),
        "Set the number of partitions that the sink reports for a topic.")
 /* Only for display (process_entry.fallback). */
@@ -107,7 +114,9 @@ RESULT(arena_attached, begin_closing, NONE_AFTER(closing_begin(self->core)),
        "Close the arena to further records, and seal open batches.")
 NO_ARGUMENTS(arena_attached, end_closing, "Record that the sender exits after it has delivered all that it could.")
 NO_ARGUMENTS(arena_attached, check_name, "Begin to close the arena if it lost its name. Return `closing`.")
-METHOD(arena_attached, set_presence, OBJECT(number), "Publish the number in the name of the sender's socket.")
+RESULT_OF(arena_attached, set_presence, WORD(number),
+          NONE_AFTER(store_relaxed_u64(&self->core->globals->presence, given->number)),
+          "Publish the number in the name of the sender's socket.")
 
 /* ---- arena_completion.c ---- */
 
@@ -120,7 +129,7 @@ METHOD(arena_open, is_under_way, OBJECT(token),
        "True while a sender has drained a token's record and its result is pending.")
 METHOD(arena_attached, wait_completion, INTEGER(tail, 0, INT64_MAX) INTEGER(timeout_ns, 0, INT64_MAX),
        "Wait until completion_tail has another value than tail. Return it.")
-METHOD(arena_attached, wait_transaction, OBJECT(word) INTEGER(timeout_ns, 0, INT64_MAX),
+METHOD(arena_attached, wait_transaction, WORD(word) INTEGER(timeout_ns, 0, INT64_MAX),
        "Wait until transaction_word has another value than word. Return it.")
 
 /* ---- arena_durability.c ---- */

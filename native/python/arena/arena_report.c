@@ -37,55 +37,24 @@ static PyObject *numbers_to_dict(const struct number *numbers, size_t count)
 
 PyObject *py_arena_geometry(struct arena_object *self)
 {
-    const struct arena *core = self->core;
-    const struct geometry *geometry = &core->geometry;
-    const struct number numbers[] = {
-        {"buffer_memory", geometry->buffer_memory},
-        {"batch_size", geometry->batch_size},
-        {"slot_stride", geometry->slot_stride},
-        {"slot_count", geometry->slot_count},
-        {"process_count", geometry->process_count},
-        {"waiter_count", geometry->waiter_count},
-        {"topic_count", geometry->topic_count},
-        {"partition_count", geometry->partition_count},
-        {"name_heap_size", geometry->name_heap_size},
-        {"completion_count", geometry->completion_count},
-        {"oversized_bytes_max", geometry->oversized_bytes_max},
-        {"record_size_max", geometry->record_size_max},
-        {"process_slot_count_max", geometry->process_slot_count_max},
-        {"durability", geometry->durability},
-        {"is_transactional", geometry->is_transactional},
-        {"sync_interval_ms", geometry->sync_interval_ms},
-        {"topic_share_factor", geometry->topic_share_factor},
-    };
-    return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
+    struct number numbers[sizeof(struct geometry)];
+    size_t count;
+    const struct layout_field *fields = geometry_fields(&count);
+    for (size_t i = 0; i < count; i++) {
+        numbers[i] = (struct number){fields[i].field, geometry_number(&self->core->geometry, &fields[i])};
+    }
+    return numbers_to_dict(numbers, count);
 }
 
 PyObject *py_arena_layout(struct arena_object *self)
 {
-    const struct arena *core = self->core;
-    const struct layout *layout = &core->layout;
-    const struct number numbers[] = {
-        {"version", LAYOUT_VERSION},
-        {"fingerprint", layout_fingerprint()},
-        {"superblock", SUPERBLOCK_REF},
-        {"globals", GLOBALS_REF},
-        {"processes", layout->processes},
-        {"waiters", layout->waiters},
-        {"topics", layout->topics},
-        {"partitions", layout->partitions},
-        {"names", layout->names},
-        {"free_hints", layout->free_hints},
-        {"news_hints", layout->ready_hints},
-        {"news_groups", layout->ready_groups},
-        {"slot_headers", layout->slot_headers},
-        {"completions", layout->completions},
-        {"counters", layout->counters},
-        {"error_log", layout->error_log},
-        {"sync_records", layout->sync_records},
-        {"slot_data", layout->slot_data},
-    };
-    return numbers_to_dict(numbers, sizeof numbers / sizeof numbers[0]);
+    struct region regions[REGION_COUNT];
+    struct number numbers[REGION_COUNT + 2] = {{"version", LAYOUT_VERSION}, {"fingerprint", layout_fingerprint()}};
+    layout_regions(&self->core->geometry, &self->core->layout, regions);
+    for (size_t i = 0; i < REGION_COUNT; i++) {
+        numbers[i + 2] = (struct number){regions[i].name, regions[i].ref};
+    }
+    return numbers_to_dict(numbers, REGION_COUNT + 2);
 }
 
 static PyObject *extension_to_dict(const void *all, uint32_t index)
@@ -111,15 +80,12 @@ PyObject *py_arena_features(struct arena_object *self)
 
 PyObject *py_arena_state_counts(struct arena_object *self)
 {
-    static const char *const names[SLOT_BAD + 1] = {
-        [SLOT_FREE] = "FREE", [SLOT_GRANT] = "GRANT", [SLOT_OWNED] = "OWNED", [SLOT_OPEN] = "OPEN",
-        [SLOT_READY] = "READY", [SLOT_DONE] = "DONE", [SLOT_CONT] = "CONT", [SLOT_BAD] = "BAD"};
     const struct arena *core = self->core;
     uint32_t counts[SLOT_BAD + 1];
     struct number numbers[SLOT_BAD + 1];
     verify_count_states(core, counts);
-    for (int i = 0; i <= SLOT_BAD; i++) {
-        numbers[i] = (struct number){names[i], counts[i]};
+    for (uint32_t i = 0; i <= SLOT_BAD; i++) {
+        numbers[i] = (struct number){slot_state_name(i), counts[i]};
     }
     return numbers_to_dict(numbers, SLOT_BAD + 1);
 }
@@ -182,16 +148,6 @@ PyObject *py_arena_errors(struct arena_object *self)
     return list_of(ERROR_LOG_COUNT, error_to_dict, self->core);
 }
 
-static const char *role_name(uint32_t role)
-{
-    static const char *const names[] = {[ROLE_NONE] = "none",
-                                        [ROLE_PRODUCER] = "producer",
-                                        [ROLE_SENDER] = "sender",
-                                        [ROLE_OBSERVER] = "observer",
-                                        [ROLE_STANDBY] = "standby"};
-    return role < sizeof names / sizeof names[0] ? names[role] : "unknown";
-}
-
 static PyObject *process_to_dict(const void *all, uint32_t index)
 {
     const struct arena *core = all;
@@ -202,7 +158,7 @@ static PyObject *process_to_dict(const void *all, uint32_t index)
     return Py_BuildValue(
         "{s:I,s:I,s:s,s:N,s:N,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:N}", "entry", index, "pid",
         load_relaxed_u32(&entry->pid), "role",
-        role_name(load_acquire_u32(&entry->role)), "alive", /* V4 */
+        process_role_name(load_acquire_u32(&entry->role)), "alive", /* V4 */
         PyBool_FromLong(process_is_alive(core, owner)), "name", text_of(name, sizeof name), "generation",
         load_relaxed_u32(&entry->generation), "attached_ns",
         (unsigned long long)load_relaxed_u64(&entry->attached_ns), "start_time_ticks",

@@ -7,31 +7,11 @@
 #include "python/arena/arena_methods.h"
 #include "python/common/errors.h"
 
-static const char *const state_names[] = {
-    [TRANSACTION_NONE] = "none",         [TRANSACTION_OPEN] = "open",         [TRANSACTION_COMMITTING] = "committing",
-    [TRANSACTION_DECIDED] = "decided",   [TRANSACTION_ABORTING] = "aborting", [TRANSACTION_ABORT_ONLY] = "abort only",
-};
-
-static const char *const why_names[TRANSACTION_WHY_COUNT] = {
-    [TRANSACTION_WHY_NOT] = "",
-    [TRANSACTION_WHY_ASKED] = "its coordinator aborted it",
-    [TRANSACTION_WHY_DEATH] = "its coordinator died",
-    [TRANSACTION_WHY_TIMEOUT] = "it was open for longer than transaction_timeout_ms",
-    [TRANSACTION_WHY_FAILED_BATCH] = "records of it could not be delivered",
-    [TRANSACTION_WHY_HOST_CRASH] = "the host crashed",
-    [TRANSACTION_WHY_FENCED] = "another producer has the transactional_id, or the brokers aborted it after a timeout",
-    [TRANSACTION_WHY_REFUSED] = "the sink rejected it",
-    [TRANSACTION_WHY_UNKNOWN] = "the sink does not report its outcome",
-};
-
 PyObject *py_arena_transaction(struct arena_object *self)
 {
     uint64_t word = transaction_read(self->core);
-    uint32_t state = transaction_word_state(word);
-    uint32_t why = transaction_word_why(word);
-    return Py_BuildValue("(Kss)", (unsigned long long)transaction_word_number(word),
-                         state <= TRANSACTION_ABORT_ONLY ? state_names[state] : "damaged",
-                         why < TRANSACTION_WHY_COUNT ? why_names[why] : "its word was damaged");
+    return Py_BuildValue("(Kss)", (unsigned long long)transaction_word_number(word), transaction_state_name(word),
+                         transaction_why_sentence(word));
 }
 
 PyObject *py_arena_begin_transaction(struct arena_object *self)

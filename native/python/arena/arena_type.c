@@ -175,31 +175,7 @@ PyObject *py_arena_set_manual_clock(struct arena_object *self, const struct py_a
     Py_RETURN_NONE;
 }
 
-/* D2: after the store and a full barrier, the sender scans the ready hints once more, then sleeps (D1 in
- * appender.c). */
-PyObject *py_arena_set_sender_asleep(struct arena_object *self, const struct py_arena_set_sender_asleep *given)
-{
-    store_seq_cst_u32(&self->core->globals->sender_sleep, given->is_asleep ? SENDER_ASLEEP : SENDER_AWAKE); /* D4 */
-    barrier_store_load(); /* D2 */
-    Py_RETURN_NONE;
-}
-
-/* During a short wait, a process wakes the sender if it waits for a buffer or a flush, or has a batch due earlier. */
-PyObject *py_arena_set_sender_short_wait(struct arena_object *self, const struct py_arena_set_sender_short_wait *given)
-{
-    store_seq_cst_u32(&self->core->globals->sender_sleep, SENDER_SHORT_WAIT + (uint32_t)given->short_wait_us); /* D4 */
-    barrier_store_load(); /* D2 */
-    Py_RETURN_NONE;
-}
-
 /* ---- counters, topics ---- */
-
-PyObject *py_arena_count_wait(struct arena_object *self, const struct py_arena_count_wait *given)
-{
-    counter_add(self->core, COUNTER_WAIT_NS, (uint64_t)given->waited_ns);
-    counter_add(self->core, COUNTER_EXHAUSTED, given->is_exhausted);
-    Py_RETURN_NONE;
-}
 
 PyObject *py_arena_record_error(struct arena_object *self, const struct py_arena_record_error *given)
 {
@@ -214,32 +190,22 @@ PyObject *py_arena_record_error(struct arena_object *self, const struct py_arena
 /* A name keeps its entry, because any process may have its index. So the message lists the names that no sink has. */
 static COLD void raise_no_topic_room(const struct arena_object *self)
 {
-    const char *example = "";
-    uint32_t example_size = 0;
-    uint32_t unknown_count = 0;
-    uint32_t count = registry_topic_count(self->core);
-    for (uint32_t i = 0; i < count; i++) {
-        const char *name;
-        uint32_t size;
-        if (topic_partition_count(self->core, i) == 0 &&
-            registry_topic_name(self->core, i, &name, &size) == STATUS_OK) {
-            example = unknown_count == 0 ? name : example;
-            example_size = unknown_count == 0 ? size : example_size;
-            unknown_count++;
-        }
-    }
-    if (unknown_count == 0) {
+    uint32_t example;
+    const char *name = "";
+    uint32_t name_size = 0;
+    uint32_t unknown_count = registry_count_unknown_topics(self->core, &example);
+    if (unknown_count == 0 || registry_topic_name(self->core, example, &name, &name_size) != STATUS_OK) {
         raise_format(self->state, STATUS_NO_PARTITION,
                      "the arena has no room for another topic: create it with a larger topic_count");
         return;
     }
-    PyObject *shown = PyUnicode_DecodeUTF8(example, (Py_ssize_t)example_size, "replace");
+    PyObject *shown = PyUnicode_DecodeUTF8(name, (Py_ssize_t)name_size, "replace");
     if (shown != NULL) {
         raise_format(self->state, STATUS_NO_PARTITION,
                      "the arena has no room for another topic: it has %u, and no sink knows %u of them, such as %R. A "
                      "name keeps its entry: correct the programs that send to such names, and create the arena again, "
                      "with a larger topic_count if necessary",
-                     count, unknown_count, shown);
+                     registry_topic_count(self->core), unknown_count, shown);
         Py_DECREF(shown);
     }
 }
@@ -346,46 +312,13 @@ PyObject *py_arena_set_topic_partition_count(struct arena_object *self,
 
 /* ---- regions ---- */
 
-struct region {
-    const char *name;
-    uint64_t ref;
-    uint64_t size;
-};
-
-enum { REGION_COUNT = 14 };
-
-static void regions_list(const struct arena *core, struct region *regions)
-{
-    const struct layout *layout = &core->layout;
-    const uint64_t names_size = core->geometry.name_heap_size;
-    const uint64_t bitmap_size = sizeof(atomic_u64) * (uint64_t)layout->bitmap_word_count;
-    const struct region all[REGION_COUNT] = {
-        {"superblock", SUPERBLOCK_REF, sizeof(struct superblock)},
-        {"globals", GLOBALS_REF, sizeof(struct globals)},
-        {"processes", layout->processes, sizeof(struct process_entry) * (uint64_t)core->geometry.process_count},
-        {"waiters", layout->waiters, sizeof(struct waiter_entry) * (uint64_t)core->geometry.waiter_count},
-        {"topics", layout->topics, sizeof(struct topic_entry) * (uint64_t)core->geometry.topic_count},
-        {"partitions", layout->partitions, sizeof(struct partition_entry) * (uint64_t)core->geometry.partition_count},
-        {"names", layout->names, names_size},
-        {"free_hints", layout->free_hints, bitmap_size},
-        {"news_hints", layout->ready_hints, bitmap_size},
-        {"news_groups", layout->ready_groups, sizeof(atomic_u64) * (uint64_t)layout->ready_group_count},
-        {"slot_headers", layout->slot_headers, sizeof(struct slot_header) * (uint64_t)core->geometry.slot_count},
-        {"completions", layout->completions,
-         sizeof(struct completion_entry) * (uint64_t)core->geometry.completion_count},
-        {"counters", layout->counters, sizeof(struct counter_entry) * (uint64_t)COUNTER_COUNT},
-        {"slot_data", layout->slot_data, (uint64_t)core->geometry.slot_stride * core->geometry.slot_count},
-    };
-    memcpy(regions, all, sizeof all);
-}
-
 PyObject *py_arena_region(struct arena_object *self, const struct py_arena_region *given)
 {
     struct region regions[REGION_COUNT];
     if (!PyUnicode_Check(given->name)) {
         return PyErr_Format(PyExc_TypeError, "region() takes a str, not %.80s", Py_TYPE(given->name)->tp_name);
     }
-    regions_list(self->core, regions);
+    layout_regions(&self->core->geometry, &self->core->layout, regions);
     for (int i = 0; i < REGION_COUNT; i++) {
         if (PyUnicode_CompareWithASCIIString(given->name, regions[i].name) == 0) {
             const struct view_counts counts = {.arena = &self->export_count};

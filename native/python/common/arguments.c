@@ -79,6 +79,9 @@ static bool argument_parse(const struct module_state *state, const struct argume
         *(int64_t *)field = argument->otherwise;
         return argument->is_required ? integer_parse(state, object, &range, field)
                                      : integer_parse_optional(state, object, &range, field);
+    case ARGUMENT_WORD:
+        *(uint64_t *)field = PyLong_AsUnsignedLongLong(object);
+        return PyErr_Occurred() == NULL;
     case ARGUMENT_FLAG:
         *(bool *)field = argument->otherwise != 0;
         return flag_parse_optional(object, field);

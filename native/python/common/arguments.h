@@ -21,7 +21,7 @@ enum {
     ARGUMENT_SIZE = 8, /* bytes of the field of a parsed argument */
 };
 
-enum argument_kind { ARGUMENT_OBJECT, ARGUMENT_INTEGER, ARGUMENT_FLAG };
+enum argument_kind { ARGUMENT_OBJECT, ARGUMENT_INTEGER, ARGUMENT_WORD, ARGUMENT_FLAG };
 
 struct argument {
     const char *name;
@@ -43,8 +43,8 @@ struct signature {
 bool arguments_bind(const struct signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
                     PyObject **bound);
 
-/* Fills fields, which have ARGUMENT_SIZE bytes each, in the order of the arguments: PyObject *, int64_t or bool.
- * Returns false with an exception set. */
+/* Fills fields, which have ARGUMENT_SIZE bytes each, in the order of the arguments: PyObject *, int64_t,
+ * uint64_t or bool. Returns false with an exception set. */
 bool arguments_parse(const struct module_state *state, const struct signature *signature, PyObject *const *args,
                      Py_ssize_t count, PyObject *names, void *fields);
 

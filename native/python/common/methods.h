@@ -40,6 +40,7 @@
  *     OBJECT_OR_NONE(name)                        the same; NULL if it is left out
  *     INTEGER(name, least, most)                  int64_t name
  *     INTEGER_OR(name, default, least, most)      the same; the default if it is left out or None
+ *     WORD(name)                                  uint64_t name, any of 64 bits
  *     FLAG(name)                                  bool name
  *     FLAG_OR_FALSE(name), FLAG_OR_TRUE(name)     the same; false, or true, if it is left out
  *
@@ -92,6 +93,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #undef OBJECT_OR_NONE
 #undef INTEGER
 #undef INTEGER_OR
+#undef WORD
 #undef FLAG
 #undef FLAG_OR_FALSE
 #undef FLAG_OR_TRUE
@@ -102,6 +104,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define OBJECT_OR_NONE(name) PyObject *name;
 #define INTEGER(name, least, most) int64_t name;
 #define INTEGER_OR(name, otherwise, least, most) int64_t name;
+#define WORD(name) uint64_t name;
 #define FLAG(name) _Alignas(ARGUMENT_SIZE) bool name;
 #define FLAG_OR_FALSE(name) FLAG(name)
 #define FLAG_OR_TRUE(name) FLAG(name)
@@ -127,6 +130,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
     {.name = #name_, .kind = ARGUMENT_INTEGER, .is_required = true, .min = (least), .max = (most)},
 #define INTEGER_OR(name_, otherwise_, least, most) \
     {.name = #name_, .kind = ARGUMENT_INTEGER, .otherwise = (otherwise_), .min = (least), .max = (most)},
+#define WORD(name_) {.name = #name_, .kind = ARGUMENT_WORD, .is_required = true},
 #define FLAG(name_) {.name = #name_, .kind = ARGUMENT_FLAG, .is_required = true},
 #define FLAG_OR_FALSE(name_) {.name = #name_, .kind = ARGUMENT_FLAG},
 #define FLAG_OR_TRUE(name_) {.name = #name_, .kind = ARGUMENT_FLAG, .otherwise = true},
@@ -185,6 +189,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #define OBJECT_OR_NONE(name) ", " #name "=None"
 #define INTEGER(name, least, most) ", " #name
 #define INTEGER_OR(name, otherwise, least, most) ", " #name "=None"
+#define WORD(name) ", " #name
 #define FLAG(name) ", " #name
 #define FLAG_OR_FALSE(name) ", " #name "=False"
 #define FLAG_OR_TRUE(name) ", " #name "=True"

@@ -101,10 +101,10 @@ PyObject *py_half_run_batch_loop(struct sender_half_object *self, const struct p
     struct recorder_with_gil recorder = {.spills = {.recorder = {.record = record_with_gil},
                                                 .half = self->core,
                                                 .streams = spills_make(self, given->spills),
-                                                .arena = PyLong_AsUnsignedLongLong(given->arena),
+                                                .arena = given->arena,
                                                 .is_synced = given->is_synced != 0}};
     uint32_t count = (uint32_t)PyTuple_GET_SIZE(given->spills);
-    bool has_run = PyErr_Occurred() == NULL &&
+    bool has_run = recorder.spills.streams != NULL &&
                    batch_loop_run_unlocked(&loop, &recorder.spills.recorder, &recorder.thread) &&
                    batch_loop_tell_kept(&loop, tuple_of(count, spill_report, recorder.spills.streams),
                                     recorder.spills.recorder.is_over);

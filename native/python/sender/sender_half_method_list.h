@@ -70,7 +70,7 @@ METHOD(half_call, pump, OBJECT(plan) OBJECT(found) INTEGER(due_ns, 0, INT64_MAX)
        "Run ordinary rounds over borrowed sockets, and append the outcome to the list `found`.")
 METHOD(half_call, run_batch_loop, OBJECT(links) OBJECT(streams) OBJECT(spills) OBJECT(found)
        INTEGER(wake_fd, 0, INT32_MAX)
-       INTEGER(time_ms, 0, INT32_MAX) INTEGER(answer_time_ms, 1, INT32_MAX) OBJECT(arena) INTEGER(is_synced, 0, 1),
+       INTEGER(time_ms, 0, INT32_MAX) INTEGER(answer_time_ms, 1, INT32_MAX) WORD(arena) INTEGER(is_synced, 0, 1),
        "Run the ordinary rounds that send an overflow to brokers.")
 
 /* ---- sender_half_settings.c ---- */
@@ -78,13 +78,16 @@ METHOD(half_call, run_batch_loop, OBJECT(links) OBJECT(streams) OBJECT(spills) O
 RESULT_OF(half_call, end_backoff, INTEGER(partition_index, 0, UINT32_MAX),
           NONE_AFTER(sender_end_backoff(self->core, (uint32_t)given->partition_index)),
           "End the backoff of a partition's batches.")
-METHOD(half_call, end_transaction, INTEGER(number, 1, INT64_MAX) INTEGER_OR(why, 0, 0, TRANSACTION_WHY_COUNT - 1),
-       "Record that the sink is done with this transaction. If why is given, a decided one was not committed.")
+RESULT_OF(half_call, end_transaction, INTEGER(number, 1, INT64_MAX) INTEGER_OR(why, 0, 0, TRANSACTION_WHY_COUNT - 1),
+          none_or_raise(self->state, sender_end_transaction(self->core, (uint64_t)given->number,
+                                                            (enum transaction_why)given->why)),
+          "Record that the sink is done with this transaction. If why is given, a decided one was not committed.")
 RESULT_OF(half_call, fail_transaction, INTEGER(why, TRANSACTION_WHY_NOT + 1, TRANSACTION_WHY_COUNT - 1),
           NONE_AFTER(transaction_fail(self->arena->core, (enum transaction_why)given->why)),
           "Make an open or committing transaction abort-only, for this reason.")
-METHOD(half_call, keep_transaction_standing, OBJECT(standing),
-       "Store the progress of the transaction in the sink, for the next sender.")
+RESULT_OF(half_call, keep_transaction_standing, WORD(standing),
+          NONE_AFTER(transaction_standing_store(self->arena->core, given->standing)),
+          "Store the progress of the transaction in the sink, for the next sender.")
 METHOD(half_call, next_transaction_task, INTEGER(timeout_ns, 0, INT64_MAX),
        "Advance the end of the arena's transaction. Return (is it a commit, number) for the sink, or None.")
 RESULT_OF(half_call, mute, INTEGER(partition_index, 0, UINT32_MAX) FLAG(is_muted),
@@ -129,9 +132,14 @@ METHOD(any, partition_index, OBJECT(topic) INTEGER(partition, 0, INT32_MAX),
 METHOD(half_call, pressure, INTEGER(linger_ns, 0, INT64_MAX) INTEGER(now_ns, 0, INT64_MAX),
        "(used buffers, processes that wait for one, time of the last acknowledgement, since when a batch waits for one "
        "or None, last heartbeat of the previous sender).")
-METHOD(half_call, publish_spilled, INTEGER(batch_count, 0, INT64_MAX) INTEGER(record_count, 0, INT64_MAX)
-       INTEGER(size, 0, INT64_MAX) INTEGER(since_ns, 0, INT64_MAX),
-       "Publish what the overflow holds, and since when. 0 if it is empty.")
+RESULT_OF(half_call, publish_spilled, INTEGER(batch_count, 0, INT64_MAX) INTEGER(record_count, 0, INT64_MAX)
+          INTEGER(size, 0, INT64_MAX) INTEGER(since_ns, 0, INT64_MAX),
+          NONE_AFTER(spilled_publish(self->core->arena,
+                                     &(struct spilled_totals){.batch_count = (uint64_t)given->batch_count,
+                                                              .record_count = (uint64_t)given->record_count,
+                                                              .size = (uint64_t)given->size,
+                                                              .since_ns = (uint64_t)given->since_ns})),
+          "Publish what the overflow holds, and since when. 0 if it is empty.")
 RESULT_OF(half_call, set_spilled, INTEGER(partition_index, 0, UINT32_MAX) INTEGER(first_seq, 0, INT64_MAX)
           INTEGER(end_seq, 0, INT64_MAX),
           NONE_AFTER(spilled_set(self->core->arena, (uint32_t)given->partition_index, (uint64_t)given->first_seq,

@@ -26,23 +26,6 @@ PyObject *py_half_next_transaction_task(struct sender_half_object *self,
     }
 }
 
-PyObject *py_half_end_transaction(struct sender_half_object *self, const struct py_half_end_transaction *given)
-{
-    enum transaction_why why = (enum transaction_why)given->why;
-    return none_or_raise(self->state, sender_end_transaction(self->core, (uint64_t)given->number, why));
-}
-
-PyObject *py_half_keep_transaction_standing(struct sender_half_object *self,
-                                            const struct py_half_keep_transaction_standing *given)
-{
-    unsigned long long standing = PyLong_AsUnsignedLongLong(given->standing);
-    if (PyErr_Occurred() != NULL) {
-        return NULL;
-    }
-    transaction_standing_store(self->arena->core, standing);
-    Py_RETURN_NONE;
-}
-
 PyObject *py_half_publish_outage(struct sender_half_object *self, const struct py_half_publish_outage *given)
 {
     char *text;

@@ -53,18 +53,6 @@ PyObject *py_half_complete_spilled(struct sender_half_object *self, const struct
     return none_or_raise(self->state, status);
 }
 
-/* ---- the ranges, and the totals ---- */
-
-PyObject *py_half_publish_spilled(struct sender_half_object *self, const struct py_half_publish_spilled *given)
-{
-    const struct spilled_totals totals = {.batch_count = (uint64_t)given->batch_count,
-                                          .record_count = (uint64_t)given->record_count,
-                                          .size = (uint64_t)given->size,
-                                          .since_ns = (uint64_t)given->since_ns};
-    spilled_publish(self->core->arena, &totals);
-    Py_RETURN_NONE;
-}
-
 /* ---- partitions ---- */
 
 PyObject *py_half_partition_index(struct sender_half_object *self, const struct py_half_partition_index *given)

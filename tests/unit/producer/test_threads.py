@@ -29,9 +29,13 @@ RECORD_COUNT = 2000
 ROUND_COUNT = 60
 BATCH_COUNT = 80
 
-TABLE = re.compile(r"^static Py(?:MethodDef|GetSetDef) \w+\[\] = \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
-ENTRY = re.compile(r'^ +\{"\w+", (?:FAST\(|\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+)', re.MULTILINE)
-LIST_ENTRY = re.compile(r"^(?:PROPERTY|NO_ARGUMENTS|METHOD|VALUE|RESULT|RESULT_OF)\(", re.MULTILINE)
+TABLE = re.compile(
+    r"^static Py(?:MethodDef|GetSetDef) \w+\[\] = \{\n.*?^\};|^#define OTHER_METHODS.*?[^\\]$", re.MULTILINE | re.DOTALL
+)
+ENTRY = re.compile(
+    r'^(?:#define OTHER_METHODS)? +\{"\w+", (?:FAST\(|\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+)', re.MULTILINE
+)
+LIST_ENTRY = re.compile(r"^(?:PROPERTY|NO_ARGUMENTS|METHOD|METHOD_OF_BYTES|VALUE|RESULT|RESULT_OF)\(", re.MULTILINE)
 ALONE_BY_THEMSELVES = {
     "confluent_call",
     "confluent_produce",
