@@ -36,6 +36,8 @@ enum {
 
 #define NO_TIMESTAMP INT64_C(-1)
 
+enum { RECORD_SIZE_MIN = 7 }; /* bytes of an empty record: each of its parts takes one */
+
 /* A size of -1 is null (the pointer is then ignored), a size of 0 is empty. */
 struct record_header {
     const void *key; /* never null */

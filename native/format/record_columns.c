@@ -7,48 +7,13 @@ enum { US_PER_MS = 1000, TYPE_CREATE_TIME = 0, TYPE_LOG_APPEND_TIME = 1 };
 
 /* ---- reading ---- */
 
-/* A walk over the wanted records of a batch. */
-struct walk {
-    const struct log_records *records;
-    const struct log_range *range;
-    const uint8_t *cursor;
-    int64_t left; /* records not read yet */
-    int64_t offset;
-    struct record_view view;
-};
-
-static struct walk walk_begin(const struct log_records *records, const struct log_range *range)
-{
-    return (struct walk){.records = records,
-                         .range = range,
-                         .cursor = records->start,
-                         .left = records->record_count,
-                         .offset = records->base_offset - 1};
-}
-
-static enum status walk_read(struct walk *walk)
-{
-    int64_t offset;
-    RETURN_IF_FAILED(record_read(&walk->cursor, walk->records->end, &walk->view));
-    if (__builtin_add_overflow(walk->records->base_offset, walk->view.offset_delta, &offset) ||
-        offset <= walk->offset) {
-        return STATUS_CORRUPT;
-    }
-    walk->offset = offset;
-    walk->left--;
-    return STATUS_OK;
-}
-
 /* Advances to the next wanted record. Returns PENDING if there is none. */
-static enum status walk_next(struct walk *walk)
+static enum status walk_next(struct record_walk *walk, const struct log_range *range)
 {
-    while (walk->left > 0) {
-        RETURN_IF_FAILED(walk_read(walk));
-        if (walk->offset >= walk->range->first && walk->offset < walk->range->end) {
-            return STATUS_OK;
-        }
-    }
-    return walk->cursor == walk->records->end ? STATUS_PENDING : STATUS_CORRUPT;
+    do {
+        RETURN_IF_FAILED(record_walk_next(walk));
+    } while (walk->offset < range->first || walk->offset >= range->end);
+    return STATUS_OK;
 }
 
 static enum status walk_end(enum status status)
@@ -56,15 +21,11 @@ static enum status walk_end(enum status status)
     return status == STATUS_PENDING ? STATUS_OK : status;
 }
 
-static int64_t timestamp_us(const struct walk *walk)
+static int64_t timestamp_us(const struct record_walk *walk)
 {
-    int64_t time_ms = walk->records->log_append_time_ms;
     int64_t time_us;
-    if (time_ms == NO_TIMESTAMP &&
-        __builtin_add_overflow(walk->records->base_timestamp_ms, walk->view.timestamp_delta, &time_ms)) {
-        time_ms = NO_TIMESTAMP;
-    }
-    return __builtin_mul_overflow(time_ms, (int64_t)US_PER_MS, &time_us) ? NO_TIMESTAMP * US_PER_MS : time_us;
+    bool is_above = __builtin_mul_overflow(record_walk_timestamp_ms(walk), (int64_t)US_PER_MS, &time_us);
+    return is_above ? NO_TIMESTAMP * US_PER_MS : time_us;
 }
 
 /* ---- counting ---- */
@@ -95,9 +56,9 @@ static bool is_above_int32(const struct bytes_room *room)
 enum status record_columns_measure(const struct log_records *records, const struct log_range *range,
                                    struct record_columns_room *room)
 {
-    struct walk walk = walk_begin(records, range);
+    struct record_walk walk = record_walk_begin(records);
     enum status status;
-    while ((status = walk_next(&walk)) == STATUS_OK) {
+    while ((status = walk_next(&walk, range)) == STATUS_OK) {
         room->row_count++;
         room_add(&room->key, walk.view.key_size);
         room_add(&room->value, walk.view.value_size);
@@ -150,7 +111,7 @@ static enum status headers_append(const struct record_view *view, int64_t row, s
     return STATUS_OK;
 }
 
-static enum status row_append(const struct walk *walk, struct record_columns *columns)
+static enum status row_append(const struct record_walk *walk, struct record_columns *columns)
 {
     int64_t row = columns->row_count;
     if (row == columns->row_capacity) {
@@ -169,9 +130,9 @@ static enum status row_append(const struct walk *walk, struct record_columns *co
 enum status record_columns_append(const struct log_records *records, const struct log_range *range,
                                   struct record_columns *columns)
 {
-    struct walk walk = walk_begin(records, range);
+    struct record_walk walk = record_walk_begin(records);
     enum status status;
-    while ((status = walk_next(&walk)) == STATUS_OK) {
+    while ((status = walk_next(&walk, range)) == STATUS_OK) {
         RETURN_IF_FAILED(row_append(&walk, columns));
     }
     return walk_end(status);

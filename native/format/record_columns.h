@@ -18,17 +18,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "format/record.h"
-
-/* The records of a batch, decompressed, and the facts of its header about them. */
-struct log_records {
-    const uint8_t *start;
-    const uint8_t *end;
-    int64_t base_offset;
-    int64_t base_timestamp_ms;
-    int64_t log_append_time_ms; /* NO_TIMESTAMP if each record has its own */
-    int64_t record_count;
-};
+#include "format/record_walk.h"
 
 /* The wanted ones: [first, end). */
 struct log_range {

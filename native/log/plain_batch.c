@@ -35,3 +35,15 @@ void plain_batch_pass(struct plain_block *block, const struct record_batch_heade
     block->expected_first = next_offset;
     block->expected_last = is_exact || block->expected_last < next_offset ? next_offset : block->expected_last;
 }
+
+struct log_records plain_batch_records(const struct plain_block *block, const struct record_batch_header *header)
+{
+    const uint8_t *batch = block->start + block->position;
+    bool has_log_time = (header->attributes & RECORD_BATCH_LOG_APPEND_TIME) != 0;
+    return (struct log_records){.start = batch + RECORD_BATCH_HEADER_SIZE,
+                                .end = batch + plain_batch_size(header),
+                                .base_offset = header->base_offset,
+                                .base_timestamp_ms = header->base_timestamp,
+                                .log_append_time_ms = has_log_time ? header->max_timestamp : NO_TIMESTAMP,
+                                .record_count = header->record_count};
+}

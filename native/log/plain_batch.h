@@ -10,6 +10,7 @@
 #define LOG_PLAIN_BATCH_H
 
 #include "format/record_batch.h"
+#include "format/record_walk.h"
 
 struct plain_block {
     const uint8_t *start;
@@ -25,6 +26,9 @@ bool plain_batch_find(const struct plain_block *block, struct record_batch_heade
 
 /* Moves past it. An offset that was expected exactly is expected exactly again. */
 void plain_batch_pass(struct plain_block *block, const struct record_batch_header *header);
+
+/* The records of the batch at the position. */
+struct log_records plain_batch_records(const struct plain_block *block, const struct record_batch_header *header);
 
 static inline int64_t plain_batch_size(const struct record_batch_header *header)
 {

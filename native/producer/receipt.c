@@ -340,3 +340,51 @@ uint32_t receipt_totals(const struct receipt *receipt, struct receipt_total *tot
     }
     return count;
 }
+
+/* Only the last chunk of a failed call has rows that were not appended between rows that were. */
+uint32_t receipt_row_of(const struct receipt *receipt, uint32_t index)
+{
+    CHECK(index < receipt->appended_count);
+    uint32_t row = receipt->row_count > CHUNK_COUNT_MAX ? receipt->row_count - CHUNK_COUNT_MAX : 0;
+    uint32_t position;
+    if (index < row || receipt->appended_count == receipt->row_count) {
+        return index;
+    }
+    for (uint32_t seen = row;; row++) {
+        if (receipt_find(receipt, row, &position) && seen++ == index) {
+            return row;
+        }
+    }
+}
+
+/* The run with the smallest row among runs that are resolved and did not succeed, or NULL. */
+static const struct receipt_run *first_failed_run(const struct receipt *receipt, uint32_t *first_row)
+{
+    const struct receipt_run *first = NULL;
+    for (uint32_t i = 0; i < receipt->run_count; i++) {
+        const struct receipt_run *run = &receipt->runs[i];
+        if (run->is_resolved && run->result != RESULT_SUCCEEDED) {
+            uint32_t row = receipt_row_at(receipt, run->position);
+            if (first == NULL || row < *first_row) {
+                first = run;
+                *first_row = row;
+            }
+        }
+    }
+    return first;
+}
+
+bool receipt_first_failed(const struct receipt *receipt, uint32_t *index)
+{
+    uint32_t first_row = 0;
+    uint32_t position;
+    *index = 0;
+    if (first_failed_run(receipt, &first_row) == NULL) {
+        return false;
+    }
+    CHECK(first_row < receipt->row_count);
+    for (uint32_t row = 0; row < first_row; row++) {
+        *index += receipt_find(receipt, row, &position);
+    }
+    return true;
+}

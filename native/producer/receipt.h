@@ -80,6 +80,12 @@ uint32_t receipt_row_at(const struct receipt *receipt, uint32_t position);
 const struct receipt_run *receipt_run_at(const struct receipt *receipt, uint32_t position);
 int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row);
 
+/* Returns the row of a record; `index` counts those that were appended, in the given order. */
+uint32_t receipt_row_of(const struct receipt *receipt, uint32_t index);
+
+/* Finds the index of the first record that is known to have failed or to be lost. Returns false if there is none. */
+bool receipt_first_failed(const struct receipt *receipt, uint32_t *index);
+
 /* Searches for results. Checks runs from the first pending one on until one is incomplete, and all of them before the
  * ring can have overwritten any result. So a wait does not check every run for every result. STATUS_PENDING: not all
  * are resolved. STATUS_CORRUPT, STATUS_OS. */

@@ -9,7 +9,6 @@
 #include "format/record.h"
 #include "format/record_batch.h"
 
-enum { RECORD_SIZE_MIN = 7 };
 /* An ordinary batch is sealed before its times are so far apart. */
 enum { ORDINARY_SPAN_MS = 60 * 1000 };
 

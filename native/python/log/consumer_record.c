@@ -136,9 +136,10 @@ static struct consumer_record *record_pack(PyTypeObject *type, const struct reco
     return self;
 }
 
-PyObject *consumer_record_new(const struct module_state *state, const struct record_view *view,
-                              const struct batch_facts *facts, PyObject *place, const struct record_source *source)
+PyObject *consumer_record_new(const struct module_state *state, const struct record_walk *walk, PyObject *place,
+                              const struct record_source *source)
 {
+    const struct record_view *view = &walk->view;
     PyObject *key = NULL;
     PyObject *value = NULL;
     struct consumer_record *self = NULL;
@@ -152,9 +153,9 @@ PyObject *consumer_record_new(const struct module_state *state, const struct rec
         return NULL;
     }
     self->place = Py_NewRef(place);
-    self->offset = facts->base_offset + view->offset_delta;
-    self->timestamp_ms = record_timestamp_ms(view, facts);
-    self->timestamp_type = facts->log_append_time_ms == NO_TIMESTAMP ? CREATE_TIME : LOG_APPEND_TIME;
+    self->offset = walk->offset;
+    self->timestamp_ms = record_walk_timestamp_ms(walk);
+    self->timestamp_type = walk->records->log_append_time_ms == NO_TIMESTAMP ? CREATE_TIME : LOG_APPEND_TIME;
     return (PyObject *)self;
 }
 

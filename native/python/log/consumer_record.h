@@ -33,9 +33,9 @@ struct record_source {
 
 extern PyType_Spec consumer_record_spec;
 
-/* The record of a view; `place` is a tuple of topic, partition and leader epoch. Returns NULL with an exception set. */
-PyObject *consumer_record_new(const struct module_state *state, const struct record_view *view,
-                              const struct batch_facts *facts, PyObject *place, const struct record_source *source);
+/* The last record of a walk; `place` is a tuple of topic, partition and leader epoch. Returns NULL with an exception set. */
+PyObject *consumer_record_new(const struct module_state *state, const struct record_walk *walk, PyObject *place,
+                              const struct record_source *source);
 
 /* Gives the new type `_fields` and `__match_args__`. Returns false with an exception set. */
 bool consumer_record_finish(PyTypeObject *type);

@@ -22,7 +22,6 @@ enum {
     BLOCK_RECORD_COUNT_MAX = 4096, /* a call ends with the batch that reaches it, so that it stays short */
 };
 
-
 struct order {
     const struct module_state *state;
     Py_buffer bytes;
@@ -34,30 +33,18 @@ struct order {
 
 /* ---- one batch ---- */
 
-/* Returns false with an exception set. */
-static bool record_append(struct order *order, const struct record_view *view, const struct batch_facts *facts)
+/* Appends the records to the list. Returns false with an exception set; some may be appended then. */
+static bool records_append(struct order *order, const struct log_records *records)
 {
-    return list_put(order->list, consumer_record_new(order->state, view, facts, order->place, &order->source));
-}
-
-/* Appends the records in [cursor, end) to the list. Returns false with an exception set; some may be appended then. */
-static bool records_append(struct order *order, const uint8_t *cursor, const uint8_t *end,
-                           const struct batch_facts *facts)
-{
-    struct record_view view = {.offset_delta = -1};
-    if (facts->record_count > (end - cursor) / RECORD_SIZE_MIN) {
-        return raise_count(order->state, facts->record_count, end - cursor) != NULL;
-    }
-    for (Py_ssize_t i = 0; i < (Py_ssize_t)facts->record_count; i++) {
-        if (batch_record_next(&cursor, end, facts, view.offset_delta, &view) != STATUS_OK) {
-            return raise_record(order->state, i) != NULL;
-        }
-        bool is_wanted = facts->base_offset + view.offset_delta >= order->first_offset;
-        if (is_wanted && !record_append(order, &view, facts)) {
+    struct record_walk walk = record_walk_begin(records);
+    enum status status;
+    while ((status = record_walk_next(&walk)) == STATUS_OK) {
+        if (walk.offset >= order->first_offset &&
+            !list_put(order->list, consumer_record_new(order->state, &walk, order->place, &order->source))) {
             return false;
         }
     }
-    return cursor == end || raise_rest(order->state, end - cursor) != NULL;
+    return status == STATUS_PENDING || raise_walk(order->state, &walk) != NULL;
 }
 
 /* ---- the order ---- */
@@ -126,31 +113,20 @@ PyObject *py_module_consume_batch(PyObject *module, const struct py_module_consu
         .state = PyModule_GetState(module),
         .first_offset = given->first_offset,
         .source = {.has_key_views = given->has_key_views, .has_value_views = given->has_value_views}};
-    const struct batch_facts facts = {.base_offset = given->base_offset,
-                                      .base_timestamp_ms = given->base_timestamp_ms,
-                                      .record_count = given->record_count,
-                                      .log_append_time_ms = given->log_append_time_ms};
     if (!place_check(given->place) || !order_begin(&order, given->records)) {
         return NULL;
     }
-    const uint8_t *start = order.bytes.buf;
-    bool is_done = place_set(&order, given->place, (int32_t)given->leader_epoch) &&
-                   records_append(&order, start, start + order.bytes.len, &facts);
+    const struct log_records records = {.start = order.source.start,
+                                        .end = order.source.start + order.bytes.len,
+                                        .base_offset = given->base_offset,
+                                        .base_timestamp_ms = given->base_timestamp_ms,
+                                        .record_count = given->record_count,
+                                        .log_append_time_ms = given->log_append_time_ms};
+    bool is_done = place_set(&order, given->place, (int32_t)given->leader_epoch) && records_append(&order, &records);
     return order_answer(&order, is_done);
 }
 
 /* ---- the batches of a block ---- */
-
-static bool batch_append(struct order *order, const uint8_t *batch, const struct record_batch_header *header)
-{
-    bool has_log_time = (header->attributes & RECORD_BATCH_LOG_APPEND_TIME) != 0;
-    const struct batch_facts facts = {.base_offset = header->base_offset,
-                                      .base_timestamp_ms = header->base_timestamp,
-                                      .record_count = header->record_count,
-                                      .log_append_time_ms = has_log_time ? header->max_timestamp : NO_TIMESTAMP};
-    return records_append(order, batch + RECORD_BATCH_HEADER_SIZE,
-                          batch + RECORD_BATCH_UNCOUNTED_SIZE + header->batch_length, &facts);
-}
 
 /* Removes the records of a damaged batch; the caller finds its error again. False if the error is another one. */
 static bool batch_take_back(struct order *order, Py_ssize_t count)
@@ -171,7 +147,8 @@ static bool block_walk(struct order *order, struct plain_block *block, PyObject 
         if (!place_set(order, place, header.partition_leader_epoch)) {
             return false;
         }
-        if (!batch_append(order, block->start + block->position, &header)) {
+        const struct log_records records = plain_batch_records(block, &header);
+        if (!records_append(order, &records)) {
             return batch_take_back(order, count);
         }
         plain_batch_pass(block, &header);

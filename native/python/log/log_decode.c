@@ -11,58 +11,35 @@
  */
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
 #include "python/log/log.h"
 #include "python/log/record_parts.h"
 
 enum { FIELD_COUNT = 5 }; /* offset, timestamp_ms, key, value, headers */
 
-static void fields_fill(PyObject *record, const struct record_view *view, const struct batch_facts *facts)
+static PyObject *record_make(PyTypeObject *type, const struct record_walk *walk)
 {
-    PyTuple_SET_ITEM(record, 0, PyLong_FromLongLong(facts->base_offset + view->offset_delta));
-    PyTuple_SET_ITEM(record, 1, PyLong_FromLongLong(record_timestamp_ms(view, facts)));
-    PyTuple_SET_ITEM(record, 2, bytes_or_none(view->key, view->key_size));
-    PyTuple_SET_ITEM(record, 3, bytes_or_none(view->value, view->value_size));
-    PyTuple_SET_ITEM(record, 4, headers_to_tuple(view->headers, view->headers_end, view->header_count));
+    const struct record_view *view = &walk->view;
+    PyObject *fields[FIELD_COUNT] = {
+        PyLong_FromLongLong(walk->offset), PyLong_FromLongLong(record_walk_timestamp_ms(walk)),
+        bytes_or_none(view->key, view->key_size), bytes_or_none(view->value, view->value_size),
+        headers_to_tuple(view->headers, view->headers_end, view->header_count)};
+    return tuple_make(type, fields, FIELD_COUNT);
 }
 
-static PyObject *record_make(PyTypeObject *type, const struct record_view *view, const struct batch_facts *facts)
+static PyObject *records_make(const struct module_state *state, PyTypeObject *type, const struct log_records *records)
 {
-    PyObject *record = type->tp_alloc(type, FIELD_COUNT);
-    if (record == NULL) {
-        return NULL;
-    }
-    fields_fill(record, view, facts);
-    if (PyErr_Occurred() != NULL) {
-        Py_CLEAR(record);
-    }
-    return record;
-}
-
-static PyObject *records_make(const struct module_state *state, PyTypeObject *type, const Py_buffer *bytes,
-                              const struct batch_facts *facts)
-{
-    const uint8_t *cursor = bytes->buf;
-    const uint8_t *end = cursor + bytes->len;
-    struct record_view view = {.offset_delta = -1};
-    if (facts->record_count > bytes->len / RECORD_SIZE_MIN) {
-        return raise_count(state, facts->record_count, bytes->len);
-    }
-    PyObject *list = PyList_New((Py_ssize_t)facts->record_count);
-    for (Py_ssize_t i = 0; i < (Py_ssize_t)facts->record_count && list != NULL; i++) {
-        if (batch_record_next(&cursor, end, facts, view.offset_delta, &view) != STATUS_OK) {
-            Py_DECREF(list);
-            return raise_record(state, i);
-        }
-        PyObject *record = record_make(type, &view, facts);
-        if (record == NULL) {
+    struct record_walk walk = record_walk_begin(records);
+    PyObject *list = PyList_New(0);
+    enum status status = STATUS_OK;
+    while (list != NULL && (status = record_walk_next(&walk)) == STATUS_OK) {
+        if (!list_put(list, record_make(type, &walk))) {
             Py_CLEAR(list);
-        } else {
-            PyList_SET_ITEM(list, i, record);
         }
     }
-    if (list != NULL && cursor != end) {
+    if (list != NULL && status != STATUS_PENDING) {
         Py_DECREF(list);
-        return raise_rest(state, end - cursor);
+        return raise_walk(state, &walk);
     }
     return list;
 }
@@ -70,12 +47,15 @@ static PyObject *records_make(const struct module_state *state, PyTypeObject *ty
 PyObject *py_module_decode_records(PyObject *module, const Py_buffer *bytes,
                                    const struct py_module_decode_records *given)
 {
-    const struct batch_facts facts = {.base_offset = given->base_offset,
-                                      .base_timestamp_ms = given->base_timestamp_ms,
-                                      .record_count = given->record_count,
-                                      .log_append_time_ms = given->log_append_time_ms};
+    const uint8_t *start = bytes->buf;
+    const struct log_records records = {.start = start,
+                                        .end = start + bytes->len,
+                                        .base_offset = given->base_offset,
+                                        .base_timestamp_ms = given->base_timestamp_ms,
+                                        .record_count = given->record_count,
+                                        .log_append_time_ms = given->log_append_time_ms};
     if (!is_tuple_type(given->record_type)) {
         return PyErr_Format(PyExc_TypeError, "record_type must be a subclass of tuple without fields of its own");
     }
-    return records_make(PyModule_GetState(module), (PyTypeObject *)given->record_type, bytes, &facts);
+    return records_make(PyModule_GetState(module), (PyTypeObject *)given->record_type, &records);
 }

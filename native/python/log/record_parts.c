@@ -28,17 +28,16 @@ PyObject *headers_to_tuple(const uint8_t *cursor, const uint8_t *end, int32_t co
     return headers;
 }
 
-PyObject *raise_record(const struct module_state *state, Py_ssize_t index)
+PyObject *raise_walk(const struct module_state *state, const struct record_walk *walk)
 {
-    return raise_format(state, STATUS_CORRUPT, "record %zd of the batch cannot be read", index);
-}
-
-PyObject *raise_rest(const struct module_state *state, ptrdiff_t rest)
-{
-    return raise_format(state, STATUS_CORRUPT, "%zd bytes follow the last record of the batch", (Py_ssize_t)rest);
-}
-
-PyObject *raise_count(const struct module_state *state, int64_t record_count, Py_ssize_t size)
-{
-    return raise_format(state, STATUS_CORRUPT, "%" PRId64 " records cannot be in %zd bytes", record_count, size);
+    const struct log_records *records = walk->records;
+    if (records->record_count > (records->end - records->start) / RECORD_SIZE_MIN) {
+        return raise_format(state, STATUS_CORRUPT, "%" PRId64 " records cannot be in %zd bytes", records->record_count,
+                            (Py_ssize_t)(records->end - records->start));
+    }
+    if (walk->count < records->record_count) {
+        return raise_format(state, STATUS_CORRUPT, "record %" PRId64 " of the batch cannot be read", walk->count);
+    }
+    return raise_format(state, STATUS_CORRUPT, "%zd bytes follow the last record of the batch",
+                        (Py_ssize_t)(records->end - walk->cursor));
 }

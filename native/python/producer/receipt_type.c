@@ -58,21 +58,6 @@ static Py_ssize_t receipt_length(PyObject *object)
     return (Py_ssize_t)receipt_of(object)->receipt.appended_count;
 }
 
-/* Only the last chunk of a failed call has rows that were not appended between rows that were. */
-static uint32_t row_of(const struct receipt *receipt, uint32_t index)
-{
-    uint32_t row = receipt->row_count > CHUNK_COUNT_MAX ? receipt->row_count - CHUNK_COUNT_MAX : 0;
-    uint32_t position;
-    if (index < row || receipt->appended_count == receipt->row_count) {
-        return index;
-    }
-    for (uint32_t seen = row;; row++) {
-        if (receipt_find(receipt, row, &position) && seen++ == index) {
-            return row;
-        }
-    }
-}
-
 static PyObject *run_completion(const struct receipt_run *run)
 {
     const struct completion completion = {.result = run->result,
@@ -100,14 +85,23 @@ static bool future_fill(struct future_object *future, const struct receipt *rece
     return !run->is_resolved || future->completion != NULL;
 }
 
+/* Returns false with IndexError set. */
+static bool receipt_has(const struct receipt_object *self, Py_ssize_t index)
+{
+    bool is_there = index >= 0 && index < (Py_ssize_t)self->receipt.appended_count;
+    if (!is_there) {
+        PyErr_SetString(PyExc_IndexError, "there is no such record in the receipt");
+    }
+    return is_there;
+}
+
 static PyObject *receipt_at(const struct receipt_object *self, Py_ssize_t index)
 {
-    if (index < 0 || index >= (Py_ssize_t)self->receipt.appended_count) {
-        PyErr_SetString(PyExc_IndexError, "there is no such record in the receipt");
+    if (!receipt_has(self, index)) {
         return NULL;
     }
     struct future_object *future = future_object_new(self->arena->state, self->tracker);
-    if (future != NULL && !future_fill(future, &self->receipt, row_of(&self->receipt, (uint32_t)index))) {
+    if (future != NULL && !future_fill(future, &self->receipt, receipt_row_of(&self->receipt, (uint32_t)index))) {
         Py_CLEAR(future);
     }
     return (PyObject *)future;
@@ -125,14 +119,10 @@ static PyObject *receipt_item(PyObject *object, Py_ssize_t index)
 PyObject *py_receipt_row(struct receipt_object *self, const struct py_receipt_row *given)
 {
     Py_ssize_t number = PyNumber_AsSsize_t(given->index, PyExc_IndexError);
-    if (number == -1 && PyErr_Occurred()) {
+    if ((number == -1 && PyErr_Occurred() != NULL) || !receipt_has(self, number)) {
         return NULL;
     }
-    if (number < 0 || number >= (Py_ssize_t)self->receipt.appended_count) {
-        PyErr_SetString(PyExc_IndexError, "there is no such record in the receipt");
-        return NULL;
-    }
-    return PyLong_FromUnsignedLong(row_of(&self->receipt, (uint32_t)number));
+    return PyLong_FromUnsignedLong(receipt_row_of(&self->receipt, (uint32_t)number));
 }
 
 /* ---- results ---- */
@@ -167,13 +157,12 @@ static PyObject *total_to_tuple(const void *totals, uint32_t index)
 
 PyObject *py_receipt_totals(struct receipt_object *self)
 {
-    bool is_known = receipt_is_resolved(&self->receipt);
-    enum status status = is_known ? STATUS_OK : receipt_resolve_all(&self->receipt, self->arena->core);
-    if (!is_known && !arena_object_is_kept(self->arena)) {
-        return NULL;
-    }
-    if (status != STATUS_OK && status != STATUS_PENDING) {
-        return raise_status(self->arena->state, status);
+    if (!receipt_is_resolved(&self->receipt)) {
+        PyObject *answer = receipt_answer(self, receipt_resolve_all(&self->receipt, self->arena->core));
+        if (answer == NULL) {
+            return NULL;
+        }
+        Py_DECREF(answer);
     }
     size_t room = self->receipt.run_count == 0 ? 1 : self->receipt.run_count;
     struct receipt_total *totals = PyMem_Calloc(room, sizeof *totals);
@@ -185,36 +174,10 @@ PyObject *py_receipt_totals(struct receipt_object *self)
     return list;
 }
 
-/* The run with the smallest row among runs that are resolved and did not succeed, or NULL. */
-static const struct receipt_run *first_failed_run(const struct receipt *receipt, uint32_t *first_row)
-{
-    const struct receipt_run *first = NULL;
-    for (uint32_t i = 0; i < receipt->run_count; i++) {
-        const struct receipt_run *run = &receipt->runs[i];
-        if (run->is_resolved && run->result != RESULT_SUCCEEDED) {
-            uint32_t row = receipt_row_at(receipt, run->position);
-            if (first == NULL || row < *first_row) {
-                first = run;
-                *first_row = row;
-            }
-        }
-    }
-    return first;
-}
-
 PyObject *py_receipt_first_failed(struct receipt_object *self)
 {
-    const struct receipt *receipt = &self->receipt;
-    uint32_t first_row = 0;
-    uint32_t index = 0;
-    uint32_t position;
-    if (first_failed_run(receipt, &first_row) == NULL) {
-        Py_RETURN_NONE;
-    }
-    for (uint32_t row = 0; row < first_row; row++) {
-        index += receipt_find(receipt, row, &position);
-    }
-    return PyLong_FromUnsignedLong(index);
+    uint32_t index;
+    return receipt_first_failed(&self->receipt, &index) ? PyLong_FromUnsignedLong(index) : Py_NewRef(Py_None);
 }
 
 /* ---- the type ---- */

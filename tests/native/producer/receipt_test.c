@@ -197,4 +197,25 @@ TEST_IN_ARENA(geometry_of(4, 512), what_was_looked_at_survives_the_ring)
     receipt_close(&receipt);
 }
 
+/* Rows 0 to 4 were to be appended in the order 0 2 4 1 3, and the call failed after three. */
+TEST_IN_ARENA(geometry_of(4, 512), rows_that_were_not_appended_have_no_index)
+{
+    static const uint8_t places[] = {0, 3, 1, 4, 2};
+    struct receipt receipt = {0};
+    uint32_t index;
+    add_rows(&receipt, 5, places, NULL);
+    add_run(&receipt, PARTITION, place_of(0, 7, 0), 2);
+    add_run(&receipt, PARTITION, place_of(0, 8, 0), 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        EXPECT_EQ_U64(receipt_row_of(&receipt, i), 2 * i);
+    }
+    EXPECT(!receipt_first_failed(&receipt, &index));
+    record_success(arena, 0, 7, 2, 100);
+    record_result(arena, (struct completion){
+                             .seq = 8, .partition_index = PARTITION, .record_count = 1, .result = RESULT_FAILED});
+    EXPECT_STATUS(receipt_resolve(&receipt, arena), STATUS_OK);
+    EXPECT(receipt_first_failed(&receipt, &index) && index == 2);
+    receipt_close(&receipt);
+}
+
 RUN_ALL()

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A walk over the records of a batch that was read from a log. The bytes are input. A broker may have written them, so
+ * offsets may have gaps (compaction), and all records may have the time of the log's append.
+ */
+#ifndef FORMAT_RECORD_WALK_H
+#define FORMAT_RECORD_WALK_H
+
+#include "base/status.h"
+#include "format/record.h"
+
+/* The records of a batch, decompressed, and the facts of its header about them. */
+struct log_records {
+    const uint8_t *start;
+    const uint8_t *end;
+    int64_t base_offset;
+    int64_t base_timestamp_ms;
+    int64_t log_append_time_ms; /* NO_TIMESTAMP if each record has its own */
+    int64_t record_count;
+};
+
+struct record_walk {
+    const struct log_records *records;
+    const uint8_t *cursor;   /* of the next record */
+    int64_t count;           /* of the records that were read */
+    int64_t offset;          /* of the last of them, as the next field */
+    struct record_view view;
+};
+
+static inline struct record_walk record_walk_begin(const struct log_records *records)
+{
+    return (struct record_walk){
+        .records = records, .cursor = records->start, .offset = records->base_offset - 1};
+}
+
+/* Reads the next record. PENDING: all were read. CORRUPT: it cannot be read, its offset is not above that of the record
+ * before it, or bytes follow the last one. */
+MUST_USE static inline enum status record_walk_next(struct record_walk *walk)
+{
+    const struct log_records *records = walk->records;
+    int64_t offset;
+    if (walk->count >= records->record_count) {
+        return walk->cursor == records->end ? STATUS_PENDING : STATUS_CORRUPT;
+    }
+    RETURN_IF_FAILED(record_read(&walk->cursor, records->end, &walk->view));
+    if (__builtin_add_overflow(records->base_offset, walk->view.offset_delta, &offset) || offset <= walk->offset) {
+        return STATUS_CORRUPT;
+    }
+    walk->offset = offset;
+    walk->count++;
+    return STATUS_OK;
+}
+
+/* The time of the last record in milliseconds since 1970, or NO_TIMESTAMP if the sum overflows. */
+static inline int64_t record_walk_timestamp_ms(const struct record_walk *walk)
+{
+    int64_t timestamp_ms = walk->records->log_append_time_ms;
+    if (timestamp_ms == NO_TIMESTAMP &&
+        __builtin_add_overflow(walk->records->base_timestamp_ms, walk->view.timestamp_delta, &timestamp_ms)) {
+        return NO_TIMESTAMP;
+    }
+    return timestamp_ms;
+}
+
+#endif

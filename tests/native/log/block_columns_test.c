@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log/block_columns.h"
+
+#include "testing.h"
+
+#include <string.h>
+
+enum { ROWS = 3, CELLS = 32, BYTES_SIZE = 1024 };
+
+/* Columns of exactly the measured size. */
+struct storage {
+    int64_t offsets[CELLS];
+    int64_t timestamps_us[CELLS];
+    int32_t timestamp_types[CELLS];
+    uint8_t bits[5][CELLS / 8];
+    int32_t ends[5][CELLS + 1];
+    uint8_t data[4][BYTES_SIZE];
+};
+
+static struct bytes_column column_over(struct storage *storage, int index, const struct bytes_room *room)
+{
+    return (struct bytes_column){.room = *room,
+                                 .validity = storage->bits[index],
+                                 .offsets = storage->ends[index],
+                                 .data = storage->data[index]};
+}
+
+static struct record_columns columns_over(struct storage *storage, const struct record_columns_room *room,
+                                          bool has_headers)
+{
+    *storage = (struct storage){0};
+    return (struct record_columns){.row_capacity = room->row_count,
+                                   .offsets = storage->offsets,
+                                   .timestamps_us = storage->timestamps_us,
+                                   .timestamp_types = storage->timestamp_types,
+                                   .key = column_over(storage, 0, &room->key),
+                                   .value = column_over(storage, 1, &room->value),
+                                   .has_headers = has_headers,
+                                   .header_validity = storage->bits[4],
+                                   .header_offsets = storage->ends[4],
+                                   .header_key = column_over(storage, 2, &room->header_key),
+                                   .header_value = column_over(storage, 3, &room->header_value)};
+}
+
+/* Writes a batch of three records whose header claims `record_count`, and returns its end. */
+static uint8_t *batch_put(uint8_t *target, int64_t base_offset, int16_t attributes, int32_t record_count)
+{
+    uint8_t *end = target + RECORD_BATCH_HEADER_SIZE;
+    for (int32_t i = 0; i < ROWS; i++) {
+        const struct record record = {NULL, "value", -1, 5, NULL, 0, 0};
+        struct record_size size;
+        EXPECT_STATUS(record_measure(&record, &size), STATUS_OK);
+        end = record_write(end, &record, &size, i, i);
+    }
+    const struct record_batch_header header = {
+        .base_offset = base_offset,
+        .batch_length = (int32_t)(end - target) - RECORD_BATCH_UNCOUNTED_SIZE,
+        .magic = RECORD_BATCH_MAGIC_VALUE,
+        .attributes = attributes,
+        .last_offset_delta = ROWS - 1,
+        .base_timestamp = 1000,
+        .max_timestamp = 7000,
+        .record_count = record_count};
+    record_batch_header_write(target, &header);
+    return end;
+}
+
+static struct block_walk walk_over(const uint8_t *start, const uint8_t *end, bool has_headers)
+{
+    return (struct block_walk){.block = {.start = start, .size = end - start, .expected_last = INT64_MAX},
+                               .range = {0, INT64_MAX},
+                               .has_headers = has_headers};
+}
+
+static int64_t rows_of(struct block_walk *walk, struct storage *storage)
+{
+    struct record_columns_room room = {0};
+    int64_t end = block_columns_measure(walk, &room);
+    struct record_columns columns = columns_over(storage, &room, walk->has_headers);
+    block_columns_append(walk, end, &columns);
+    EXPECT(room.row_count >= columns.row_count);
+    return columns.row_count;
+}
+
+TEST(the_plain_batches_of_a_block_become_rows)
+{
+    uint8_t bytes[BYTES_SIZE];
+    struct storage storage;
+    uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
+    uint8_t *end = batch_put(middle, 10 + ROWS, RECORD_BATCH_LOG_APPEND_TIME, ROWS);
+    for (int has_headers = 0; has_headers < 2; has_headers++) {
+        struct block_walk walk = walk_over(bytes, end, has_headers != 0);
+        EXPECT(rows_of(&walk, &storage) == 2 * ROWS);
+        EXPECT(storage.offsets[0] == 10 && storage.offsets[5] == 15);
+        EXPECT(storage.timestamps_us[1] == 1001000 && storage.timestamps_us[5] == 7000000);
+        EXPECT(storage.timestamp_types[1] == 0 && storage.timestamp_types[5] == 1);
+        EXPECT(walk.block.position == end - bytes && walk.block.expected_first == 10 + 2 * ROWS);
+    }
+}
+
+TEST(the_walk_ends_before_a_batch_that_is_not_plain)
+{
+    uint8_t bytes[BYTES_SIZE];
+    struct storage storage;
+    uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
+    static const int16_t attributes[] = {1, RECORD_BATCH_TRANSACTIONAL, RECORD_BATCH_CONTROL};
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
+        uint8_t *end = batch_put(middle, 10 + ROWS, attributes[i], ROWS);
+        struct block_walk walk = walk_over(bytes, end, false);
+        EXPECT(rows_of(&walk, &storage) == ROWS && walk.block.position == middle - bytes);
+    }
+}
+
+TEST(records_that_contradict_their_header_are_no_rows)
+{
+    uint8_t bytes[BYTES_SIZE];
+    struct storage storage;
+    uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
+    static const int32_t record_counts[] = {ROWS - 1, ROWS + 1, 1000000};
+    for (size_t i = 0; i < sizeof record_counts / sizeof record_counts[0]; i++) {
+        uint8_t *end = batch_put(middle, 10 + ROWS, 0, record_counts[i]);
+        for (int has_headers = 0; has_headers < 2; has_headers++) {
+            struct block_walk walk = walk_over(bytes, end, has_headers != 0);
+            EXPECT(rows_of(&walk, &storage) == ROWS && walk.block.position == middle - bytes);
+            EXPECT(storage.offsets[ROWS - 1] == 10 + ROWS - 1);
+        }
+    }
+}
+
+TEST(only_rows_of_the_range_are_appended)
+{
+    uint8_t bytes[BYTES_SIZE];
+    struct storage storage;
+    uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
+    uint8_t *end = batch_put(middle, 10 + ROWS, 0, ROWS);
+    struct block_walk walk = walk_over(bytes, end, false);
+    walk.range = (struct log_range){11, 10 + ROWS};
+    EXPECT(rows_of(&walk, &storage) == ROWS - 1 && storage.offsets[0] == 11);
+    EXPECT(walk.block.position == middle - bytes);
+}
+
+RUN_ALL()
