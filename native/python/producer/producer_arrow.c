@@ -10,7 +10,6 @@
  * UNSENT. If the arena is unusable and the producer has a fallback, the rest of the data is read to its end, because a
  * stream can be read once. The exception has the rows in its attribute `unsent`.
  */
-#include "format/arrow.h"
 #include "arena/closing.h"
 #include "arena/counters.h"
 #include "arena/lost_memory.h"
@@ -23,11 +22,12 @@ struct arrow_call {
     struct many many;
     struct topic_note *topic; /* of the argument `topic`, which overrides the column; or NULL */
     PyObject *topic_given;
-    struct record_header *headers;
-    int64_t header_capacity;
+    struct arrow_rows *rows; /* of the chunk */
     PyObject *exception; /* why the rows are unsent */
     PyObject *unsent;    /* a list of rows: nothing is appended any more; or NULL */
 };
+
+STATIC_CHECK((int)CHUNK_COUNT_MAX <= (int)ARROW_ROWS_MAX);
 
 static bool arrow_raise(const struct arrow_call *call, const struct error *error)
 {
@@ -36,124 +36,6 @@ static bool arrow_raise(const struct arrow_call *call, const struct error *error
 }
 
 /* ---- a chunk of rows ---- */
-
-/* Where a chunk begins in its batch. Its columns are filled one after another; a row that is wrong sets an exception
- * and ends the chunk before it, so that the next columns are read only so far, and an earlier one takes its place. */
-struct rows {
-    const struct arrow_batch *batch;
-    int64_t start;
-};
-
-static COLD void row_raise(const struct arrow_call *call, struct chunk *chunk, uint32_t i, const struct error *error)
-{
-    PyErr_Clear();
-    (void)arrow_raise(call, error);
-    (void)many_row_failed(&call->many, chunk, i);
-}
-
-static void fill_text(const struct arrow_call *call, const struct arrow_text *column, int64_t start,
-                      struct chunk *chunk, struct arrow_slice *slices)
-{
-    struct error error;
-    uint32_t count = chunk->count;
-    if (UNLIKELY(arrow_text_read(column, start, &count, slices, &error) != STATUS_OK)) {
-        row_raise(call, chunk, count, &error);
-    }
-}
-
-static void fill_values(const struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
-{
-    struct arrow_slice slices[CHUNK_COUNT_MAX];
-    fill_text(call, &rows->batch->value, rows->start, chunk, slices);
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        chunk->records[i].record = (struct record){.value = slices[i].start,
-                                                   .value_size = slices[i].size,
-                                                   .key_size = -1,
-                                                   .timestamp_ms = call->many.now_ms};
-        chunk->partitions[i] = -1;
-        chunk->topics[i] = call->topic;
-    }
-}
-
-static void fill_keys(const struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
-{
-    struct arrow_slice slices[CHUNK_COUNT_MAX];
-    fill_text(call, &rows->batch->key, rows->start, chunk, slices);
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        chunk->records[i].record.key = slices[i].start;
-        chunk->records[i].record.key_size = slices[i].size;
-    }
-}
-
-static void fill_partitions(const struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
-{
-    struct error error;
-    uint32_t count = chunk->count;
-    if (UNLIKELY(arrow_partitions_read(rows->batch, rows->start, &count, chunk->partitions, &error) != STATUS_OK)) {
-        row_raise(call, chunk, count, &error);
-    }
-}
-
-static void fill_timestamps(const struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
-{
-    int64_t timestamps_ms[CHUNK_COUNT_MAX];
-    struct error error;
-    uint32_t count = chunk->count;
-    if (UNLIKELY(arrow_timestamps_read(rows->batch, rows->start, &count, timestamps_ms, &error) != STATUS_OK)) {
-        row_raise(call, chunk, count, &error);
-    }
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        if (timestamps_ms[i] != NO_TIMESTAMP) {
-            chunk->records[i].record.timestamp_ms = timestamps_ms[i];
-        }
-    }
-}
-
-static bool headers_reserve(struct arrow_call *call, int64_t count)
-{
-    if (count <= call->header_capacity) {
-        return true;
-    }
-    struct record_header *headers = NULL;
-    if (count < PY_SSIZE_T_MAX / (int64_t)sizeof *headers) {
-        headers = PyMem_Realloc(call->headers, (size_t)count * sizeof *headers);
-    }
-    if (headers == NULL) {
-        return false;
-    }
-    call->headers = headers;
-    call->header_capacity = count;
-    return true;
-}
-
-static COLD void raise_no_memory(const struct arrow_call *call, struct chunk *chunk)
-{
-    PyErr_Clear();
-    PyErr_NoMemory();
-    (void)many_row_failed(&call->many, chunk, 0);
-}
-
-static void fill_headers(struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
-{
-    struct arrow_header_run runs[CHUNK_COUNT_MAX];
-    struct error error;
-    int64_t header_count;
-    uint32_t count = chunk->count;
-    if (UNLIKELY(arrow_headers_count(rows->batch, rows->start, &count, &header_count, &error) != STATUS_OK)) {
-        row_raise(call, chunk, count, &error);
-    }
-    if (UNLIKELY(!headers_reserve(call, header_count))) {
-        raise_no_memory(call, chunk);
-        return;
-    }
-    if (UNLIKELY(arrow_headers_read(rows->batch, rows->start, &count, call->headers, runs, &error) != STATUS_OK)) {
-        row_raise(call, chunk, count, &error);
-    }
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        chunk->records[i].record.headers = runs[i].headers;
-        chunk->records[i].record.header_count = runs[i].count;
-    }
-}
 
 static COLD bool raise_no_topic(const struct arrow_call *call, int64_t row)
 {
@@ -169,27 +51,25 @@ static bool slices_are_equal(const struct arrow_slice *left, const struct arrow_
 }
 
 /* Topics repeat, or alternate among a few: the last one is compared first, then the registry's table. */
-static bool row_topic(struct arrow_call *call, const struct arrow_slice *slices, const struct rows *rows,
-                      struct chunk *chunk, uint32_t i)
+static bool row_topic(struct arrow_call *call, int64_t start, struct chunk *chunk, uint32_t i)
 {
+    const struct arrow_slice *slices = call->rows->topics;
     if (i > 0 && slices_are_equal(&slices[i], &slices[i - 1])) {
         chunk->topics[i] = chunk->topics[i - 1];
         return true;
     }
     if (slices[i].size < 0) {
-        return raise_no_topic(call, rows->start + i);
+        return raise_no_topic(call, start + i);
     }
     return many_topic_by_name(&call->many, slices[i].start, (uint32_t)slices[i].size, &chunk->topics[i]);
 }
 
 /* Python may have to wait for a new topic. The exception of a later row is saved during that wait. */
-static void fill_topics(struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+static void fill_topics(struct arrow_call *call, int64_t start, struct chunk *chunk)
 {
-    struct arrow_slice slices[CHUNK_COUNT_MAX];
-    fill_text(call, &rows->batch->topic, rows->start, chunk, slices);
     PyObject *former = PyErr_Occurred() ? exception_take() : NULL;
     for (uint32_t i = 0; i < chunk->count; i++) {
-        if (UNLIKELY(!row_topic(call, slices, rows, chunk, i))) {
+        if (UNLIKELY(!row_topic(call, start, chunk, i))) {
             (void)many_row_failed(&call->many, chunk, i);
         }
     }
@@ -200,27 +80,36 @@ static void fill_topics(struct arrow_call *call, const struct rows *rows, struct
     }
 }
 
-static void chunk_fill(struct arrow_call *call, const struct rows *rows, struct chunk *chunk)
+static void row_fill(const struct arrow_call *call, struct chunk *chunk, uint32_t i)
 {
-    const struct arrow_batch *batch = rows->batch;
-    fill_values(call, rows, chunk);
-    if (batch->has_key) {
-        fill_keys(call, rows, chunk);
-    }
-    if (batch->has_partition) {
-        fill_partitions(call, rows, chunk);
-    }
-    if (batch->has_timestamp) {
-        fill_timestamps(call, rows, chunk);
-    }
-    if (batch->has_headers) {
-        fill_headers(call, rows, chunk);
+    const struct arrow_rows *rows = call->rows;
+    bool has_timestamp = rows->timestamps_ms[i] != NO_TIMESTAMP;
+    chunk->records[i].record =
+        (struct record){.key = rows->keys[i].start,
+                        .value = rows->values[i].start,
+                        .key_size = rows->keys[i].size,
+                        .value_size = rows->values[i].size,
+                        .headers = rows->runs[i].headers,
+                        .header_count = rows->runs[i].count,
+                        .timestamp_ms = has_timestamp ? rows->timestamps_ms[i] : call->many.now_ms};
+    chunk->partitions[i] = rows->partitions[i];
+    chunk->topics[i] = call->topic;
+}
+
+/* A row that is wrong sets an exception and ends the chunk before it. An earlier one takes its place. */
+static void chunk_fill(struct arrow_call *call, const struct arrow_batch *batch, int64_t start, struct chunk *chunk)
+{
+    struct error error;
+    if (UNLIKELY(arrow_rows_read(batch, start, &chunk->count, call->rows, &error) != STATUS_OK)) {
+        (void)arrow_raise(call, &error);
+        (void)many_row_failed(&call->many, chunk, chunk->count);
     }
     for (uint32_t i = 0; i < chunk->count; i++) {
+        row_fill(call, chunk, i);
         (void)many_measure(&call->many, chunk, i);
     }
     if (call->topic == NULL) { /* last: it may have to wait */
-        fill_topics(call, rows, chunk);
+        fill_topics(call, start, chunk);
     }
 }
 
@@ -254,9 +143,9 @@ static COLD void unsent_end(struct arrow_call *call)
     Py_XDECREF(call->unsent);
 }
 
-static COLD bool unsent_add(const struct arrow_call *call, const struct arrow_batch *batch, int64_t start)
+static COLD bool unsent_add(struct arrow_call *call, const struct arrow_batch *batch, int64_t start)
 {
-    return arrow_rows_add(call->many.producer->state, call->unsent, batch, start, call->topic_given);
+    return arrow_rows_add(call->many.producer->state, call->unsent, batch, start, call->rows, call->topic_given);
 }
 
 /* ---- batches ---- */
@@ -271,6 +160,7 @@ static bool batch_append(struct arrow_call *call, const struct ArrowSchema *sche
     if (call->topic_given == NULL && !batch.has_topic && batch.row_count > 0) {
         return raise_no_topic(call, 0);
     }
+    batch.has_topic &= call->topic_given == NULL;
     if (UNLIKELY(call->unsent != NULL)) {
         return unsent_add(call, &batch, 0);
     }
@@ -278,10 +168,9 @@ static bool batch_append(struct arrow_call *call, const struct ArrowSchema *sche
     for (int64_t start = 0; start < batch.row_count && is_done; start += CHUNK_COUNT_MAX) {
         struct chunk chunk;
         int64_t left = batch.row_count - start;
-        const struct rows rows = {.batch = &batch, .start = start};
         chunk.count = left < CHUNK_COUNT_MAX ? (uint32_t)left : CHUNK_COUNT_MAX;
         chunk.has_timestamps = batch.has_timestamp;
-        chunk_fill(call, &rows, &chunk);
+        chunk_fill(call, &batch, start, &chunk);
         is_done = many_chunk(&call->many, &chunk);
         if (UNLIKELY(!is_done) && unsent_begin(call)) {
             return unsent_add(call, &batch, start);
@@ -390,14 +279,16 @@ static bool source_append(struct arrow_call *call, PyObject *source)
 
 PyObject *py_producer_append_rows(struct producer_object *self, const struct py_producer_append_rows *given)
 {
-    struct arrow_call call = {.topic_given = given->topic == Py_None ? NULL : given->topic};
+    struct arrow_rows rows;
+    struct arrow_call call = {.topic_given = given->topic == Py_None ? NULL : given->topic, .rows = &rows};
+    arrow_rows_begin(&rows);
     bool has_begun = many_begin(self, &call.many);
     bool is_ready =
         has_begun && (call.topic_given == NULL || many_topic(&call.many, call.topic_given, &call.topic));
     if (is_ready || unsent_begin(&call)) {
         (void)source_append(&call, given->batch);
     }
-    PyMem_Free(call.headers);
+    arrow_rows_free(&rows);
     unsent_end(&call);
     return has_begun ? many_end(&call.many, !PyErr_Occurred()) : NULL;
 }

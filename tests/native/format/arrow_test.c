@@ -3,7 +3,7 @@
  * Batches are built by hand, with every buffer in memory of exactly its size, so that the address sanitizer sees any
  * step out of it. Wrong numbers of a batch are tried one by one.
  */
-#include "format/arrow.h"
+#include "format/arrow_rows.h"
 
 #include <stdlib.h>
 
@@ -627,6 +627,73 @@ TEST(lists_that_pass_their_entries_are_refused)
     EXPECT_REFUSED(&columns.two.batch, "column 'headers' contradicts itself: it is shorter than its parent");
     NODE_SET(&columns.two.other, 1, (int32_t[]){0, 2, 3, 3, -1});
     EXPECT_REFUSED(&columns.two.batch, "its last offset is impossible");
+    header_columns_free(&columns);
+}
+
+/* ---- rows of all columns ---- */
+
+TEST(rows_have_null_where_a_column_is_missing)
+{
+    struct node value, batch;
+    struct arrow_rows rows;
+    struct error error;
+    uint32_t count = 3;
+    strings_init(&value, "value", "z");
+    batch_init(&batch, &value);
+    struct arrow_batch open_batch = opened(&batch);
+    arrow_rows_begin(&rows);
+    EXPECT_STATUS(arrow_rows_read(&open_batch, 1, &count, &rows, &error), STATUS_OK);
+    EXPECT(count == 3 && slice_is(&rows.values[0], NULL) && slice_is(&rows.values[1], "ccc"));
+    for (uint32_t i = 0; i < count; i++) {
+        EXPECT(rows.keys[i].size == -1 && rows.topics[i].size == -1 && rows.partitions[i] == -1);
+        EXPECT(rows.timestamps_ms[i] == NO_TIMESTAMP && rows.runs[i].count == 0);
+    }
+    arrow_rows_free(&rows);
+    node_free(&value);
+}
+
+TEST(the_first_wrong_row_ends_the_rows_and_has_the_error)
+{
+    for (int64_t wrong_partition = 1; wrong_partition < 4; wrong_partition += 2) {
+        struct two_columns two;
+        struct arrow_rows rows;
+        struct error error;
+        uint32_t count = 4;
+        int64_t partitions[] = {0, 0, 0, 0};
+        partitions[wrong_partition] = -1;
+        two_columns_init(&two, "partition", "l");
+        NODE_SET(&two.value, 0, (uint8_t[]){0x0f});
+        NODE_SET(&two.value, 1, (int32_t[]){0, 1, 4, 3, 4}); /* row 2 is wrong */
+        two.other.buffers[1] = copied(partitions, sizeof partitions);
+        struct arrow_batch batch = opened(&two.batch);
+        arrow_rows_begin(&rows);
+        EXPECT_STATUS(arrow_rows_read(&batch, 0, &count, &rows, &error), STATUS_INVALID);
+        EXPECT_EQ_U64(count, wrong_partition == 1 ? 1 : 2);
+        EXPECT_SENTENCE(error, wrong_partition == 1 ? "'partition'" : "'value'");
+        arrow_rows_free(&rows);
+        two_columns_free(&two);
+    }
+}
+
+TEST(rows_have_their_headers)
+{
+    struct header_columns columns;
+    struct arrow_rows rows;
+    struct error error;
+    uint32_t count = 4;
+    header_columns_init(&columns, "+l");
+    struct arrow_batch batch = opened(&columns.two.batch);
+    arrow_rows_begin(&rows);
+    for (int round = 0; round < 2; round++) { /* the memory of the headers is used again */
+        EXPECT_STATUS(arrow_rows_read(&batch, 0, &count, &rows, &error), STATUS_OK);
+        EXPECT(count == 4);
+        int64_t header_count = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            header_count += rows.runs[i].count;
+        }
+        EXPECT(header_count > 0 && header_count <= rows.header_capacity);
+    }
+    arrow_rows_free(&rows);
     header_columns_free(&columns);
 }
 
