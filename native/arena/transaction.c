@@ -313,8 +313,12 @@ void transaction_recover(struct arena *arena, bool is_same_boot)
 const char *transaction_state_name(uint64_t word)
 {
     static const char *const names[] = {
-        [TRANSACTION_NONE] = "none",         [TRANSACTION_OPEN] = "open",         [TRANSACTION_COMMITTING] = "committing",
-        [TRANSACTION_DECIDED] = "decided",   [TRANSACTION_ABORTING] = "aborting", [TRANSACTION_ABORT_ONLY] = "abort only",
+        [TRANSACTION_NONE] = "none",
+        [TRANSACTION_OPEN] = "open",
+        [TRANSACTION_COMMITTING] = "committing",
+        [TRANSACTION_DECIDED] = "decided",
+        [TRANSACTION_ABORTING] = "aborting",
+        [TRANSACTION_ABORT_ONLY] = "abort only",
     };
     uint32_t state = transaction_word_state(word);
     return state <= TRANSACTION_ABORT_ONLY ? names[state] : "damaged";
@@ -329,7 +333,8 @@ const char *transaction_why_sentence(uint64_t word)
         [TRANSACTION_WHY_TIMEOUT] = "it was open for longer than transaction_timeout_ms",
         [TRANSACTION_WHY_FAILED_BATCH] = "records of it could not be delivered",
         [TRANSACTION_WHY_HOST_CRASH] = "the host crashed",
-        [TRANSACTION_WHY_FENCED] = "another producer has the transactional_id, or the brokers aborted it after a timeout",
+        [TRANSACTION_WHY_FENCED] =
+            "another producer has the transactional_id, or the brokers aborted it after a timeout",
         [TRANSACTION_WHY_REFUSED] = "the sink rejected it",
         [TRANSACTION_WHY_UNKNOWN] = "the sink does not report its outcome",
     };

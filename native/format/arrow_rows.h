@@ -2,8 +2,8 @@
  *
  * Some rows of an Arrow batch, column by column, read in place.
  *
- * The columns are read one after another. A row that is wrong ends the rows before it, so the next columns are read only
- * so far. The error is that of the first wrong row.
+ * The columns are read one after another. A row that is wrong ends the rows before it, so the next columns are read
+ * only so far. The error is that of the first wrong row.
  */
 #ifndef FORMAT_ARROW_ROWS_H
 #define FORMAT_ARROW_ROWS_H

@@ -28,6 +28,82 @@ static int64_t timestamp_us(const struct record_walk *walk)
     return is_above ? NO_TIMESTAMP * US_PER_MS : time_us;
 }
 
+/* ---- buffers ---- */
+
+static size_t bits_size(int64_t count)
+{
+    return (size_t)(count + 7) / 8;
+}
+
+static void bytes_sizes(const struct bytes_room *room, size_t sizes[3])
+{
+    sizes[0] = bits_size(room->cell_count);
+    sizes[1] = ((size_t)room->cell_count + 1) * sizeof(int32_t);
+    sizes[2] = (size_t)room->data_size;
+}
+
+uint32_t record_columns_sizes(const struct record_columns_room *room, bool has_headers,
+                              size_t sizes[COLUMN_BUFFERS_MAX])
+{
+    size_t row_count = (size_t)room->row_count;
+    sizes[0] = row_count * sizeof(int64_t);
+    sizes[1] = row_count * sizeof(int64_t);
+    sizes[2] = row_count * sizeof(int32_t);
+    bytes_sizes(&room->key, &sizes[COLUMN_BUFFERS_KEY]);
+    bytes_sizes(&room->value, &sizes[COLUMN_BUFFERS_VALUE]);
+    sizes[COLUMN_BUFFERS_HEADERS] = bits_size(room->row_count);
+    sizes[COLUMN_BUFFERS_HEADERS + 1] = (row_count + 1) * sizeof(int32_t);
+    bytes_sizes(&room->header_key, &sizes[COLUMN_BUFFERS_HEADER_KEY]);
+    bytes_sizes(&room->header_value, &sizes[COLUMN_BUFFERS_HEADER_VALUE]);
+    return has_headers ? COLUMN_BUFFERS_MAX : COLUMN_BUFFERS_HEADERS;
+}
+
+static uint8_t *bits_begin(void *buffer, int64_t count)
+{
+    return memset(buffer, 0, bits_size(count));
+}
+
+static int32_t *ends_begin(int32_t *ends)
+{
+    ends[0] = 0;
+    return ends;
+}
+
+static struct bytes_column bytes_begin(const struct bytes_room *room, void *const buffers[3])
+{
+    return (struct bytes_column){.room = *room,
+                                 .validity = bits_begin(buffers[0], room->cell_count),
+                                 .offsets = ends_begin(buffers[1]),
+                                 .data = buffers[2]};
+}
+
+void record_columns_begin(struct record_columns *columns, const struct record_columns_room *room, bool has_headers,
+                          void *const buffers[COLUMN_BUFFERS_MAX])
+{
+    *columns = (struct record_columns){.row_capacity = room->row_count,
+                                       .offsets = buffers[0],
+                                       .timestamps_us = buffers[1],
+                                       .timestamp_types = buffers[2],
+                                       .key = bytes_begin(&room->key, &buffers[COLUMN_BUFFERS_KEY]),
+                                       .value = bytes_begin(&room->value, &buffers[COLUMN_BUFFERS_VALUE]),
+                                       .has_headers = has_headers};
+    if (has_headers) {
+        columns->header_validity = bits_begin(buffers[COLUMN_BUFFERS_HEADERS], room->row_count);
+        columns->header_offsets = ends_begin(buffers[COLUMN_BUFFERS_HEADERS + 1]);
+        columns->header_key = bytes_begin(&room->header_key, &buffers[COLUMN_BUFFERS_HEADER_KEY]);
+        columns->header_value = bytes_begin(&room->header_value, &buffers[COLUMN_BUFFERS_HEADER_VALUE]);
+    }
+}
+
+struct record_columns_room record_columns_used(const struct record_columns *columns)
+{
+    return (struct record_columns_room){.row_count = columns->row_count,
+                                        .key = columns->key.used,
+                                        .value = columns->value.used,
+                                        .header_key = columns->header_key.used,
+                                        .header_value = columns->header_value.used};
+}
+
 /* ---- counting ---- */
 
 static void room_add(struct bytes_room *room, int32_t size)

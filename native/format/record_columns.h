@@ -66,6 +66,28 @@ struct record_columns {
     struct bytes_column header_value;
 };
 
+/* The buffers of columns: offsets, timestamps and types; validity, offsets and data of key and value; with headers,
+ * their validity and offsets, and the three of header keys and of header values. */
+enum {
+    COLUMN_BUFFERS_KEY = 3,
+    COLUMN_BUFFERS_VALUE = 6,
+    COLUMN_BUFFERS_HEADERS = 9,
+    COLUMN_BUFFERS_HEADER_KEY = 11,
+    COLUMN_BUFFERS_HEADER_VALUE = 14,
+    COLUMN_BUFFERS_MAX = 17,
+};
+
+/* Returns the number of buffers, and their sizes in bytes. */
+uint32_t record_columns_sizes(const struct record_columns_room *room, bool has_headers,
+                              size_t sizes[COLUMN_BUFFERS_MAX]);
+
+/* Makes empty columns in buffers of these sizes. */
+void record_columns_begin(struct record_columns *columns, const struct record_columns_room *room, bool has_headers,
+                          void *const buffers[COLUMN_BUFFERS_MAX]);
+
+/* The room that the columns use. */
+struct record_columns_room record_columns_used(const struct record_columns *columns);
+
 /* Adds the sizes of these records. CORRUPT: they cannot be read, their number differs from the header's, or their
  * offsets are not in order. RECORD_TOO_LARGE: a column would have more than 2 GiB. */
 MUST_USE enum status record_columns_measure(const struct log_records *records, const struct log_range *range,

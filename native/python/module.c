@@ -22,7 +22,6 @@
 #include "python/common/token_type.h"
 #include "python/common/view_type.h"
 #include "python/log/consumer_record.h"
-#include "python/log/log.h"
 #include "python/log/log_end_type.h"
 #include "python/producer/buffer_wait_type.h"
 #include "python/producer/flush_ticket_type.h"

@@ -156,17 +156,17 @@ static void sound_image_make(void)
 
 /* ---- damage ---- */
 
-struct region {
+struct target_range {
     uint64_t start;
     uint64_t end;
     uint32_t step; /* damage begins at a multiple of it */
 };
 
 /* Slots and globals are listed several times, so that they are hit more often. */
-static struct region region_of(uint32_t which)
+static struct target_range target_of(uint32_t which)
 {
     uint64_t slots_end = layout.slot_headers + sizeof(struct slot_header) * (uint64_t)SLOTS;
-    const struct region regions[] = {
+    const struct target_range ranges[] = {
         {layout.slot_headers, slots_end, 8},
         {layout.slot_headers, slots_end, 4},
         {layout.slot_headers, slots_end, sizeof(struct slot_header)}, /* the words themselves */
@@ -190,7 +190,7 @@ static struct region region_of(uint32_t which)
         {offsetof(struct superblock, extensions), offsetof(struct superblock, extensions) + 96, 4},
         {GLOBALS_REF + offsetof(struct globals, extension_epoch), GLOBALS_REF + sizeof(struct globals), 8},
     };
-    return regions[which % COUNT_OF(regions)];
+    return ranges[which % COUNT_OF(ranges)];
 }
 
 /* A value that a field of the arena could hold, made of `value`. */
@@ -231,11 +231,11 @@ static struct event event_read(const uint8_t *bytes)
 
 static void damage(uint8_t *image, const struct event *event)
 {
-    struct region region = region_of(event->kind);
+    struct target_range target_range = target_of(event->kind);
     uint64_t value = event->value;
-    uint32_t size = region.step >= 8 ? 8 : region.step;
-    uint64_t count = (region.end - region.start) / region.step;
-    uint8_t *target = image + region.start + event->place % count * region.step;
+    uint32_t size = target_range.step >= 8 ? 8 : target_range.step;
+    uint64_t count = (target_range.end - target_range.start) / target_range.step;
+    uint8_t *target = image + target_range.start + event->place % count * target_range.step;
     if (event->how & HOW_BIT) {
         target[value % size] ^= (uint8_t)(1u << (value >> 8 & 7)); /* one bit */
     } else {

@@ -20,7 +20,7 @@
 #include "format/crc32c.h"
 #include "format/record.h"
 #include "format/record_batch.h"
-#include "format/record_columns.h"
+#include "format/columns.h"
 
 enum { CHOICES_SIZE = 12, RECORDS_MAX = 6 };
 
@@ -138,50 +138,6 @@ static void records_check(const uint8_t *start, const uint8_t *end, uint32_t cou
 
 /* ---- columns ---- */
 
-static struct bytes_column column_new(const struct bytes_room *room)
-{
-    return (struct bytes_column){.room = *room,
-                                 .validity = calloc((size_t)room->cell_count / 8 + 1, 1),
-                                 .offsets = calloc((size_t)room->cell_count + 1, sizeof(int32_t)),
-                                 .data = malloc((size_t)room->data_size)};
-}
-
-static void column_free(struct bytes_column *column)
-{
-    free(column->validity);
-    free(column->offsets);
-    free(column->data);
-}
-
-static struct record_columns columns_new(const struct record_columns_room *room, bool has_headers)
-{
-    size_t rows = (size_t)room->row_count;
-    return (struct record_columns){.row_capacity = room->row_count,
-                                   .offsets = calloc(rows, sizeof(int64_t)),
-                                   .timestamps_us = calloc(rows, sizeof(int64_t)),
-                                   .timestamp_types = calloc(rows, sizeof(int32_t)),
-                                   .key = column_new(&room->key),
-                                   .value = column_new(&room->value),
-                                   .has_headers = has_headers,
-                                   .header_validity = calloc(rows / 8 + 1, 1),
-                                   .header_offsets = calloc(rows + 1, sizeof(int32_t)),
-                                   .header_key = column_new(&room->header_key),
-                                   .header_value = column_new(&room->header_value)};
-}
-
-static void columns_free(struct record_columns *columns)
-{
-    free(columns->offsets);
-    free(columns->timestamps_us);
-    free(columns->timestamp_types);
-    free(columns->header_validity);
-    free(columns->header_offsets);
-    column_free(&columns->key);
-    column_free(&columns->value);
-    column_free(&columns->header_key);
-    column_free(&columns->header_value);
-}
-
 /* The second time the bytes may have changed: of `other`, as many fit as fit. */
 static void columns_check(const struct log_records *records, const struct log_range *range,
                           const struct log_records *other, bool has_headers)
@@ -190,15 +146,16 @@ static void columns_check(const struct log_records *records, const struct log_ra
     if (record_columns_measure(records, range, &room) != STATUS_OK) {
         return;
     }
-    struct record_columns columns = columns_new(&room, has_headers);
+    struct columns_memory memory;
+    struct record_columns columns = columns_new(&room, has_headers, &memory);
     if (record_columns_append(records, range, &columns) != STATUS_OK || columns.row_count != room.row_count ||
         columns.value.used.data_size != room.value.data_size || columns.key.used.cell_count != room.row_count) {
         fuzz_fail("the measured size is not the appended size");
     }
-    columns_free(&columns);
-    columns = columns_new(&room, has_headers);
+    columns_free(&memory);
+    columns = columns_new(&room, has_headers, &memory);
     (void)!record_columns_append(other, range, &columns);
-    columns_free(&columns);
+    columns_free(&memory);
 }
 
 static void columns_of(const struct choices *choices, const uint8_t *bytes, size_t size)

@@ -74,7 +74,8 @@ RESULT_OF(arena_attached, set_sender_asleep, FLAG(is_asleep),
 /* A process that waits for a buffer or a flush wakes the sender, too. */
 RESULT_OF(arena_attached, set_sender_short_wait, INTEGER(short_wait_us, 0, 1000000),
           NONE_AFTER(process_set_sender_sleep(self->core, SENDER_SHORT_WAIT + (uint32_t)given->short_wait_us)),
-          "Let a producer wake the sender only if it waits for it or has a batch due within short_wait_us microseconds.")
+          "Let a producer wake the sender only if it waits for it or has a batch due within short_wait_us "
+          "microseconds.")
 METHOD(arena_attached, set_topic_partition_count, OBJECT(topic) INTEGER(partition_count, 0, INT32_MAX),
        "Set the number of partitions that the sink reports for a topic.")
 /* Only for display (process_entry.fallback). */

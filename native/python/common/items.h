@@ -39,12 +39,21 @@ static inline bool list_put(PyObject *list, PyObject *object)
     return is_put;
 }
 
+/* Fields are stored straight into the objects of a type, so it must be laid out as a tuple. */
+static inline bool is_tuple_type(PyObject *object)
+{
+    return PyType_Check(object) && PyType_IsSubtype((PyTypeObject *)object, &PyTuple_Type) &&
+           ((PyTypeObject *)object)->tp_basicsize == PyTuple_Type.tp_basicsize;
+}
+
+typedef PyObject *container(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
+
 /* Makes a list of the items 0 to count - 1 that `make` returns. It returns NULL with an exception set after a failure,
  * and NULL without one to omit an item. */
-PyObject *list_of(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
+container list_of;
 
 /* The same as a tuple, which omits no item. */
-PyObject *tuple_of(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
+container tuple_of;
 
 /* Makes a tuple of the type, and takes over its items. Returns NULL with an exception if one is missing. */
 PyObject *tuple_make(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count);

@@ -1,62 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Wire bytes of an uncompressed batch -> Python records. Only for inspection and tests: a sender does not decode.
+ * Records of a batch -> Python objects. No Python code runs per record.
+ *
+ *   decode_batch     a whole batch with offsets from 0, for inspection and tests: a sender does not decode
+ *   decode_records   records that the reader of a log has decompressed. It has checked the batch's CRC, or does not
+ *                    want to. They become instances of its own subclass of tuple
  */
 #include "python/common/record_decode.h"
 
-#include "format/record.h"
 #include "format/record_batch.h"
+#include "python/common/arguments.h"
 #include "python/common/errors.h"
-#include "python/common/items.h"
 
-static PyObject *bytes_or_none(const uint8_t *start, int32_t size)
+enum { FIELD_COUNT = 5 }; /* offset, timestamp_ms, key, value, headers */
+
+struct header_walk {
+    const uint8_t **cursor;
+    const uint8_t *end;
+};
+
+static PyObject *header_pair(const void *all, uint32_t index)
 {
-    return size < 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)start, size);
+    const struct header_walk *walk = all;
+    struct record_header_view header;
+    if (record_header_read(walk->cursor, walk->end, &header) != STATUS_OK) {
+        return PyErr_Format(PyExc_SystemError, "header %u was read once and cannot be read again", index);
+    }
+    return Py_BuildValue("(NN)", PyUnicode_DecodeUTF8((const char *)header.key, header.key_size, "replace"),
+                         bytes_or_none(header.value, header.value_size));
 }
 
-static PyObject *headers_to_list(const struct record_view *view)
+PyObject *headers_decode(container *make, const uint8_t *cursor, const uint8_t *end, int32_t count)
 {
-    const uint8_t *cursor = view->headers;
+    const struct header_walk walk = {&cursor, end};
+    return make((uint32_t)count, header_pair, &walk);
+}
+
+static PyObject *record_make(PyTypeObject *type, const struct record_walk *walk, container *headers)
+{
+    const struct record_view *view = &walk->view;
+    PyObject *fields[FIELD_COUNT] = {
+        PyLong_FromLongLong(walk->offset), PyLong_FromLongLong(record_walk_timestamp_ms(walk)),
+        bytes_or_none(view->key, view->key_size), bytes_or_none(view->value, view->value_size),
+        headers_decode(headers, view->headers, view->headers_end, view->header_count)};
+    return tuple_make(type, fields, FIELD_COUNT);
+}
+
+PyObject *raise_walk(const struct module_state *state, const struct record_walk *walk)
+{
+    const struct log_records *records = walk->records;
+    if (records->record_count > (records->end - records->start) / RECORD_SIZE_MIN) {
+        return raise_format(state, STATUS_CORRUPT, "%" PRId64 " records cannot be in %zd bytes", records->record_count,
+                            (Py_ssize_t)(records->end - records->start));
+    }
+    if (walk->count < records->record_count) {
+        return raise_format(state, STATUS_CORRUPT, "record %" PRId64 " of the batch cannot be read", walk->count);
+    }
+    return raise_format(state, STATUS_CORRUPT, "%zd bytes follow the last record of the batch",
+                        (Py_ssize_t)(records->end - walk->cursor));
+}
+
+static PyObject *records_make(const struct module_state *state, const struct log_records *records, PyTypeObject *type,
+                              container *headers)
+{
+    struct record_walk walk = record_walk_begin(records);
     PyObject *list = PyList_New(0);
-    for (int32_t i = 0; i < view->header_count && list != NULL; i++) {
-        struct record_header_view header;
-        PyObject *pair = NULL;
-        if (record_header_read(&cursor, view->headers_end, &header) == STATUS_OK) {
-            pair = Py_BuildValue("(NN)", PyUnicode_DecodeUTF8((const char *)header.key, header.key_size, "replace"),
-                                 bytes_or_none(header.value, header.value_size));
-        }
-        if (!list_put(list, pair)) {
+    enum status status = STATUS_OK;
+    while (list != NULL && (status = record_walk_next(&walk)) == STATUS_OK) {
+        if (!list_put(list, record_make(type, &walk, headers))) {
             Py_CLEAR(list);
         }
+    }
+    if (list != NULL && status != STATUS_PENDING) {
+        Py_DECREF(list);
+        return raise_walk(state, &walk);
     }
     return list;
 }
 
-static PyObject *record_to_tuple(const struct record_view *view, int64_t base_timestamp)
-{
-    return Py_BuildValue("(iLNNN)", view->offset_delta, (long long)(base_timestamp + view->timestamp_delta),
-                         bytes_or_none(view->key, view->key_size), bytes_or_none(view->value, view->value_size),
-                         headers_to_list(view));
-}
-
-/* The bytes were validated: every record can be read. */
-static PyObject *records_to_list(const uint8_t *cursor, const uint8_t *end, int64_t base_timestamp)
-{
-    PyObject *list = PyList_New(0);
-    while (cursor < end && list != NULL) {
-        struct record_view view;
-        PyObject *record = NULL;
-        if (record_read(&cursor, end, &view) == STATUS_OK) {
-            record = record_to_tuple(&view, base_timestamp);
-        }
-        if (!list_put(list, record)) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
-PyObject *record_decode_bytes(struct module_state *state, const uint8_t *bytes, size_t size)
+PyObject *record_decode_bytes(const struct module_state *state, const uint8_t *bytes, size_t size)
 {
     struct record_batch_header header;
     struct error error;
@@ -66,11 +88,32 @@ PyObject *record_decode_bytes(struct module_state *state, const uint8_t *bytes, 
     if (record_batch_header_read(bytes, size, &header) != STATUS_OK) {
         return raise_status(state, STATUS_CORRUPT);
     }
-    return records_to_list(bytes + RECORD_BATCH_HEADER_SIZE, bytes + size, header.base_timestamp);
+    const struct log_records records = {.start = bytes + RECORD_BATCH_HEADER_SIZE,
+                                        .end = bytes + size,
+                                        .base_timestamp_ms = header.base_timestamp,
+                                        .log_append_time_ms = NO_TIMESTAMP,
+                                        .record_count = header.record_count};
+    return records_make(state, &records, &PyTuple_Type, list_of);
 }
 
 PyObject *py_module_decode_batch(PyObject *module, const Py_buffer *bytes, const struct py_module_decode_batch *given)
 {
     (void)given;
     return record_decode_bytes(PyModule_GetState(module), bytes->buf, (size_t)bytes->len);
+}
+
+PyObject *py_module_decode_records(PyObject *module, const Py_buffer *bytes,
+                                   const struct py_module_decode_records *given)
+{
+    const uint8_t *start = bytes->buf;
+    const struct log_records records = {.start = start,
+                                        .end = start + bytes->len,
+                                        .base_offset = given->base_offset,
+                                        .base_timestamp_ms = given->base_timestamp_ms,
+                                        .record_count = given->record_count,
+                                        .log_append_time_ms = given->log_append_time_ms};
+    if (!is_tuple_type(given->record_type)) {
+        return PyErr_Format(PyExc_TypeError, "record_type must be a subclass of tuple without fields of its own");
+    }
+    return records_make(PyModule_GetState(module), &records, (PyTypeObject *)given->record_type, tuple_of);
 }

@@ -8,27 +8,14 @@
 #include "format/record_columns.h"
 #include "python/common/module_state.h"
 
-struct bytes_objects {
-    PyObject *validity;
-    PyObject *offsets;
-    PyObject *data;
-};
-
 struct column_objects {
-    PyObject *offsets;
-    PyObject *timestamps_us;
-    PyObject *timestamp_types;
-    PyObject *header_validity;
-    PyObject *header_offsets;
-    struct bytes_objects key;
-    struct bytes_objects value;
-    struct bytes_objects header_key;
-    struct bytes_objects header_value;
+    uint32_t count;
+    PyObject *bytes[COLUMN_BUFFERS_MAX];
 };
 
-/* Makes objects of these sizes, and columns that are filled in them. Returns false with an exception set. Call
- * column_objects_release afterwards in either case. */
-bool column_objects_new(const struct record_columns_room *room, struct column_objects *objects,
+/* Makes objects of these sizes, and columns that are filled in them. Returns false with an exception set. `objects` is
+ * all zeros before. Call column_objects_release afterwards in either case. */
+bool column_objects_new(const struct record_columns_room *room, bool has_headers, struct column_objects *objects,
                         struct record_columns *columns);
 
 /* Shrinks the objects to the bytes that the columns use. Returns false with an exception set. */

@@ -248,7 +248,7 @@ static PyObject *field_make(const struct consumer_record *self, uint32_t field)
     case FIELD_VALUE:
         return part_object(self->value, packed_value(self), self->value_size);
     case FIELD_HEADERS:
-        return headers_to_tuple(packed_headers(self), packed_end(self), self->header_count);
+        return headers_decode(tuple_of, packed_headers(self), packed_end(self), self->header_count);
     case FIELD_CHECKSUM: /* a record has none since magic 2 */
         return Py_NewRef(Py_None);
     case FIELD_KEY_SIZE:

@@ -18,7 +18,7 @@
 #ifndef PYTHON_LOG_CONSUMER_RECORD_H
 #define PYTHON_LOG_CONSUMER_RECORD_H
 
-#include "python/log/record_parts.h"
+#include "python/common/record_decode.h"
 
 /* With a record's numbers, two such parts still fit into a small block of Python's object memory (512 bytes). */
 enum { PACKED_PART_SIZE_MAX = 200 };
@@ -33,7 +33,8 @@ struct record_source {
 
 extern PyType_Spec consumer_record_spec;
 
-/* The last record of a walk; `place` is a tuple of topic, partition and leader epoch. Returns NULL with an exception set. */
+/* Makes the last record of a walk. `place` is a tuple of topic, partition and leader epoch. Returns NULL with an
+ * exception set. */
 PyObject *consumer_record_new(const struct module_state *state, const struct record_walk *walk, PyObject *place,
                               const struct record_source *source);
 

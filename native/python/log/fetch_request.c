@@ -5,8 +5,8 @@
 #include "format/fetch.h"
 #include "python/common/arguments.h"
 #include "python/common/items.h"
+#include "python/common/module_methods.h"
 #include "python/log/fetch.h"
-#include "python/log/log.h"
 
 static PyObject *topic_new(const struct fetch_part *part, int64_t version)
 {

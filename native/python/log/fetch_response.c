@@ -8,8 +8,8 @@
 #include "format/fetch.h"
 #include "python/common/arguments.h"
 #include "python/common/items.h"
+#include "python/common/module_methods.h"
 #include "python/log/fetch.h"
-#include "python/log/log.h"
 
 enum { ABORTED_FIELD_COUNT = 2 };
 

@@ -4,17 +4,17 @@
  * (log/block_columns.h). No Python code runs per batch.
  */
 #include "log/block_columns.h"
+#include "python/common/module_methods.h"
 #include "python/log/column_objects.h"
-#include "python/log/log.h"
 
 static PyObject *block_decode(struct block_walk *walk)
 {
     struct record_columns_room room = {0};
     struct column_objects objects = {0};
-    struct record_columns columns = {.has_headers = walk->has_headers};
+    struct record_columns columns;
     PyObject *answer = NULL;
     int64_t end = block_columns_measure(walk, &room);
-    if (column_objects_new(&room, &objects, &columns)) {
+    if (column_objects_new(&room, walk->has_headers, &objects, &columns)) {
         block_columns_append(walk, end, &columns);
         answer = column_objects_cut(&columns, &objects) ? column_objects_tuple(&columns, &objects) : NULL;
     }

@@ -7,8 +7,8 @@
 #include "log/frame_append.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/module_methods.h"
 #include "python/log/fetch.h"
-#include "python/log/log.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
  */
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
+#include "python/common/module_methods.h"
 #include "python/log/column_objects.h"
-#include "python/log/log.h"
 
 enum { BATCH_FIELD_COUNT = 5 };
 
@@ -100,9 +100,9 @@ static PyObject *columns_fill(const struct log_batches *batches, const struct re
                               bool has_headers)
 {
     struct column_objects objects = {0};
-    struct record_columns columns = {.has_headers = has_headers};
+    struct record_columns columns;
     PyObject *answer = NULL;
-    if (column_objects_new(room, &objects, &columns)) {
+    if (column_objects_new(room, has_headers, &objects, &columns)) {
         enum status status = STATUS_OK;
         Py_ssize_t index = 0;
         while (index < batches->count && (status = record_columns_append(&batches->batches[index].records,

@@ -11,10 +11,10 @@
  * Bytes are input: no byte outside of the block is read, and a batch makes at most a record of seven of its bytes.
  */
 #include "python/common/arguments.h"
-#include "python/common/items.h"
 #include "python/common/errors.h"
+#include "python/common/items.h"
+#include "python/common/module_methods.h"
 #include "python/log/consumer_record.h"
-#include "python/log/log.h"
 #include "log/plain_batch.h"
 
 enum {

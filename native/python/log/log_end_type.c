@@ -6,7 +6,7 @@
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/items.h"
-#include "python/log/log.h"
+#include "python/common/module_methods.h"
 
 #include <stddef.h>
 #include <structmember.h>

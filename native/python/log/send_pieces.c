@@ -6,8 +6,8 @@
  */
 #include "broker/portion.h"
 #include "python/common/arguments.h"
+#include "python/common/module_methods.h"
 #include "python/log/fetch.h"
-#include "python/log/log.h"
 
 #include <errno.h>
 

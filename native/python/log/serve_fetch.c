@@ -20,9 +20,9 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "python/common/items.h"
+#include "python/common/module_methods.h"
 #include "python/common/monotonic.h"
 #include "python/log/fetch.h"
-#include "python/log/log.h"
 
 #include <errno.h>
 #include <sys/socket.h>

@@ -30,9 +30,9 @@
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/common/items.h"
+#include "python/common/module_methods.h"
 #include "python/common/monotonic.h"
 #include "python/log/fetch.h"
-#include "python/log/log.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -2,12 +2,7 @@
 #include "python/producer/arrow_rows.h"
 
 #include "python/common/errors.h"
-#include "python/common/items.h"
-
-static PyObject *bytes_of(const void *start, int32_t size)
-{
-    return size < 0 ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(start, size);
-}
+#include "python/common/record_decode.h"
 
 static PyObject *text_of(const void *start, int32_t size)
 {
@@ -22,7 +17,8 @@ static PyObject *number_of(int64_t number, int64_t none)
 static PyObject *header_pair(const void *headers, uint32_t index)
 {
     const struct record_header *header = (const struct record_header *)headers + index;
-    return Py_BuildValue("(NN)", text_of(header->key, header->key_size), bytes_of(header->value, header->value_size));
+    return Py_BuildValue("(NN)", text_of(header->key, header->key_size),
+                         bytes_or_none(header->value, header->value_size));
 }
 
 /* Returns None without headers. */
@@ -34,9 +30,9 @@ static PyObject *headers_of(const struct arrow_header_run *run)
 static bool row_add(PyObject *list, const struct arrow_rows *rows, uint32_t i, PyObject *topic)
 {
     PyObject *name = topic != NULL ? Py_NewRef(topic) : text_of(rows->topics[i].start, rows->topics[i].size);
-    return list_put(list, Py_BuildValue("(NNNNNN)", name, bytes_of(rows->values[i].start, rows->values[i].size),
-                                        bytes_of(rows->keys[i].start, rows->keys[i].size), headers_of(&rows->runs[i]),
-                                        number_of(rows->partitions[i], -1),
+    return list_put(list, Py_BuildValue("(NNNNNN)", name, bytes_or_none(rows->values[i].start, rows->values[i].size),
+                                        bytes_or_none(rows->keys[i].start, rows->keys[i].size),
+                                        headers_of(&rows->runs[i]), number_of(rows->partitions[i], -1),
                                         number_of(rows->timestamps_ms[i], NO_TIMESTAMP)));
 }
 

@@ -1,47 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "format/record_columns.h"
 
+#include "format/columns.h"
 #include "testing.h"
 
 #include <string.h>
 
-enum { BYTES_SIZE = 512, CELLS = 16 };
+enum { BYTES_SIZE = 512 };
 
 static const struct log_range everything = {0, INT64_MAX};
-
-/* Storage of columns, of exactly the measured size. */
-struct storage {
-    int64_t offsets[CELLS];
-    int64_t timestamps_us[CELLS];
-    int32_t timestamp_types[CELLS];
-    uint8_t bits[5][2];
-    int32_t ends[5][CELLS + 1];
-    uint8_t data[4][BYTES_SIZE];
-};
-
-static struct bytes_column column_over(struct storage *storage, int index, const struct bytes_room *room)
-{
-    return (struct bytes_column){.room = *room,
-                                 .validity = storage->bits[index],
-                                 .offsets = storage->ends[index],
-                                 .data = storage->data[index]};
-}
-
-static struct record_columns columns_over(struct storage *storage, const struct record_columns_room *room)
-{
-    *storage = (struct storage){0};
-    return (struct record_columns){.row_capacity = room->row_count,
-                                   .offsets = storage->offsets,
-                                   .timestamps_us = storage->timestamps_us,
-                                   .timestamp_types = storage->timestamp_types,
-                                   .key = column_over(storage, 0, &room->key),
-                                   .value = column_over(storage, 1, &room->value),
-                                   .has_headers = true,
-                                   .header_validity = storage->bits[4],
-                                   .header_offsets = storage->ends[4],
-                                   .header_key = column_over(storage, 2, &room->header_key),
-                                   .header_value = column_over(storage, 3, &room->header_value)};
-}
 
 static uint8_t *record_put(uint8_t *target, const struct record *record, int32_t offset_delta)
 {
@@ -66,50 +33,55 @@ static struct log_records three_records(uint8_t *bytes)
 TEST(records_become_columns)
 {
     uint8_t bytes[BYTES_SIZE];
-    struct storage storage;
+    struct columns_memory memory;
     struct record_columns_room room = {0};
     struct log_records records = three_records(bytes);
     EXPECT_STATUS(record_columns_measure(&records, &everything, &room), STATUS_OK);
     EXPECT(room.row_count == 3 && room.key.cell_count == 3 && room.key.data_size == 3 && room.value.data_size == 6);
     EXPECT(room.header_key.cell_count == 2 && room.header_key.data_size == 3 && room.header_value.data_size == 2);
-    struct record_columns columns = columns_over(&storage, &room);
+    struct record_columns columns = columns_new(&room, true, &memory);
     EXPECT_STATUS(record_columns_append(&records, &everything, &columns), STATUS_OK);
     EXPECT(columns.row_count == 3);
-    EXPECT(storage.offsets[0] == 100 && storage.offsets[1] == 101 && storage.offsets[2] == 103);
-    EXPECT(storage.timestamps_us[2] == 1030 * 1000 && storage.timestamp_types[2] == 0);
-    EXPECT(storage.bits[0][0] == 1 && storage.bits[1][0] == 5 && columns.key.null_count == 2);
-    EXPECT(storage.ends[1][0] == 0 && storage.ends[1][1] == 5 && storage.ends[1][2] == 5 && storage.ends[1][3] == 6);
-    EXPECT(memcmp(storage.data[1], "valuev", 6) == 0);
-    EXPECT(storage.bits[4][0] == 1 && columns.header_null_count == 2);
-    EXPECT(storage.ends[4][1] == 2 && storage.ends[4][3] == 2 && memcmp(storage.data[2], "abc", 3) == 0);
-    EXPECT(storage.bits[3][0] == 1 && memcmp(storage.data[3], "xy", 2) == 0);
+    EXPECT(columns.offsets[0] == 100 && columns.offsets[1] == 101 && columns.offsets[2] == 103);
+    EXPECT(columns.timestamps_us[2] == 1030 * 1000 && columns.timestamp_types[2] == 0);
+    EXPECT(columns.key.validity[0] == 1 && columns.value.validity[0] == 5 && columns.key.null_count == 2);
+    EXPECT(columns.value.offsets[0] == 0 && columns.value.offsets[1] == 5);
+    EXPECT(columns.value.offsets[2] == 5 && columns.value.offsets[3] == 6);
+    EXPECT(memcmp(columns.value.data, "valuev", 6) == 0);
+    EXPECT(columns.header_validity[0] == 1 && columns.header_null_count == 2);
+    EXPECT(columns.header_offsets[1] == 2 && columns.header_offsets[3] == 2);
+    EXPECT(memcmp(columns.header_key.data, "abc", 3) == 0);
+    EXPECT(columns.header_value.validity[0] == 1 && memcmp(columns.header_value.data, "xy", 2) == 0);
+    columns_free(&memory);
 }
 
 TEST(only_the_range_is_taken)
 {
     uint8_t bytes[BYTES_SIZE];
-    struct storage storage;
+    struct columns_memory memory;
     struct record_columns_room room = {0};
     const struct log_range range = {101, 103};
     struct log_records records = three_records(bytes);
     EXPECT_STATUS(record_columns_measure(&records, &range, &room), STATUS_OK);
     EXPECT(room.row_count == 1 && room.value.data_size == 0);
-    struct record_columns columns = columns_over(&storage, &room);
+    struct record_columns columns = columns_new(&room, true, &memory);
     EXPECT_STATUS(record_columns_append(&records, &range, &columns), STATUS_OK);
-    EXPECT(columns.row_count == 1 && storage.offsets[0] == 101);
+    EXPECT(columns.row_count == 1 && columns.offsets[0] == 101);
+    columns_free(&memory);
 }
 
 TEST(the_log_s_time_applies_to_all)
 {
     uint8_t bytes[BYTES_SIZE];
-    struct storage storage;
+    struct columns_memory memory;
     struct record_columns_room room = {0};
     struct log_records records = three_records(bytes);
     records.log_append_time_ms = 7;
     EXPECT_STATUS(record_columns_measure(&records, &everything, &room), STATUS_OK);
-    struct record_columns columns = columns_over(&storage, &room);
+    struct record_columns columns = columns_new(&room, true, &memory);
     EXPECT_STATUS(record_columns_append(&records, &everything, &columns), STATUS_OK);
-    EXPECT(storage.timestamps_us[0] == 7000 && storage.timestamps_us[2] == 7000 && storage.timestamp_types[1] == 1);
+    EXPECT(columns.timestamps_us[0] == 7000 && columns.timestamps_us[2] == 7000 && columns.timestamp_types[1] == 1);
+    columns_free(&memory);
 }
 
 TEST(what_contradicts_itself_is_corrupt)
@@ -133,7 +105,7 @@ TEST(what_contradicts_itself_is_corrupt)
 TEST(appending_never_leaves_the_room)
 {
     uint8_t bytes[BYTES_SIZE];
-    struct storage storage;
+    struct columns_memory memory;
     struct record_columns_room room = {0};
     struct log_records records = three_records(bytes);
     EXPECT_STATUS(record_columns_measure(&records, &everything, &room), STATUS_OK);
@@ -142,8 +114,9 @@ TEST(appending_never_leaves_the_room)
                                 &room.header_value.data_size};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         --*numbers[i];
-        struct record_columns columns = columns_over(&storage, &room);
+        struct record_columns columns = columns_new(&room, true, &memory);
         EXPECT_STATUS(record_columns_append(&records, &everything, &columns), STATUS_CORRUPT);
+        columns_free(&memory);
         ++*numbers[i];
     }
 }

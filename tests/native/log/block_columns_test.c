@@ -1,46 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "log/block_columns.h"
 
+#include "format/columns.h"
 #include "testing.h"
 
 #include <string.h>
 
-enum { ROWS = 3, CELLS = 32, BYTES_SIZE = 1024 };
-
-/* Columns of exactly the measured size. */
-struct storage {
-    int64_t offsets[CELLS];
-    int64_t timestamps_us[CELLS];
-    int32_t timestamp_types[CELLS];
-    uint8_t bits[5][CELLS / 8];
-    int32_t ends[5][CELLS + 1];
-    uint8_t data[4][BYTES_SIZE];
-};
-
-static struct bytes_column column_over(struct storage *storage, int index, const struct bytes_room *room)
-{
-    return (struct bytes_column){.room = *room,
-                                 .validity = storage->bits[index],
-                                 .offsets = storage->ends[index],
-                                 .data = storage->data[index]};
-}
-
-static struct record_columns columns_over(struct storage *storage, const struct record_columns_room *room,
-                                          bool has_headers)
-{
-    *storage = (struct storage){0};
-    return (struct record_columns){.row_capacity = room->row_count,
-                                   .offsets = storage->offsets,
-                                   .timestamps_us = storage->timestamps_us,
-                                   .timestamp_types = storage->timestamp_types,
-                                   .key = column_over(storage, 0, &room->key),
-                                   .value = column_over(storage, 1, &room->value),
-                                   .has_headers = has_headers,
-                                   .header_validity = storage->bits[4],
-                                   .header_offsets = storage->ends[4],
-                                   .header_key = column_over(storage, 2, &room->header_key),
-                                   .header_value = column_over(storage, 3, &room->header_value)};
-}
+enum { ROWS = 3, BYTES_SIZE = 1024 };
 
 /* Writes a batch of three records whose header claims `record_count`, and returns its end. */
 static uint8_t *batch_put(uint8_t *target, int64_t base_offset, int16_t attributes, int32_t record_count)
@@ -72,57 +38,64 @@ static struct block_walk walk_over(const uint8_t *start, const uint8_t *end, boo
                                .has_headers = has_headers};
 }
 
-static int64_t rows_of(struct block_walk *walk, struct storage *storage)
+/* The columns of all rows, in memory that the caller frees. */
+static struct record_columns rows_of(struct block_walk *walk, struct columns_memory *memory)
 {
     struct record_columns_room room = {0};
     int64_t end = block_columns_measure(walk, &room);
-    struct record_columns columns = columns_over(storage, &room, walk->has_headers);
+    struct record_columns columns = columns_new(&room, walk->has_headers, memory);
     block_columns_append(walk, end, &columns);
     EXPECT(room.row_count >= columns.row_count);
-    return columns.row_count;
+    return columns;
 }
 
 TEST(the_plain_batches_of_a_block_become_rows)
 {
     uint8_t bytes[BYTES_SIZE];
-    struct storage storage;
+    struct columns_memory memory;
     uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
     uint8_t *end = batch_put(middle, 10 + ROWS, RECORD_BATCH_LOG_APPEND_TIME, ROWS);
     for (int has_headers = 0; has_headers < 2; has_headers++) {
         struct block_walk walk = walk_over(bytes, end, has_headers != 0);
-        EXPECT(rows_of(&walk, &storage) == 2 * ROWS);
-        EXPECT(storage.offsets[0] == 10 && storage.offsets[5] == 15);
-        EXPECT(storage.timestamps_us[1] == 1001000 && storage.timestamps_us[5] == 7000000);
-        EXPECT(storage.timestamp_types[1] == 0 && storage.timestamp_types[5] == 1);
+        struct record_columns columns = rows_of(&walk, &memory);
+        EXPECT(columns.row_count == 2 * ROWS);
+        EXPECT(columns.offsets[0] == 10 && columns.offsets[5] == 15);
+        EXPECT(columns.timestamps_us[1] == 1001000 && columns.timestamps_us[5] == 7000000);
+        EXPECT(columns.timestamp_types[1] == 0 && columns.timestamp_types[5] == 1);
         EXPECT(walk.block.position == end - bytes && walk.block.expected_first == 10 + 2 * ROWS);
+        columns_free(&memory);
     }
 }
 
 TEST(the_walk_ends_before_a_batch_that_is_not_plain)
 {
     uint8_t bytes[BYTES_SIZE];
-    struct storage storage;
+    struct columns_memory memory;
     uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
     static const int16_t attributes[] = {1, RECORD_BATCH_TRANSACTIONAL, RECORD_BATCH_CONTROL};
     for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
         uint8_t *end = batch_put(middle, 10 + ROWS, attributes[i], ROWS);
         struct block_walk walk = walk_over(bytes, end, false);
-        EXPECT(rows_of(&walk, &storage) == ROWS && walk.block.position == middle - bytes);
+        struct record_columns columns = rows_of(&walk, &memory);
+        EXPECT(columns.row_count == ROWS && walk.block.position == middle - bytes);
+        columns_free(&memory);
     }
 }
 
 TEST(records_that_contradict_their_header_are_no_rows)
 {
     uint8_t bytes[BYTES_SIZE];
-    struct storage storage;
+    struct columns_memory memory;
     uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
     static const int32_t record_counts[] = {ROWS - 1, ROWS + 1, 1000000};
     for (size_t i = 0; i < sizeof record_counts / sizeof record_counts[0]; i++) {
         uint8_t *end = batch_put(middle, 10 + ROWS, 0, record_counts[i]);
         for (int has_headers = 0; has_headers < 2; has_headers++) {
             struct block_walk walk = walk_over(bytes, end, has_headers != 0);
-            EXPECT(rows_of(&walk, &storage) == ROWS && walk.block.position == middle - bytes);
-            EXPECT(storage.offsets[ROWS - 1] == 10 + ROWS - 1);
+            struct record_columns columns = rows_of(&walk, &memory);
+            EXPECT(columns.row_count == ROWS && walk.block.position == middle - bytes);
+            EXPECT(columns.offsets[ROWS - 1] == 10 + ROWS - 1);
+            columns_free(&memory);
         }
     }
 }
@@ -130,13 +103,15 @@ TEST(records_that_contradict_their_header_are_no_rows)
 TEST(only_rows_of_the_range_are_appended)
 {
     uint8_t bytes[BYTES_SIZE];
-    struct storage storage;
+    struct columns_memory memory;
     uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
     uint8_t *end = batch_put(middle, 10 + ROWS, 0, ROWS);
     struct block_walk walk = walk_over(bytes, end, false);
     walk.range = (struct log_range){11, 10 + ROWS};
-    EXPECT(rows_of(&walk, &storage) == ROWS - 1 && storage.offsets[0] == 11);
+    struct record_columns columns = rows_of(&walk, &memory);
+    EXPECT(columns.row_count == ROWS - 1 && columns.offsets[0] == 11);
     EXPECT(walk.block.position == middle - bytes);
+    columns_free(&memory);
 }
 
 RUN_ALL()
