@@ -317,20 +317,8 @@ static void waiters_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-#define METHODS_PART METHODS_WRAPPED
-#include "python/producer/result_waiters_method_list.h"
-
-static PyMethodDef waiters_methods[] = {
-#define METHODS_PART METHOD_ROWS
-#include "python/producer/result_waiters_method_list.h"
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef waiters_properties[] = {
-#define METHODS_PART PROPERTY_ROWS
-#include "python/producer/result_waiters_method_list.h"
-    {NULL, NULL, NULL, NULL, NULL},
-};
+#define METHODS_LIST "python/producer/result_waiters_method_list.h"
+#include "python/common/method_tables.h"
 
 static PyType_Slot waiters_slots[] = {
     {Py_tp_doc, "Futures without a result, and the observers that are called when their results are known."},
@@ -338,8 +326,8 @@ static PyType_Slot waiters_slots[] = {
     {Py_tp_dealloc, waiters_dealloc},
     {Py_tp_traverse, waiters_traverse},
     {Py_tp_clear, waiters_clear},
-    {Py_tp_methods, waiters_methods},
-    {Py_tp_getset, waiters_properties},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
     {0, NULL},
 };
 
