@@ -80,7 +80,7 @@ uint32_t receipt_row_at(const struct receipt *receipt, uint32_t position);
 const struct receipt_run *receipt_run_at(const struct receipt *receipt, uint32_t position);
 int64_t receipt_timestamp(const struct receipt *receipt, uint32_t row);
 
-/* Returns the row of a record; `index` counts those that were appended, in the given order. */
+/* Returns the row of an appended record. Their indexes are in the given order. */
 uint32_t receipt_row_of(const struct receipt *receipt, uint32_t index);
 
 /* Finds the index of the first record that is known to have failed or to be lost. Returns false if there is none. */

@@ -25,7 +25,7 @@
 #include "base/bytes.h"
 #include "format/record_batch.h"
 #include "python/log/fetch.h"
-#include "python/log/log.h"
+#include "python/common/module_methods.h"
 
 enum {
     BYTES_MAX = 8 << 10,
