@@ -15,6 +15,7 @@ settings share one arena and one sender. The library itself stays installed, bec
     options              the options that the libraries share, and the parsers of their values
     settings             splits a library's options into those of an arena, sender, sink and producer
     errors               the libraries' names for errors; exceptions that derive from both
+    confluent            confluent_producer, confluent_serializing and confluent_aio: one class each
     confluent_options    librdkafka's options     ─ confluent_errors, confluent_callbacks   its codes, its callbacks
     page                 the tables of options that the documentation shows
 """

@@ -19,7 +19,7 @@ import kafka
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.compat import aiokafka, confluent, kafka_python
+from shmaccum.compat import aiokafka, confluent, confluent_producer, kafka_python
 from shmaccum.compat.options import Rows
 from shmaccum.compat.settings import OwnerOptions
 from shmaccum.config import ArenaOptions, ProducerOptions, SenderOptions
@@ -115,7 +115,7 @@ def check_as_the_owners_do(settings: OwnerOptions, arena: Arena) -> None:
 def settings_of(library: str, given: Mapping[str, Any], sink: str) -> OwnerOptions:
     ours = {"shmaccum_sink": sink} if sink else {}
     if library == "confluent":
-        return confluent._settings({**given, **ours, "bootstrap.servers": "localhost"})
+        return confluent_producer._settings({**given, **ours, "bootstrap.servers": "localhost"})
     rows, _ = LIBRARIES[library]
     settings = OwnerOptions.split({**given, **ours}, rows, "localhost")
     settings.complete()
