@@ -30,7 +30,8 @@ def test_a_sender_runs_or_has_left_or_died(arena: Arena) -> None:
     assert sender_facts(arena) == {**never, "epoch": 1}
 
     def die() -> None:
-        Accumulator(Arena.attach(arena.name)).become_sender()
+        accumulator = Accumulator(Arena.attach(arena.name))  # a collected arena would detach
+        accumulator.become_sender()
         os._exit(0)
 
     child = Child(die)
