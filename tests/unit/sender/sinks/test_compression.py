@@ -6,14 +6,17 @@ from __future__ import annotations
 import os
 import struct
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kafka.record import MemoryRecords
 
 from shmaccum.arena.results import BatchResult
+from shmaccum.common.clock import NS_PER_S
 from shmaccum.common.format.batch_header import HEADER_SIZE
 from shmaccum.exceptions import CorruptArenaError, InvalidArgumentError
-from shmaccum.sender.sinks.compression import CODECS, Compressor
+from shmaccum.sender.sinks.compression import CODECS, CompressionMetrics, Compressor
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import drain
 
@@ -120,3 +123,21 @@ def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, CODECS[name].module, None)
     with pytest.raises(InvalidArgumentError, match=f"pip install {CODECS[name].package}"):
         Compressor(CODECS[name])
+
+
+def test_the_metrics_count_sent_sizes_and_their_rate_without_headers() -> None:
+    now_ns = 100 * NS_PER_S
+    metrics = CompressionMetrics()
+    wires: Any = [SimpleNamespace(topic=topic, size=HEADER_SIZE + size) for topic, size in (("a", 100), ("b", 200))]
+    metrics.sent([(wires[0], HEADER_SIZE + 50), (wires[0], HEADER_SIZE + 30), (wires[1], HEADER_SIZE + 150)], now_ns)
+    sizes = {"a": 2 * HEADER_SIZE + 80, "b": HEADER_SIZE + 150}
+    expected = {
+        "batch-size-avg": HEADER_SIZE + 230 / 3,
+        "batch-size-max": HEADER_SIZE + 150,
+        "compression-rate-avg": (0.5 + 0.3 + 0.75) / 3,
+        "compression-rate.topic-a": 0.4,
+        "compression-rate.topic-b": 0.75,
+    }
+    for topic, size in sizes.items():
+        expected |= {f"byte-rate.topic-{topic}": size, f"byte-total.topic-{topic}": size}
+    assert metrics.read(now_ns) == pytest.approx(expected)

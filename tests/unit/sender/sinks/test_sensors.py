@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from shmaccum.common import clock
 from shmaccum.common.clock import NS_PER_S
+from shmaccum.sender.sinks.kafka.traffic import COUNTS, NODE_COUNTS, LoopTimes, Traffic
 from shmaccum.sender.sinks.sensors import WINDOW_NS, Sensor, TotalRates, average_of, maximum_of
 
 START_NS = 5 * NS_PER_S
@@ -48,3 +52,50 @@ def test_rates_are_of_what_was_counted_in_one_to_two_windows() -> None:
     rates.sample({"request": 90, "response": 40}, START_NS + 2 * WINDOW_NS)
     seen = rates.read({"request": 90, "response": 43}, START_NS + 2 * WINDOW_NS)
     assert seen == {"request": 2, "response": 43 / 30}
+
+
+def test_the_traffic_of_brokers_has_a_rate_and_a_total_of_each_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: START_NS)
+    traffic = Traffic(LoopTimes(select_count=4, wait_ns=NS_PER_S // 2, io_ns=NS_PER_S // 8))
+    counts = {
+        "connection-creation": (9, 10),
+        "connection-close": (2, 3),
+        "successful-authentication": (4, 5),
+        "failed-authentication": (6, 7),
+        "network-io": (30, 31),
+        "request": (11, 12),
+        "response": (13, 14),
+        "outgoing-byte": (150, 160),
+        "incoming-byte": (170, 180),
+    }
+    for index, node_id in enumerate(("1", "2")):
+        node = traffic.node(node_id)
+        assert traffic.node(node_id) is node
+        assert [getattr(node, attribute) for attribute in COUNTS.values()] == [0] * len(counts)
+        for name, attribute in COUNTS.items():
+            setattr(node, attribute, counts[name][index])
+        node.request_written(40 + index)
+        node.requests -= 1
+    expected: dict[str, float] = {
+        "connection-count": 14,
+        "request-size-avg": 40.5,
+        "request-size-max": 41,
+        "select-rate": 4,
+        "select-total": 4,
+        "io-wait-time-ns-total": NS_PER_S // 2,
+        "io-wait-time-ns-avg": NS_PER_S // 8,
+        "io-wait-ratio": 0.5,
+        "io-time-ns-total": NS_PER_S // 8,
+        "io-time-ns-avg": NS_PER_S // 32,
+        "io-ratio": 0.125,
+    }
+    for name, of_nodes in counts.items():
+        expected |= {f"{name}-rate": sum(of_nodes), f"{name}-total": sum(of_nodes)}
+    for index, suffix in enumerate((".node-1", ".node-2")):
+        expected |= {f"request-size-avg{suffix}": 40 + index, f"request-size-max{suffix}": 40 + index}
+        for name in NODE_COUNTS:
+            expected |= {f"{name}-rate{suffix}": counts[name][index], f"{name}-total{suffix}": counts[name][index]}
+    assert traffic.read(START_NS) == expected
+    traffic.sample()
+    traffic.sample()
+    assert {value for name, value in traffic.read(START_NS).items() if "-rate" in name} == {0}
