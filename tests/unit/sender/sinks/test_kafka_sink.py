@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from shmaccum.common import clock
 from shmaccum.config import KafkaSinkOptions, SenderOptions
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError, UnknownTopicError
@@ -441,6 +442,42 @@ def test_a_connection_that_is_lost_ends_the_frames_that_it_did_not_write() -> No
         transport.abort()
         net.poll(timeout_ms=0)
         assert ended == [0, 1]
+
+
+def test_a_closed_connection_ends_frames_without_writing_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport_module = pytest.importorskip("shmaccum.sender.sinks.kafka.library.transport")
+    ended: list[bytes] = []
+    monkeypatch.setattr(
+        transport_module, "Frame", lambda data: SimpleNamespace(end=functools.partial(ended.append, data))
+    )
+    net = pytest.importorskip("shmaccum.sender.sinks.kafka.library.loop").Selector()
+    here, there = socket.socketpair()
+    transport = transport_module.FrameTransport(net, here)
+    transport.set_protocol(SimpleNamespace(connection_lost=lambda _: None))
+    transport.traffic = NodeTraffic()
+    with here, there, contextlib.closing(net):
+        transport.abort(error=OSError("lost"))
+        net.poll(timeout_ms=0)
+        transport.write(b"late")
+        assert (ended, len(transport.unwritten)) == ([b"late"], 0)
+
+
+@pytest.mark.parametrize(("request_count", "average"), [(0, 0), (5, 20)])
+def test_requests_of_a_borrower_are_traffic_of_the_connection(request_count: int, average: float) -> None:
+    transport_module = pytest.importorskip("shmaccum.sender.sinks.kafka.library.transport")
+    net = pytest.importorskip("shmaccum.sender.sinks.kafka.library.loop").Selector()
+    here, there = socket.socketpair()
+    transport = transport_module.FrameTransport(net, here)
+    transport.traffic = NodeTraffic(requests=1, responses=2, bytes_sent=3, bytes_received=4)
+    with here, there, contextlib.closing(net):
+        begun_s = transport.last_write = transport.last_read = clock.monotonic() - 60
+        sent_size = 100 * (request_count > 0)
+        transport.take_back(Delivered(request_count=request_count, sent_size=sent_size, received_size=70))
+        assert min(transport.last_write, transport.last_read) >= begun_s + 60
+    traffic = transport.traffic
+    assert (traffic.requests, traffic.responses) == (1 + request_count, 2 + request_count)
+    assert (traffic.bytes_sent, traffic.bytes_received) == (3 + sent_size, 4 + 70)
+    assert traffic.request_size.average(clock.monotonic_ns()) == average
 
 
 def test_a_connection_that_closes_while_it_writes_is_not_watched_for_reads() -> None:
