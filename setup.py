@@ -19,11 +19,14 @@ CC                  the C compiler; the default is the one that built Python
 from __future__ import annotations
 
 import functools
+import gzip
 import os
 import shlex
 import shutil
+import stat
 import sys
 import sysconfig
+import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +45,8 @@ LENIENT_FLAGS = ["-Wall"]
 # Symbols of static libraries (such as gcov's) are not exported either.
 LINK_FLAGS = ["-pthread", "-Wl,--exclude-libs,ALL"]
 
+YEAR_1980_S = 315_532_800
+"""The earliest time that a zip file can have, too."""
 PURE_PLATFORMS = "macosx_10_9_universal2.win32.win_amd64.win_arm64"
 
 
@@ -149,20 +154,35 @@ class OwnInfo(egg_info):
         self.egg_base = own_folder().name
 
 
+def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Removes from a member of an archive whatever differs between two hosts."""
+    member.mtime = int(os.environ.get("SOURCE_DATE_EPOCH", YEAR_1980_S))
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.mode & stat.S_IXUSR else 0o644
+    return member
+
+
 class StagedSource(sdist):
-    """Gathers a source distribution in its own folder.
+    """Gathers a source distribution in its own folder. The same files make the same bytes.
 
     setuptools gathers it below the project's root, where two builds would remove each other's files.
     """
 
     def make_distribution(self) -> None:
         name = self.distribution.get_fullname()
-        target = Path(self.dist_dir).resolve() / name
+        target = Path(self.dist_dir).resolve() / f"{name}.tar.gz"
         files = [path for path in self.filelist.files if not os.path.isabs(path)]  # without those of egg_info
-        with tempfile.TemporaryDirectory() as stage:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            tempfile.TemporaryDirectory() as stage,
+            target.open("wb") as raw,
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
             self.make_release_tree(os.path.join(stage, name), files)
-            kinds = self.formats or ["gztar"]
-            self.archive_files = [self.make_archive(str(target), kind, root_dir=stage, base_dir=name) for kind in kinds]
+            archive.add(os.path.join(stage, name), name, filter=plain)
+        self.archive_files = [str(target)]
 
 
 def native_extension() -> Extension:
