@@ -11,7 +11,7 @@
 enum {
     FRAME_HEAD_SIZE = 4,
     CORRELATION_SIZE = 4,
-    RESPONSE_ROOM = 64 << 10, /* plus this for each batch, and the names: */
+    RESPONSE_ROOM = 64 << 10, /* the response may also have, for each batch: */
     RESPONSE_ROOM_OF_BATCH = 256,
 };
 
@@ -99,7 +99,7 @@ void broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_n
 
 /* ---- to take responses ---- */
 
-/* Records the response to the oldest request; `is_well` is false if it is refused. */
+/* Records the response to the oldest request. `is_well` is false if the response has an error. */
 static void request_answered(struct broker_link *link, bool is_well, uint64_t now_ns)
 {
     struct broker_request *request = broker_link_request(link, link->answered);
@@ -115,7 +115,7 @@ static void request_answered(struct broker_link *link, bool is_well, uint64_t no
     }
 }
 
-/* Returns false if it is not a response to the oldest request, or if the link does not take it. */
+/* Returns false if it is not a response to the oldest request, or if it has an error and the link accepts none. */
 static bool answer_take(struct broker_link *link, const uint8_t *bytes, size_t size, uint64_t now_ns)
 {
     uint32_t written_end = link->end - link->is_sending;
@@ -133,7 +133,7 @@ static bool answer_take(struct broker_link *link, const uint8_t *bytes, size_t s
     return true;
 }
 
-/* Takes the whole frames in the buffer, up to one that is not ordinary. */
+/* Handles the complete frames in the buffer, up to the first one that is not ordinary. */
 static void frames_take(struct broker_link *link, uint64_t now_ns)
 {
     size_t begin = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plain socket to a broker, and the Produce requests on it.
+ * A link: a plain socket to a broker, and the Produce requests on it.
  *
  *   requests   | 7 | 8 | 9 | 10 | 11 |      counted from 0; the correlation id is correlation_first + number
  *                ^ first   ^ answered ^ end
@@ -10,19 +10,20 @@
  * batches of the arena (sender/pump.h), and the batch loop sends batches of a log (sender/batch_loop.h).
  *
  * Rules
- *   Nothing is in flight in the beginning.
+ *   At the beginning, no request is in flight.
  *   A request has at most one batch of each partition, as Kafka requires. The batches of a topic are adjacent.
  *   No call waits for the broker. All bytes of a request are written before those of the next one.
  *   A request has a policy. If its batches are to be checked, its owner checks them before its first byte is written,
  *   and sets `is_checked`. Otherwise, they are sent unchanged, and `is_checked` is true from the beginning.
- *   A response to the oldest request without an error is used here. If the link `takes_errors`, so is one with an
- *   error, and its request is `is_refused`. Any other response makes the link strange, and stays in `received`.
+ *   The link handles a response to the oldest request if it has no error. If the link `takes_errors`, it also handles a
+ *   response with an error, and sets `is_refused` of the request. Any other response stays in `received`, and
+ *   `is_strange` of the link is set.
  *   The correlation ids continue those of the previous owner of the socket. So a second response to an earlier request
  *   is never taken for the response to a request that is in flight now.
  *   broker_link_send and broker_link_receive read the pieces and change nothing in them. Other threads may use the
  *   arena meanwhile.
  *
- * The broker's bytes are input: a frame is read when all of it has arrived, within the bounds of its buffer.
+ * The broker's bytes are untrusted: a frame is read when it is complete, within the bounds of its buffer.
  */
 #ifndef BROKER_LINK_H
 #define BROKER_LINK_H
@@ -57,22 +58,22 @@ struct broker_link {
     uint32_t requests_max;
     bool takes_errors;
 
-    uint32_t batches_max; /* of a request */
+    uint32_t batches_max; /* the most batches of a request */
     size_t own_room;      /* for the own bytes of a request */
-    struct broker_request requests[BROKER_REQUESTS_MAX]; /* number n in place n % BROKER_REQUESTS_MAX */
-    uint32_t first;    /* not completed; the owner advances it */
-    uint32_t answered; /* the first that is not answered */
+    struct broker_request requests[BROKER_REQUESTS_MAX]; /* [n % BROKER_REQUESTS_MAX] is request n */
+    uint32_t first;    /* the first request that is not completed; the owner advances it */
+    uint32_t answered; /* the first request that is not answered */
     uint32_t end;
     struct produce_answer answer;
     uint8_t *received;
     size_t received_room;
     size_t received_size;
-    bool is_sending; /* bytes of the youngest request are left */
+    bool is_sending; /* the newest request is not written completely */
     bool is_broken;  /* the socket was closed or failed */
     bool is_strange; /* a response is not ordinary, and is in `received` */
     bool has_refused; /* a request is refused */
     int32_t throttle_ms;
-    uint32_t request_count; /* answered */
+    uint32_t request_count; /* answered requests */
     uint64_t sent_size;
     uint64_t received_total;
 };
@@ -83,7 +84,7 @@ struct broker_link_limits {
     size_t names_size; /* bytes of the names of its topics, each counted once */
 };
 
-/* Returns false if memory is short. broker_link_free follows in either case. */
+/* Returns false if there is not enough memory. Call broker_link_free in either case. */
 bool broker_link_make(struct broker_link *link, const struct broker_link_limits *limits);
 void broker_link_free(struct broker_link *link);
 
@@ -104,7 +105,7 @@ static inline uint32_t broker_link_in_flight(const struct broker_link *link)
     return link->end - link->first;
 }
 
-/* Returns true while nothing extraordinary has happened. */
+/* Returns true while the link is neither broken nor strange. */
 static inline bool broker_link_is_healthy(const struct broker_link *link)
 {
     return !link->is_broken && !link->is_strange && !link->has_refused && link->throttle_ms == 0;
@@ -148,10 +149,10 @@ static inline void broker_request_add(struct broker_request *request, const stru
     pieces_add_gap(&request->pieces);
 }
 
-/* Makes the next request the youngest one. */
+/* Begins to send the next request, which becomes the newest one. */
 void broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns);
 
-/* Writes what the socket accepts. The youngest request is checked. */
+/* Writes as much as the socket accepts. The newest request must be checked. */
 static inline void broker_link_send(struct broker_link *link)
 {
     struct broker_request *request = broker_link_request(link, link->end - 1);
@@ -164,7 +165,7 @@ static inline void broker_link_send(struct broker_link *link)
     }
 }
 
-/* Takes the responses that have arrived. */
+/* Handles the responses that have arrived. */
 void broker_link_receive(struct broker_link *link, uint64_t now_ns);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pieces of a request or response, in the order in which they go to a socket.
+ * The pieces of a request or response, in the order in which they are sent.
  *
  *   pieces   | own | memory | own | memory | range of a file | own |
  *   iovecs      0      1       2      3                         4
  *   ranges                                         0                  its `place` is 4
  *
- * The written bytes of the next piece are cut off.
+ * If a piece was written in part, it is shortened to its remaining bytes.
  *
  * Own bytes are those of the request itself. They are encoded after the batches are known. Until then, each of their
  * places is a gap, an iovec without an address.
@@ -104,7 +104,7 @@ static inline void pieces_advance(struct pieces *pieces, size_t size)
     }
 }
 
-/* Writes what the socket accepts. Returns false, with errno set, if the socket or a file fails. */
+/* Writes as much as the socket accepts. Returns false, with errno set, if the socket or a file fails. */
 bool pieces_write(struct pieces *pieces, int socket);
 
 #endif

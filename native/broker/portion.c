@@ -8,7 +8,7 @@
 
 enum {
     GATHERED_MAX = 64,
-    COPIED_MAX = 16 << 10, /* bytes of ranges that are read; sendfile is cheaper for a larger one */
+    COPIED_MAX = 16 << 10, /* a range of up to this size is read and copied; sendfile is faster for a larger one */
 };
 
 struct sending {
@@ -40,7 +40,7 @@ static bool range_copy(struct sending *sending, int file, off_t position, size_t
     return true;
 }
 
-/* Adds what is left of a piece. Sets `is_full` if there is no room for it. Returns false with errno set. */
+/* Adds the remaining bytes of a piece. Sets `is_full` if they do not fit. Returns false with errno set. */
 static bool piece_gather(struct sending *sending, const struct response_piece *piece, bool *is_full)
 {
     size_t gone = sending->gone < piece->size ? sending->gone : piece->size;

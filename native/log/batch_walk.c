@@ -7,7 +7,7 @@
 
 enum { READ_SIZE = 4096 };
 
-/* Bytes of the file; the first `size` bytes from `start` on are there. */
+/* A part of the file in memory: `size` bytes from `start` on. */
 struct window {
     uint8_t bytes[READ_SIZE];
     int64_t start;

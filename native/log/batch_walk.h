@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Searches a segment of a log, from batch to batch, for the one that has an offset. Each fetch begins with this.
+ * Searches a segment of a log for the batch with an offset, from header to header. Each fetch begins with this search.
  *
  *   | header, records | header, records | header, records | ...        several small batches in one read
  *   ^ position, from an index                ^ found
  *
- * The bytes are input: an invalid header ends the search. The caller keeps the file open.
+ * The bytes are untrusted: an invalid header ends the search. The caller keeps the file open.
  */
 #ifndef LOG_BATCH_WALK_H
 #define LOG_BATCH_WALK_H
@@ -19,7 +19,7 @@ struct batch_walk {
     int64_t offset;
 };
 
-/* Returns the size of the batch with the offset, at walk->position; 0 if none is before the end; -1 with errno set. */
+/* Returns the size of the batch with the offset, at walk->position; 0 if there is none; -1 with errno set. */
 int64_t batch_find(struct batch_walk *walk);
 
 #endif

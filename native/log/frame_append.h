@@ -2,14 +2,14 @@
  *
  * One frame at the end of a file that several processes write in turn: a commit into the offsets of a group.
  *
- *   lock the byte ──> is the file as the caller left it? ──> write the frame ──> unlock the byte
+ *   lock the byte ──> is the file unchanged? ──> write the frame ──> unlock the byte
  *
  *   frame      size u32 | crc u32 of the body | body          big-endian
  *
  * Rules: this call never waits and repairs nothing. If the byte is locked, the file has changed, or the write fails,
  * the caller takes the slow path (shmaccum/log/groups/offsets_file.py), which waits, reads, cuts, and raises the error.
  *
- * Deaths: the kernel frees the byte with its holder. A frame that was written in part is cut by the next writer.
+ * Deaths: if a process dies, the kernel unlocks its byte. The next writer cuts a frame that was not written whole.
  */
 #ifndef LOG_FRAME_APPEND_H
 #define LOG_FRAME_APPEND_H
@@ -21,7 +21,7 @@ struct frame_append {
     int lock;     /* a descriptor of the lock file */
     int64_t byte; /* of the lock file */
     int file;     /* opened with O_APPEND */
-    int64_t size; /* of the file, as the caller left it */
+    int64_t size; /* of the file, as the caller knows it */
     const void *body;
     size_t body_size;
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An iteration over the plain batches of a block that was read from a log. It ends at the first batch that is not
- * plain: compressed, transactional, a control batch, cut by the end of the block, at an unexpected offset, or with a
- * wrong header or CRC. Only the reader of the log decides what such a batch is.
+ * plain: compressed, transactional, a control batch, longer than the block, at an unexpected offset, or with a
+ * wrong header or CRC. The caller handles such a batch.
  *
- * Bytes are input: no byte outside of the block is read.
+ * The bytes are untrusted: no byte outside of the block is read.
  */
 #ifndef LOG_PLAIN_BATCH_H
 #define LOG_PLAIN_BATCH_H
@@ -21,10 +21,10 @@ struct plain_block {
     bool is_crc_checked;
 };
 
-/* True if a whole plain batch begins at the position. */
+/* Returns true if a whole plain batch begins at the position. */
 bool plain_batch_find(const struct plain_block *block, struct record_batch_header *header);
 
-/* Moves past it. An offset that was expected exactly is expected exactly again. */
+/* Moves past the batch. If its offset was expected exactly, the next one is expected exactly, too. */
 void plain_batch_pass(struct plain_block *block, const struct record_batch_header *header);
 
 /* The records of the batch at the position. */

@@ -19,7 +19,7 @@ enum {
 
 /* ---- fitting batches ---- */
 
-/* Returns true if the index has space for an entry and for the one that a roll adds. */
+/* Returns true if the index has space for two entries. The second one is for a roll, which adds an entry. */
 static bool index_has_room(const struct index_file_end *index, int64_t entry_size)
 {
     return index->size + 2 * entry_size <= INDEX_FILE_SIZE_MAX;
@@ -96,7 +96,7 @@ static struct iovec *pieces_advance(struct iovec *pieces, int *piece_count, size
     return pieces;
 }
 
-/* Returns the number of written bytes. If it is less than all, `error` receives the reason. */
+/* Returns the number of written bytes. If not all were written, `error` receives the reason. */
 static int64_t pieces_write(const struct segment_end *end, struct gathered *gathered, int piece_count, int *error)
 {
     struct iovec *pieces = gathered->pieces;
@@ -136,7 +136,7 @@ static bool batch_is_unchanged(const struct log_batch *batch)
            load_be32(batch->bytes + RECORD_BATCH_CRC) == batch->crc;
 }
 
-/* Returns how many of the batches in the file, from the first on, have the same bytes as before the write. */
+/* Returns how many batches in the file, from the first on, still have the checksum from before the write. */
 static uint32_t unchanged_count(const struct log_end *log, const struct log_batch *batches, uint32_t count)
 {
     uint32_t unchanged = 0;
@@ -213,7 +213,7 @@ static int entries_write(struct index_file_end *index, const uint8_t *entries, s
 
 /* ---- append ---- */
 
-/* Advances the numbers past batches that are whole in the file, and writes their index entries. Returns 0 or errno. */
+/* Advances the numbers past the complete batches in the file, and writes their index entries. Returns 0 or errno. */
 static int batches_note(struct log_end *log, const struct log_batch *batches, uint32_t count)
 {
     struct segment_end *end = log->segment;
@@ -231,7 +231,7 @@ static int batches_note(struct log_end *log, const struct log_batch *batches, ui
     return error != 0 ? error : entries_write(log->time_index, entries.times, entries.times_size);
 }
 
-/* Returns true if no other process has cut the file or added to it. A write past a cut would leave a hole. */
+/* Returns true if the file has the expected size. If another process has truncated it, a write would leave a hole. */
 static bool segment_has_size(const struct log_end *log)
 {
     const struct segment_end *end = log->segment;

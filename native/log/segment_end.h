@@ -11,7 +11,7 @@
  * the crc does not cover.
  *
  * Identity: a batch counts as appended only while the path of the .log leads to the file that it was written to, and
- * all bytes are there. A file that was removed, moved, replaced or cut would take batches that no reader ever sees. So
+ * all bytes are there. No reader would find batches in a file that was removed, moved, replaced or cut. So
  * segment_append checks the path after each write. A file that fails the check is `is_lost`: nothing is written to it
  * any more, not even a cut, and the batches of that write do not count.
  *
@@ -64,9 +64,9 @@ struct index_file_end {
 /* The numbers on which the next index entry depends (Kafka's LogSegment.append). */
 struct index_position {
     int64_t base_offset;
-    int64_t interval;             /* entries are more than this many bytes apart */
-    int64_t entry_position;       /* where the batch of the last entry begins */
-    int64_t max_timestamp_ms;     /* the largest so far */
+    int64_t interval;             /* two entries are more than this many bytes apart */
+    int64_t entry_position;       /* the position of the last entry's batch */
+    int64_t max_timestamp_ms;     /* the largest timestamp of the segment */
     int64_t max_timestamp_offset; /* the last offset of the batch that has it */
     int64_t indexed_timestamp_ms; /* that of the time index's last entry */
 };
@@ -79,7 +79,7 @@ struct log_end {
     struct index_file_end *time_index;
     const char *path;      /* of the .log, owned by the caller. NULL if it has no name */
     int64_t segment_bytes; /* the largest size of a segment */
-    int64_t segment_ms;    /* no record is younger than the first batch of its segment by more */
+    int64_t segment_ms;    /* the largest age of a record relative to the segment's first batch */
     int32_t leader_epoch;
     bool verifies_written; /* a batch whose crc is wrong after the write is not appended */
 };
@@ -103,7 +103,7 @@ struct log_append {
     uint32_t batch_count; /* batches that are whole in the file */
     int error;            /* errno if other batches are not in the file (ESTALE if it is lost), else 0 */
     bool is_changed;      /* the first batch that is not counted was changed while it was written */
-    int index_error;      /* errno if an index entry was not written, which slows look-ups down, else 0 */
+    int index_error;      /* errno if an index entry was not written, else 0; without it, look-ups are slower */
 };
 
 /* Appends batches that fit. */

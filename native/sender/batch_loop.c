@@ -7,16 +7,16 @@
 #include <poll.h>
 #include <stdlib.h>
 
-/* The time for the last responses after the wake fd is readable. A caller that has to stop does not wait for a dead
- * broker. */
+/* The time to wait for the last responses after the wake fd is readable. It is short, because the caller may have to
+ * stop, and a broker may be dead. */
 #define STOP_TIME_NS (5 * NS_PER_S)
-/* After a stream has ended, the others continue for this part of the time. */
+/* After one stream has ended, the other streams continue for 1/ENDED_PART of the time. */
 enum { ENDED_PART = 8 };
-enum { BATCHES_MAX = 4096 /* of a request */ };
+enum { BATCHES_MAX = 4096 /* the most batches of a request */ };
 
 struct run {
     struct batch_loop *loop;
-    struct pollfd *polled; /* the wake fd, then the links */
+    struct pollfd *polled; /* first the wake fd, then the links */
     uint64_t now_ns;
     uint64_t begun_ns;
     uint64_t end_ns;  /* no request begins after this time */
@@ -68,7 +68,7 @@ static void batch_put(struct broker_request *request, struct ship_piece *piece, 
     pieces_add_range(&request->pieces, stream->file, position, size - RECORD_BATCH_HEADER_SIZE);
 }
 
-/* Adds batches until the request is full or the last stream had its turn. */
+/* Adds one batch of each stream, until the request is full. */
 static void batches_gather(struct ship_link *link, struct broker_request *request)
 {
     struct ship_piece *pieces = link->pieces[link->broker.end % BROKER_REQUESTS_MAX];
@@ -88,7 +88,7 @@ static void batches_gather(struct ship_link *link, struct broker_request *reques
     link->stream_next = 0;
 }
 
-/* Breaks the streams of a request's batches, because no response acks them. */
+/* Marks the streams of a request's batches as broken, because no response acks the batches. */
 static void request_fail(struct ship_link *link, uint32_t number)
 {
     uint32_t place = number % BROKER_REQUESTS_MAX;
@@ -97,7 +97,7 @@ static void request_fail(struct ship_link *link, uint32_t number)
     }
 }
 
-/* Breaks the streams whose batches are not acked, because nothing more arrives on this socket. */
+/* Marks the streams that have batches in flight on this link as broken, because its socket receives nothing more. */
 static void link_break(struct ship_link *link)
 {
     struct broker_link *broker = &link->broker;
@@ -109,7 +109,7 @@ static void link_break(struct ship_link *link)
     broker->answered = broker->end;
 }
 
-/* Returns false if no stream has a batch whose turn it is. */
+/* Returns false if no stream has a batch that may be sent. */
 static bool request_begin(struct ship_link *link, uint64_t now_ns)
 {
     struct broker_request *request = broker_link_next_request(&link->broker);
@@ -125,7 +125,8 @@ static bool request_begin(struct ship_link *link, uint64_t now_ns)
     return true;
 }
 
-/* Sends what is begun, and, while `may_begin`, further requests, until the socket or the window is full. */
+/* Writes the request that was begun. If `may_begin` is true, also begins and writes further requests, until the socket
+ * or the windows are full. */
 static void link_send(struct ship_link *link, bool may_begin, uint64_t now_ns)
 {
     broker_link_send(&link->broker);
@@ -203,7 +204,7 @@ static void links_send(struct run *run)
     }
 }
 
-/* Returns true if a link could take another request, and no stream has a batch for it. */
+/* Returns true if a link accepts another request, but no stream has a batch for it. */
 static bool has_room(const struct batch_loop *loop)
 {
     for (uint32_t i = 0; i < loop->link_count; i++) {
@@ -240,7 +241,7 @@ static uint32_t in_flight_count(const struct batch_loop *loop)
     return count;
 }
 
-/* Returns the time from which on the link's next response is late. */
+/* Returns the time after which the link's next response is late. */
 static uint64_t late_ns(const struct run *run, const struct broker_link *link)
 {
     uint64_t due_ns = link->requests[link->first % BROKER_REQUESTS_MAX].begun_ns + run->loop->answer_time_ns;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: the end of a batch.
+ * The end of a batch in the sender.
  *
  *   state        in flight   what ends it                      result recorded   memory freed
  *   READY        yes         complete (ack or final error)     then              then, unless a hazard defers it
@@ -12,12 +12,12 @@
  *   READY        yes         spill                             when the sink     at once: the bytes are in the overflow
  *                                                              has the batch
  *
- * A result never changes: the first one recorded for a record is valid. Expiry changes the result, never the memory:
- * bytes that a socket may still be reading stay where they are.
+ * The first result that is recorded for a record is valid, and later ones have no effect. Expiry records a result, but
+ * does not free memory, because a socket may still read the bytes.
  *
- * Order at the end of a batch: result recorded → READY -> DONE → scrub → FREE. Killed before DONE: the next sender
- * sends it again. Killed before FREE: the next sender frees it. A decided batch (`result` in the slot) is not sent
- * again: the next sender records the decision.
+ * The end of a batch has this order: result recorded → READY -> DONE → scrub → FREE. If the sender is killed before
+ * DONE, the next sender sends the batch again. If it is killed before FREE, the next sender frees the slot. If the slot
+ * has a decided `result`, the next sender records that result, and does not send the batch again.
  */
 #include "sender/complete.h"
 
@@ -71,7 +71,7 @@ static void result_count(struct arena *arena, enum batch_result result, uint32_t
     }
 }
 
-/* For records [first_record, first_record + record_count). */
+/* Records a result for the records [first_record, first_record + record_count). */
 static void result_record(struct sender_half *half, uint32_t slot_index, uint32_t first_record, uint32_t record_count,
                           const struct batch_outcome *outcome)
 {
@@ -159,7 +159,7 @@ static void batch_become_done(struct sender_half *half, uint32_t slot_index, str
     sender_free_slot(half, slot_index, wakes);
 }
 
-/* Ends a batch that has its result: frees its memory, or keeps it until it is written elsewhere. */
+/* Ends a batch that has its result. Frees its memory, or keeps the batch until its bytes are written elsewhere. */
 static void batch_give_back(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -194,7 +194,7 @@ static enum status batch_complete(struct sender_half *half, uint32_t slot_index,
     return STATUS_OK;
 }
 
-/* Runs once per call, because it reads the clock. */
+/* Is called once per call of the sender, because it reads the clock. */
 static void acked_publish(struct sender_half *half)
 {
     if (half->acked_created_ns != 0) {
@@ -265,7 +265,7 @@ enum status sender_requeue(struct sender_half *half, uint32_t slot_index, uint64
         return STATUS_STALE;
     }
     struct slot_note *note = &half->notes[slot_index];
-    if (note->is_ended) { /* it has its result already, so it must not be sent again */
+    if (note->is_ended) { /* the batch has its result, so it must not be sent again */
         batch_give_back(half, slot_index, wakes);
         return STATUS_OK;
     }
@@ -298,8 +298,8 @@ enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_
 
 /* ---- spilled batches ---- */
 
-/* The overflow takes the batches of a partition in order, and the sink gets them before the partition's other batches.
- * So the sink has a batch of the epoch before it gets the next one from here. */
+/* The overflow has the batches of a partition in order, and the sink gets them before the partition's batches in the
+ * arena. So the sink has a batch of the epoch before it gets the next batch from the arena. */
 static void batch_take_in(struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
     CHECK(half->notes[slot_index].is_in_flight);
@@ -331,8 +331,8 @@ enum status sender_spill_in_flight(struct sender_half *half, uint32_t slot_index
     }
     struct slot_note *note = &half->notes[slot_index];
     batch_take_in(half, slot_index, seq);
-    note->is_ended = true; /* the overflow gets the result */
-    if (note->is_retry) {  /* later batches follow it to the overflow, not to the sink */
+    note->is_ended = true; /* the result is recorded for the batch in the overflow */
+    if (note->is_retry) {  /* later batches must also go to the overflow, and not to the sink */
         half->queues[note->partition_index].has_retry_in_flight = false;
     }
     return STATUS_OK;
@@ -370,8 +370,8 @@ static void batch_seal_at_end(struct sender_half *half, uint32_t slot_index)
     }
 }
 
-/* In flight: records the result now, and keeps the memory until its I/O is over. `result` in the slot is for a later
- * sender. An earlier decision stays. */
+/* Records the result of a batch in flight, and keeps its memory until its I/O is over. If the slot has no decision yet,
+ * stores `result` in it for a later sender. */
 static void batch_end_in_flight(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
 {
     CHECK(half->notes[slot_index].is_in_flight);
@@ -386,7 +386,7 @@ static void batch_end_in_flight(struct sender_half *half, uint32_t slot_index, c
     half->notes[slot_index].is_ended = true;
 }
 
-/* Returns false if there was nothing to end: an empty batch, or one that is no longer the queued one. */
+/* Returns false if the batch is empty, or if the slot has another batch now. */
 static bool batch_end_in_queue(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome,
                                struct wake_set *wakes)
 {
@@ -433,7 +433,7 @@ static uint64_t smaller_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Ends the batches of one queue from its front that are old enough. */
+/* Expires the oldest batches of a queue, up to the first one that is not old enough. */
 static uint32_t queue_expire(struct sender_half *half, uint32_t partition_index, uint64_t now_ns, uint64_t timeout_ns,
                              uint64_t *next_expiry_ns, struct wake_set *wakes)
 {

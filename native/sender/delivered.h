@@ -12,13 +12,13 @@ struct delivered {
     uint64_t batch_count;
     uint64_t record_count;
     uint64_t size;
-    uint64_t size_largest; /* of a batch */
+    uint64_t size_largest; /* bytes of the largest batch */
     uint64_t age_sum_ns;   /* from the opening of a batch to its request, or to the append */
     uint64_t age_max_ns;
     uint64_t latency_sum_ns; /* from its request or append to its result */
     uint64_t latency_max_ns;
-    uint64_t largest_record; /* 0 if none is larger than known before */
-    int64_t linger_min_ns;   /* -1 if no batch has one */
+    uint64_t largest_record; /* 0 if no record was larger than the known ones */
+    int64_t linger_min_ns;   /* -1 if no batch has its own linger */
 };
 
 /* Adds a batch whose request or append began at `begun_ns`. The caller adds its latency. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: the batches that may be sent (ready), and taking them for sending (drain).
+ * Finds the batches that may be sent (ready), and takes them for sending (drain).
  */
 #include <string.h>
 
@@ -22,8 +22,8 @@ static uint64_t ns_between(uint64_t a_ns, uint64_t b_ns)
     return a_ns > b_ns ? a_ns - b_ns : b_ns - a_ns;
 }
 
-/* Returns true if the batch was opened just now and no later one was opened. It may have been opened shortly after
- * `now_ns`, which was read earlier. A time far in the future was never valid. */
+/* Returns true if the batch is empty, was opened a moment ago, and is the last one of its partition. It may have been
+ * opened after `now_ns` was read. A time far in the future is invalid. */
 static bool batch_awaits_first_record(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -34,7 +34,7 @@ static bool batch_awaits_first_record(const struct sender_half *half, uint32_t s
            ns_between(arena->slots[slot_index].created_ns, now_ns) < sender_patience_ns(arena);
 }
 
-/* Returns true for a batch that must wait even without linger. */
+/* Returns true if the batch may not be drained now, even if it need not linger. */
 static bool batch_must_wait(const struct sender_half *half, uint32_t slot_index, uint64_t now_ns)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -77,7 +77,7 @@ static uint64_t batch_linger_left_ns(const struct sender_half *half, const struc
     }
     uint64_t linger_ns = batch_linger_ns(arena, options, slot_index);
     uint64_t age_ns = ns_until(options->now_ns, arena->slots[slot_index].created_ns);
-    return ns_until(linger_ns, age_ns); /* opened after `now_ns`: its whole time is left, and no more */
+    return ns_until(linger_ns, age_ns); /* if it was opened after `now_ns`, its whole linger time is left */
 }
 
 /* Returns how long until this batch may be drained, or 0. */
@@ -96,7 +96,7 @@ static uint64_t batch_wait_ns(const struct sender_half *half, const struct ready
     return is_early ? NEXT_PASS_NS : linger_left_ns;
 }
 
-/* Returns true for a batch that fills and has lingered for at least half of its time. */
+/* Returns true if the batch is open and has lingered for at least half of its linger time. */
 static bool batch_may_go_along(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index,
                                uint64_t wait_ns)
 {
@@ -105,7 +105,7 @@ static bool batch_may_go_along(const struct sender_half *half, const struct read
            !batch_must_wait(half, slot_index, options->now_ns);
 }
 
-/* Moves the partitions at the end of the array after the `count` at its front, or drops them if `count` is 0. */
+/* Moves the partitions at the end of the array directly after the first `count` ones. If `count` is 0, drops them. */
 static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32_t count, uint32_t along_count)
 {
     CHECK(count + along_count <= partitions_max);
@@ -116,7 +116,7 @@ static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32
     return count + along_count;
 }
 
-/* Returns the next batch of the partition if only time delays it, else NO_SLOT. */
+/* Returns the next batch of the partition if it may be drained now or after some time. Otherwise returns NO_SLOT. */
 static uint32_t ready_candidate(struct sender_half *half, const struct ready_options *options, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
@@ -148,7 +148,7 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
     uint32_t along_count = 0;
     *next_check_ns = UINT64_MAX;
     sender_find_batches(half);
-    for (uint32_t i = half->active_count; i-- > 0;) { /* downwards: a queue found empty takes the last one's place */
+    for (uint32_t i = half->active_count; i-- > 0;) { /* downwards: the last one replaces an empty queue */
         uint32_t partition_index = half->active[i];
         uint32_t slot_index = ready_candidate(half, options, partition_index);
         uint64_t wait_ns = slot_index == NO_SLOT ? UINT64_MAX : batch_wait_ns(half, options, slot_index);
@@ -166,8 +166,8 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
     return take_along(partitions, partitions_max, count, along_count);
 }
 
-/* Returns the time from which on the partition's next batch might have been delivered: the end of its linger, or the
- * opening of the batch after it. */
+/* Returns the earliest time at which the partition's next batch could have been sent. This is the end of its linger, or
+ * the opening of the batch after it. */
 static uint64_t batch_due_ns(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -194,8 +194,8 @@ uint64_t sender_waits_since_ns(struct sender_half *half, const struct ready_opti
 
 /* ---- drain ---- */
 
-/* Seals an open batch. Returns false if it has nothing to send, or if it is not the one that was queued. Then the next
- * pass puts it in the right queue. */
+/* Seals an open batch. Returns false if it is empty, or if the slot has another batch now. In that case, the next pass
+ * puts the slot in the right queue. */
 static bool batch_seal_for_drain(struct sender_half *half, uint32_t slot_index, uint64_t *word)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -224,8 +224,8 @@ static void batch_finish(struct sender_half *half, uint32_t slot_index, uint64_t
 
 enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
 
-/* A partition that was named before in this drain gives only sealed batches, or one that no other process will seal.
- * Only ready decides to seal batches that are still filling. */
+/* Returns true if the drain may take the batch. If it has taken one of the same partition already, it takes only a
+ * sealed batch, or one that no other process will seal. Only `ready` decides to seal open batches. */
 static bool batch_has_its_turn(const struct sender_half *half, const struct partition_queue *queue, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -250,7 +250,7 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
     if (queue->is_muted || queue->in_flight_count >= options->in_flight_max) {
         return PICK_SKIP;
     }
-    do { /* if the first one is sealed without a record, the next one is sent now, because no check follows soon */
+    do { /* if the batch was sealed empty, take the next one, because no other check follows soon */
         *slot_index = sender_candidate(half, partition_index);
         if (*slot_index == NO_SLOT || !batch_may_be_taken(half, queue, *slot_index, options->now_ns)) {
             return PICK_SKIP;
@@ -263,7 +263,7 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
     return PICK_TAKE;
 }
 
-/* Returns false if the transaction is decided or aborted: then the sender sends nothing more of it. */
+/* Returns false if the transaction is decided or aborted. Then the sender sends no more of its batches. */
 static bool arena_delivers(const struct arena *arena)
 {
     uint32_t state = transaction_word_state(transaction_read(arena));

@@ -9,7 +9,7 @@
 #include "format/record.h"
 #include "format/record_batch.h"
 
-/* An ordinary batch is sealed before its times are so far apart. */
+/* The times of an ordinary batch differ by less than this, because it is sealed earlier. */
 enum { ORDINARY_SPAN_MS = 60 * 1000 };
 
 static void header_describe(const struct arena *arena, const struct slot_header *slot, uint64_t word,
@@ -100,7 +100,7 @@ bool drained_batch_is_sound(const struct drained_batch *drained, const uint8_t *
     return checksum == drained->crc && times_are_sound(drained, bytes);
 }
 
-/* Reads the records only if one of them may be larger than the known ones. */
+/* Reads the records only if one of them may be larger than `known_largest`. */
 uint32_t drained_batch_largest_record(const struct drained_batch *drained, const uint8_t *bytes, uint32_t known_largest)
 {
     uint32_t records_size = drained->size - RECORD_BATCH_HEADER_SIZE;

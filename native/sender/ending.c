@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: the end of a transaction (transaction.h has the states and the repairs).
+ * The end of a transaction in the sender (transaction.h has the states and the repairs).
  *
  *   state        what the sender does in each round               until                     the task of the sink
  *   OPEN         aborts it if its coordinator is dead or late
  *   ABORT_ONLY   aborts it if its coordinator is dead
- *   COMMITTING   seals what is open, and continues to deliver     no slot holds a record
- *   DECIDED      discards what reappeared after a host crash      no slot holds a record    commit
- *   ABORTING     seals what is open, and discards it              no slot holds a record    abort
+ *   COMMITTING   seals open batches, and continues to deliver     no slot holds a record
+ *   DECIDED      discards batches that a host crash restored      no slot holds a record    commit
+ *   ABORTING     seals open batches, and discards all batches     no slot holds a record    abort
  *
- * A batch that is discarded in flight keeps its memory until its I/O is over, so it delays the end until then.
+ * A batch that is discarded while it is in flight keeps its memory until its I/O is over. Until then, the transaction
+ * does not end.
  */
 #include "arena/batch_seal.h"
 #include "arena/transaction.h"
@@ -33,7 +34,7 @@ static bool arena_holds_records(const struct arena *arena)
     return holds_records;
 }
 
-/* Also aborts an impossible state, which only a corrupt arena has. */
+/* Aborts the transaction if its coordinator is dead or late. Also aborts an impossible state of a corrupt arena. */
 static void transaction_watch(struct arena *arena, uint64_t word, uint64_t timeout_ns)
 {
     uint32_t state = transaction_word_state(word);
@@ -47,11 +48,11 @@ static void transaction_watch(struct arena *arena, uint64_t word, uint64_t timeo
     }
     if (why != TRANSACTION_WHY_NOT) {
         enum status status = transaction_abort(arena, transaction_word_number(word), why);
-        (void)status; /* its coordinator may have been faster */
+        (void)status; /* the coordinator may have ended it first */
     }
 }
 
-/* Seals again, because the process that changed the word may have died before it was done. */
+/* Seals all batches again, because the process that changed the word may have died before it had sealed all. */
 static void transaction_advance(struct sender_half *half, uint64_t word, struct wake_set *wakes)
 {
     struct arena *arena = half->arena;
@@ -91,7 +92,7 @@ enum transaction_task sender_next_transaction_task(struct sender_half *half, uin
     if (!transaction_is_ending(word)) {
         POINT(transaction_seen);
         transaction_watch(arena, word, timeout_ns);
-        word = transaction_read(arena); /* without batches, it may be over by now */
+        word = transaction_read(arena); /* a transaction without batches may have ended */
     }
     if (transaction_is_ending(word)) {
         transaction_advance(half, word, wakes);

@@ -105,7 +105,8 @@ void log_run_spill(struct sender_half *half, struct log_run *run, const struct l
     }
     POINT(log_run_rows_written);
     for (uint32_t i = 0; i < run->append.batch_count; i++) {
-        (void)!sender_spill(half, run->drained[i].slot_index, run->drained[i].seq, wakes); /* they are in flight */
+        /* cannot fail, because the batch is in flight */
+        (void)!sender_spill(half, run->drained[i].slot_index, run->drained[i].seq, wakes);
     }
     run->ended_count = run->append.batch_count;
 }

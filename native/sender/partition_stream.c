@@ -9,7 +9,7 @@
 
 enum {
     ORDINARY_ATTRIBUTES = RECORD_BATCH_COMPRESSION_MASK | RECORD_BATCH_LOG_APPEND_TIME,
-    SYNC_BATCHES_MAX = 256, /* for which one sync suffices */
+    SYNC_BATCHES_MAX = 256, /* the most batches that share one sync */
 };
 
 static struct ship_batch *batch_of(struct partition_stream *stream, uint64_t number)
@@ -25,13 +25,13 @@ static bool is_sound(const struct record_batch_header *fields)
            fields->last_offset_delta >= 0 && fields->record_count >= 0;
 }
 
-/* Returns true for the only producer whose sequences follow each other here. */
+/* Returns true if the batch has the producer id and epoch of the stream. */
 static bool is_of_producer(const struct partition_stream *stream)
 {
     return stream->fields.producer_id == stream->producer.id && stream->fields.producer_epoch == stream->producer.epoch;
 }
 
-/* Returns true for a header that is valid at the stream's next place. */
+/* Returns true if the header is valid at the stream's position. */
 static bool is_ordinary(const struct partition_stream *stream)
 {
     const struct record_batch_header *fields = &stream->fields;
@@ -41,7 +41,7 @@ static bool is_ordinary(const struct partition_stream *stream)
            (!stream->keeps_producer || is_of_producer(stream));
 }
 
-/* Returns true if the file has all bytes of the batch ahead. */
+/* Returns true if the file has all bytes of the next batch. */
 static bool is_whole(struct partition_stream *stream)
 {
     struct stat facts;
@@ -64,7 +64,7 @@ static bool header_read(struct partition_stream *stream)
            is_ordinary(stream) && is_whole(stream);
 }
 
-/* Advances past the batch ahead. */
+/* Advances past the next batch. */
 static void stream_step(struct partition_stream *stream)
 {
     stream->next.offset += (int64_t)stream->fields.last_offset_delta + 1;
@@ -72,7 +72,7 @@ static void stream_step(struct partition_stream *stream)
     stream->next.leader_epoch = stream->fields.partition_leader_epoch;
 }
 
-/* Forces the batch ahead to disk, and the later ones that are whole by now. Returns false if that failed. */
+/* Forces the next batch to disk, and all later complete ones. Returns false if that failed. */
 static bool batches_sync(struct partition_stream *stream)
 {
     if (stream->next.position + (off_t)stream_batch_size(stream) <= stream->synced) {

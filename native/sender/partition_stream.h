@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A partition of a log on its way to another sink, while all is ordinary.
+ * A partition stream: the state of a partition in the batch loop, which sends its ordinary batches to a sink.
  *
  *   segment   │ shipped, on disk │ acked │ in flight │ header read │ not read yet ...
  *                                ^ recorded          ^ next
  *                                └──── window ───────┘ at most SHIP_WINDOW batches
  *
  * Rules
- *   The window begins at the position on disk, and a broker remembers the last five batches of a producer. So a broker
- *   recognises each batch whose outcome a death leaves unknown.
- *   A header is read with 61 bytes, and nothing proves it before the broker has acked its batch. It is valid if it
- *   begins at the offset that follows and its whole batch is in the file. Any other header ends the stream, and the
- *   caller examines it.
- *   The batches of a stream that `syncs` are on disk before they are sent. A torn batch may be cut off, and another one
- *   written there. So a sync counts for the batches that were whole before it.
- *   A batch keeps its records. Its header gets the producer, and the sequence that follows from its offset. A stream
- *   that `keeps_producer` takes only batches of one producer and epoch, and does not change their sequences.
+ *   The window begins at the position on disk, and a broker remembers the last five batches of a producer. So if the
+ *   outcome of a batch is unknown after a death, the broker recognizes the batch when it is sent again.
+ *   Only the 61 bytes of a header are read, so its checksum is not verified. It is valid if it has the next offset and
+ *   the file contains its whole batch. Any other header ends the stream, and the caller examines it.
+ *   If a stream `syncs`, its batches are on disk before they are sent. A sync is valid only for the batches that were
+ *   complete before it, because a torn batch may be cut off and overwritten.
+ *   The records of a batch do not change. Its header gets the producer, and a sequence that is computed from its
+ *   offset. A stream that `keeps_producer` takes only batches of one producer and epoch, and keeps their sequences.
  *
  * Python sends the batches that are not ordinary (shmaccum/sender/send_window.py has the same window).
  *
- * The file is input: each number of it is bounded before it is used.
+ * The file is untrusted: each number from it is checked before it is used.
  */
 #ifndef SENDER_PARTITION_STREAM_H
 #define SENDER_PARTITION_STREAM_H
@@ -34,14 +33,14 @@
 
 enum {
     SHIP_WINDOW = 5,                  /* batches of a producer that a broker remembers */
-    SHIP_WINDOW_ROOM = 8,             /* places for them: a power of two */
+    SHIP_WINDOW_ROOM = 8,             /* a power of two */
     SHIP_BATCH_SIZE_MAX = 64 << 20,   /* a larger batch is read before its header is trusted */
 };
 STATIC_CHECK(SHIP_WINDOW <= SHIP_WINDOW_ROOM);
 
 enum partition_stream_state {
     STREAM_GOES,   /* the next batch may be ordinary */
-    STREAM_ENDS,   /* no ordinary batch follows; the caller examines why */
+    STREAM_ENDS,   /* the next batch is not ordinary; the caller examines it */
     STREAM_BROKEN, /* a batch has no ack: all batches after the recorded position are sent again */
 };
 
@@ -63,32 +62,32 @@ struct ship_batch {
     int64_t record_count;
     uint32_t size;
     bool is_acked;
-    struct produce_result result; /* once it is acked */
+    struct produce_result result; /* valid when the batch is acked */
 };
 
 struct partition_stream {
     struct produce_topic topic; /* its batch count is unused */
     int32_t partition;
     int file;
-    int64_t limit_offset; /* batches from here on are not shipped */
+    int64_t limit_offset; /* batches at and above it are not shipped */
     bool syncs;
     off_t synced; /* the bytes of the segment before it are on disk */
     struct record_batch_producer producer; /* its base sequence is unused */
     bool keeps_producer;
     int64_t origin; /* the offset whose record has sequence 0, unless it keeps the producer */
-    struct ship_text name; /* as in the positions file, with quotes */
+    struct ship_text name; /* as in the positions file, including quotes */
     struct ship_text topic_id;
     enum partition_stream_state state;
-    struct ship_place recorded; /* on disk */
+    struct ship_place recorded; /* the position on disk */
     struct ship_place next;
     off_t file_size;
-    bool has_header; /* of the batch at `next` */
+    bool has_header; /* the header of the batch at `next` was read */
     uint8_t header[RECORD_BATCH_HEADER_SIZE];
     struct record_batch_header fields;
-    struct ship_batch window[SHIP_WINDOW_ROOM]; /* batch n of the stream in place n % SHIP_WINDOW_ROOM */
+    struct ship_batch window[SHIP_WINDOW_ROOM]; /* [n % SHIP_WINDOW_ROOM] is batch n of the stream */
     uint64_t first; /* of the window */
     uint64_t end;
-    int64_t batch_count; /* recorded by now, as the next two */
+    int64_t batch_count; /* of the recorded batches, as the next two fields */
     int64_t record_count;
     int64_t byte_count;
 };
@@ -96,22 +95,22 @@ struct partition_stream {
 /* The part of a batch loop that writes the positions of streams. */
 struct ship_recorder {
     /* Writes the positions that are due (stream_due), and moves the windows (stream_record). Returns false if that
-     * failed; a stream is then where it was. */
+     * failed. The streams are then unchanged. */
     bool (*record)(struct ship_recorder *recorder, struct partition_stream *streams, uint32_t stream_count);
-    bool is_over; /* the batch loop ends, because nothing more can be written */
+    bool is_over; /* the batch loop must end, because no position can be written */
 };
 
 /* Returns true if the stream has another batch that may be sent. `stream_batch_size` and `stream_take` refer to that
  * batch. Reads the header, and ends the stream if it is not ordinary. */
 bool stream_read_ahead(struct partition_stream *stream);
 
-/* Returns the bytes of the batch ahead, including its header. */
+/* Returns the bytes of the next batch, including its header. */
 static inline uint32_t stream_batch_size(const struct partition_stream *stream)
 {
     return (uint32_t)stream->fields.batch_length + RECORD_BATCH_UNCOUNTED_SIZE;
 }
 
-/* Puts the batch ahead into the window, writes its header for the sink, and returns its number. */
+/* Adds the next batch to the window, writes its header for the sink, and returns its number. */
 uint64_t stream_take(struct partition_stream *stream, uint8_t header[RECORD_BATCH_HEADER_SIZE]);
 
 void stream_ack(struct partition_stream *stream, uint64_t number, const struct produce_result *result);

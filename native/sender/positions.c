@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CRC_SIZE = 9 /* with its blank */, DIGITS_MAX = 20, NUMBERS_SIZE_MAX = 4 * 21 + 16 };
+enum { CRC_SIZE = 9 /* including the blank after it */, DIGITS_MAX = 20, NUMBERS_SIZE_MAX = 4 * 21 + 16 };
 
 /* Grows the line by `more` bytes after `size`. */
 static bool room_make(struct ship_positions *positions, size_t size, size_t more)
@@ -29,7 +29,7 @@ static bool room_make(struct ship_positions *positions, size_t size, size_t more
     return true;
 }
 
-/* Each of these returns the end of what it wrote. */
+/* Each of these functions returns the end of the text that it has written. */
 static char *text_write(char *target, const char *text, size_t size)
 {
     memcpy(target, text, size);
@@ -52,7 +52,7 @@ static char *number_write(char *target, int64_t number)
     return text_write(target, digits + first, sizeof digits - first);
 }
 
-/* Writes the stream's element. Returns false if memory is short. */
+/* Writes the stream's element. Returns false if there is not enough memory. */
 static bool element_write(struct ship_positions *positions, const struct partition_stream *stream,
                           const struct ship_place *place, size_t *size)
 {

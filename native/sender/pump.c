@@ -21,12 +21,12 @@
 enum { WAKES_AT_ONCE = 512 };
 
 #define TICK_NS (100 * NS_PER_MS)
-#define BUSY_NS (10 * NS_PER_MS) /* a sender that sent nothing for this long is asleep, not in a short wait */
+#define BUSY_NS (10 * NS_PER_MS) /* a sender that has sent nothing for this time sleeps, and does no short waits */
 #define LAST_ANSWERS_NS (20 * NS_PER_MS)
 #define WAKE_DELAY_NS (5 * NS_PER_MS)
 _Static_assert(WAKE_DELAY_NS < WAITER_SLICE_NS, "a delayed waiter wakes by itself at the end of its slice");
 
-enum { FREED_SHARE = 64 }; /* waiters are woken at once when this part of the buffers has been freed */
+enum { FREED_SHARE = 64 }; /* waiters are woken at once when 1/FREED_SHARE of the buffers has been freed */
 
 /* ---- memory ---- */
 
@@ -145,7 +145,7 @@ static void links_complete(struct pump *pump, struct wake_set *wakes)
 
 /* ---- drain, and requests ---- */
 
-/* A request that names a transaction has only batches of this transaction, and any other request has none. */
+/* Returns true if the batch is ordinary. It must belong to the transaction that the request names, or to none. */
 static bool batch_is_ordinary(const struct sender_half *half, const struct pump_link *link,
                               const struct drained_batch *drained)
 {
@@ -162,7 +162,7 @@ static void batch_leave(struct pump *pump, const struct drained_batch *drained)
     pump_stop(pump);
 }
 
-/* Takes the ordinary ones of the drained batches for the next request, and returns their number. Leaves the others. */
+/* Adds the ordinary batches among the drained ones to the next request, and returns their number. */
 static uint32_t pieces_fill(struct pump *pump, struct pump_link *link, uint32_t count)
 {
     struct pump_piece *pieces = pump_link_pieces(link, link->broker.end);
@@ -202,7 +202,7 @@ static bool is_of_many_topics(const struct pump_piece *pieces, uint32_t count)
     return false;
 }
 
-/* Makes a request of the batches that were taken for it. */
+/* Makes a request with the batches that were added. */
 static void request_begin(const struct pump *pump, struct pump_link *link, uint32_t count)
 {
     struct pump_piece *pieces = pump_link_pieces(link, link->broker.end);
@@ -218,7 +218,7 @@ static void request_begin(const struct pump *pump, struct pump_link *link, uint3
     broker_link_begin(&link->broker, false, pump->now_ns);
 }
 
-/* Returns the partitions whose turn it is, starting with the one that did not fit into the last request. */
+/* Returns the ready partitions, starting with the one that did not fit into the last request. */
 static const uint32_t *turn_begin(struct pump_link *link)
 {
     CHECK(link->turn_count <= link->place_count);
@@ -271,7 +271,7 @@ static uint32_t turns_give(struct pump *pump, uint32_t ready_count)
     return foreign_count;
 }
 
-/* Begins a request on each link that can take one, and returns true if there was one. `next_check_ns` receives the time
+/* Begins a request on each link that accepts one. Returns true if one was begun. `next_check_ns` receives the time
  * until the next check. */
 static bool requests_begin(struct pump *pump, uint64_t *next_check_ns)
 {
@@ -325,14 +325,14 @@ static bool links_are_healthy(const struct pump *pump)
     return true;
 }
 
-/* Returns the state of the arena's transaction. A plain arena counts as a transaction that never ends. */
+/* Returns the state of the arena's transaction. In an arena without transactions, the state is always OPEN. */
 static uint32_t transaction_state(const struct pump *pump)
 {
     const struct arena *arena = pump->half->arena;
     return arena_is_transactional(arena) ? transaction_word_state(transaction_read(arena)) : TRANSACTION_OPEN;
 }
 
-/* A transaction that is being committed continues until it has no batch left (requests_begin_or_wait). */
+/* Returns true if the pump has to stop. During a commit, it stops when no batch is left (requests_begin_or_wait). */
 static bool transaction_is_over(const struct pump *pump)
 {
     uint32_t state = transaction_state(pump);
@@ -340,7 +340,7 @@ static bool transaction_is_over(const struct pump *pump)
     return state != TRANSACTION_OPEN && state != TRANSACTION_COMMITTING;
 }
 
-/* A link that is not well needs its caller at once, so the requests of the other links are not awaited. */
+/* If a link is unhealthy, the caller is needed at once, so the pump does not wait for the other links. */
 static void pump_check_end(struct pump *pump)
 {
     CHECK(pump->now_ns >= pump->last_begun_ns);
@@ -416,7 +416,7 @@ static void begin_or_wait_flagged(struct pump *pump, bool is_busy)
     wait_at_most(pump, smaller(is_busy ? pump->short_wait_ns : TICK_NS, next_check_ns));
 }
 
-/* Begins requests. If there are none, `wait_ns` receives how long nothing can be done. */
+/* Begins requests. If there are none, `wait_ns` receives the time until the next one may begin. */
 static void requests_begin_or_wait(struct pump *pump)
 {
     uint64_t next_check_ns;
@@ -435,7 +435,7 @@ static void requests_begin_or_wait(struct pump *pump)
 
 /* ---- waiters ---- */
 
-/* A woken process may take the sender's core, so a request that was just begun is written first. */
+/* A woken process may preempt the sender, so a request that was begun is written first. */
 static bool waiters_may_be_delayed(const struct pump *pump, const struct wake_set *wakes)
 {
     CHECK(pump->now_ns >= pump->woken_ns);
@@ -482,11 +482,11 @@ bool pump_round(struct pump *pump, struct wake_set *wakes)
 
 static void wake_fd_clear(int wake_fd)
 {
-    char rings[WAKES_AT_ONCE];
-    ssize_t size = sizeof rings;
+    char wake_bytes[WAKES_AT_ONCE];
+    ssize_t size = sizeof wake_bytes;
     CHECK(wake_fd >= 0);
-    while (size == (ssize_t)sizeof rings) {
-        size = read(wake_fd, rings, sizeof rings); /* the wake fd never blocks */
+    while (size == (ssize_t)sizeof wake_bytes) {
+        size = read(wake_fd, wake_bytes, sizeof wake_bytes); /* the wake fd never blocks */
     }
 }
 
@@ -510,7 +510,7 @@ static void pump_wait(struct pump *pump)
     }
 }
 
-/* Returns false if a batch contradicts the checksum of what was appended, because another process has changed it. */
+/* Returns false if a batch does not match the checksum of its records, because another process has changed it. */
 static bool request_is_sound(struct pump *pump, const struct broker_request *request, const struct pump_piece *pieces)
 {
     uint32_t largest = pump->largest_record;

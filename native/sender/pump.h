@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pump: the ordinary rounds of a sender whose sink is a Kafka cluster, on sockets borrowed from the sink.
+ * The pump does the ordinary rounds of a sender whose sink is a Kafka cluster, on sockets borrowed from the sink.
  *
  *   with the arena's handle    complete ─> ready ─> drain ─> request ┐
  *                                 ^                                  │   pump_round
  *   without it                response <── wait <── sendmsg <── verify   pump_exchange
  *
  * The pump has no policy. Its caller chooses the link of each partition, the length of a short wait, and the time until
- * which the pump may run. The pump ends, and leaves what is not ordinary to its caller, when
+ * which the pump may run. The pump ends in these cases, and its caller handles what is not ordinary:
  *
  *   its time is over, or the caller interrupts it
- *   a batch is not ordinary     it is larger than a buffer, was split, has its result, is compressed or damaged, or its
- *                               link names no transaction and it has one; it is left in flight, for the caller to
- *                               deliver
- *   the transaction failed      or it is aborted: nothing more begins
- *   the transaction is being committed, and nothing of it is in flight or ready
+ *   a batch is not ordinary     it is larger than a buffer, was split, has its result, is compressed or damaged, or has
+ *                               a transaction that its link does not name; it stays in flight, and the caller delivers
+ *                               it
+ *   the transaction failed, or is aborted
+ *   the transaction is being committed, and none of its batches is in flight or ready
  *   a link is not ordinary      an error in a response, a throttle, hostile bytes, a closed socket
  *   a topic was created, or a partition is ready that has no link
- *   nothing is left to do
+ *   no batch is left
  *
- * At the end the pump waits a little for the missing responses. Then its caller gets the requests without one.
+ * At the end the pump waits a short time for the missing responses. Its caller gets the requests without a response.
  *
  * The handle of the arena may be used by producers of the same process, and drain and completion change its private
  * fields. So pump_round runs under the lock of all users of the handle, and pump_exchange does not.
@@ -28,20 +28,20 @@
  * round that finds nothing with the flag set is followed by a wait. Any other round is followed by a check of the
  * sockets. If no link accepts a request, the sender can do nothing with new batches before a response arrives, which
  * ends the wait. So the flag remains SENDER_AWAKE, and no process wakes it. A commit that is requested meanwhile is
- * seen after the short wait, which lasts 10 ms there if the broker has taken longer than that.
+ * seen after the short wait. This wait lasts 10 ms if the last response took longer than that.
  *
- * WAITERS. A process that waits for a buffer gets it when a response has freed it, and wakes when the caller posts its
- * semaphore. If no link accepts a request, the broker limits the rate. A process woken at each response would fill the
- * freed buffers before the next one and sleep again: four times for each batch. So the caller delays the posts until
- * enough buffers are free for a run of records, for WAKE_DELAY_NS at most. The grants themselves are made at once.
+ * WAITERS. When a response has freed a buffer, a waiting process is granted it at once. It wakes when the caller posts
+ * its semaphore. If no link accepts a request, the broker limits the rate. If each response woke processes, they
+ * would fill the freed buffers and sleep again, four times for each batch. So the caller delays the posts until enough
+ * buffers are free for a run of records, for WAKE_DELAY_NS at most.
  *
  * TRANSACTIONS. A link may name the transaction's producer. The coordinator has its partitions, so the pump adds none.
  * Each round reads the word of the arena (transaction.h). Like the last check for batches, the last check for a commit
  * follows the sleep flag, so a commit is seen or wakes the sender. The caller decides and ends the transaction.
  *
- * DEATHS. Before a request is written, only the drain has happened: the next sender sends the batches again. Afterwards
- * they may be at the broker, which knows their sequences and drops the second copy. A result that was recorded stays;
- * complete.c has the deaths after it.
+ * DEATHS. After a death, the next sender sends the batches in flight again. If the request was written, the broker may
+ * have them. It recognizes their sequences and drops the second copy. complete.c has the deaths after a result was
+ * recorded.
  */
 #ifndef SENDER_PUMP_H
 #define SENDER_PUMP_H
@@ -52,7 +52,7 @@
 
 #include <poll.h>
 
-enum { PUMP_BATCHES_MAX = 500 /* of a request */ };
+enum { PUMP_BATCHES_MAX = 500 /* the most batches of a request */ };
 
 struct pump_piece {
     struct drained_batch drained;
@@ -64,11 +64,11 @@ struct pump_piece {
 struct pump_link {
     struct broker_link broker;
     uint32_t place_count;
-    uint32_t *turn; /* partitions whose turn it is; twice place_count */
+    uint32_t *turn; /* ready partitions; twice place_count */
     uint32_t turn_count;
     uint32_t turn_next; /* the partition that did not fit into the last request + 1, or 0 */
-    struct pump_piece *pieces[BROKER_REQUESTS_MAX]; /* the batches of request n in place n % BROKER_REQUESTS_MAX */
-    bool is_damaged; /* a batch of the youngest request contradicts its checksum; nothing of the request is written */
+    struct pump_piece *pieces[BROKER_REQUESTS_MAX]; /* [n % BROKER_REQUESTS_MAX] has the batches of request n */
+    bool is_damaged; /* a batch of the newest request has a wrong checksum; no byte of the request is written */
     uint64_t latency_sum_ns; /* of requests, from their beginning to their responses */
     uint64_t latency_max_ns;
 };
@@ -78,7 +78,7 @@ static inline struct pump_piece *pump_link_pieces(const struct pump_link *link, 
     return link->pieces[number % BROKER_REQUESTS_MAX];
 }
 
-/* Returns true while nothing extraordinary has happened on the link. */
+/* Returns true while all responses and the socket of the link are ordinary. */
 static inline bool pump_link_is_healthy(const struct pump_link *link)
 {
     return broker_link_is_healthy(&link->broker) && !link->is_damaged;
@@ -95,7 +95,7 @@ struct pump_place {
     uint32_t link;  /* number + 1; 0 if none */
     uint32_t topic; /* in the table of topics */
     int32_t partition;
-    uint32_t batch_count; /* delivered, as the next two */
+    uint32_t batch_count; /* of the delivered batches, as the next two fields */
     uint64_t record_count;
     uint64_t size;
 };
@@ -108,7 +108,7 @@ struct pump {
     struct pump_place *places; /* one for each partition of the arena */
     uint32_t place_count;
     uint64_t linger_ns;
-    uint32_t size_max; /* of a request */
+    uint32_t size_max; /* the most batches of a request */
     uint32_t in_flight_max;
     uint64_t short_wait_ns;
     uint32_t short_wait_flag; /* the value of sender_sleep during a short wait */
@@ -120,36 +120,35 @@ struct pump {
     /* private */
     uint32_t *ready;
     struct drained_batch *drained;
-    struct drained_batch *left; /* drained, and not ordinary */
+    struct drained_batch *left; /* drained batches that are not ordinary */
     uint32_t left_count;
     struct batch_completion *completions;
-    struct pollfd *polled; /* the wake fd, then the links */
+    struct pollfd *polled; /* first the wake fd, then the links */
     struct delivered delivered;
-    uint32_t topic_count; /* at the beginning */
+    uint32_t topic_count; /* topics when the pump began */
     uint64_t now_ns;
-    uint64_t last_begun_ns; /* of a request */
+    uint64_t last_begun_ns; /* the most batches of a request */
     uint64_t wait_ns;
     uint64_t tick_at_ns;
     uint64_t end_ns;            /* no response is awaited after this time */
     uint64_t woken_ns;          /* the last round that delayed no waiters */
-    uint64_t woken_batch_count; /* the batches that were delivered by then */
-    bool delays_waiters;         /* after a round: do not wake the waiters that it served yet */
-    bool is_over;               /* nothing more begins */
+    uint64_t woken_batch_count; /* batches that were delivered at that time */
+    bool delays_waiters;         /* set after a round if the waiters that it granted buffers are woken later */
+    bool is_over;               /* no request begins any more */
 };
 
-/* Requires the caller's fields. Returns false if memory is short. pump_free follows in either case. */
+/* Requires the caller's fields. Returns false if there is not enough memory. Call pump_free in either case. */
 bool pump_make(struct pump *pump, size_t names_size);
 void pump_free(struct pump *pump);
 
-/* Completes what is answered, and begins requests. Returns true if the pump continues with pump_exchange. The caller
- * wakes the waiters in `wakes` unless `delays_waiters` is set. */
+/* Completes the answered requests, and begins new ones. Returns true if the pump continues with pump_exchange. Unless
+ * `delays_waiters` is set, the caller wakes the waiters in `wakes`. */
 bool pump_round(struct pump *pump, struct wake_set *wakes);
 
 /* Writes, waits for responses and for the wake fd, and reads. */
 void pump_exchange(struct pump *pump);
 
-/* Checks the youngest request of a link, and writes what the socket accepts. It reads the arena and changes nothing in
- * it. */
+/* Checks the newest request of a link, and writes as much as the socket accepts. It does not change the arena. */
 void pump_send(struct pump *pump, struct pump_link *link);
 
 /* Prevents further requests from beginning. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The sender's half of the accumulator: the work of the process with the sender role (Kafka's RecordAccumulator and
- * Sender; the producer's side is producer/appender.h, and the two meet in the arena alone).
+ * Sender). producer/appender.h is the producers' half. The two halves share only the arena.
  *
  *   ready      which partitions have something to send
  *   drain      the oldest batch of each, its header final: it is in flight
@@ -55,10 +55,10 @@ struct role_options {
  * lives as long as the role is held. */
 enum status sender_role_take(struct arena *arena, const struct role_options *options, struct sender_half **half,
                              struct error *error) MUST_USE;
-/* Leaves the role cleanly, and frees the half: the arena records it, and no process starts a sender in its place. The
- * child of a fork frees its copy and leaves nothing. */
+/* Leaves the role cleanly, and frees the half. The arena stores this, so no process starts another sender. A forked
+ * child only frees its copy. */
 void sender_role_leave(struct sender_half *half);
-/* Gives the role up without a record, as a closing process does, and frees the half. The arena shows that the sender
+/* Frees the half without leaving the role cleanly, as a closing process does. The arena then shows that the sender
  * died. */
 void sender_role_drop(struct sender_half *half);
 
@@ -72,8 +72,8 @@ struct ready_options {
     uint64_t now_ns;
     uint64_t linger_ns; /* for batches whose opener set none */
     uint32_t in_flight_max; /* partitions with this many batches in flight are not ready, unless it is 0 */
-    bool is_everything_ready; /* closing, or a process flushes: lingering ends */
-    bool takes_along;         /* if a batch is ready, batches that have lingered for half of their time go with it */
+    bool is_everything_ready; /* no batch lingers, because of a flush or the end of the sender */
+    bool takes_along;         /* with a ready batch, batches that have lingered for half of their time are ready */
 };
 
 /* Finds partitions with a batch that may be drained now, in the order in which their batches were found. Partitions
@@ -82,7 +82,7 @@ struct ready_options {
 uint32_t sender_ready(struct sender_half *half, const struct ready_options *options, uint32_t *partitions,
                       uint32_t partitions_max, uint64_t *next_check_ns);
 
-/* Returns since when a deliverable batch has waited for its acknowledgement, or UINT64_MAX if none does. */
+/* Returns the time since which a deliverable batch has waited for its acknowledgement, or UINT64_MAX if none waits. */
 uint64_t sender_waits_since_ns(struct sender_half *half, const struct ready_options *options);
 
 struct drained_batch {
@@ -94,7 +94,7 @@ struct drained_batch {
     uint32_t slot_index;
     uint32_t partition_index;
     uint32_t record_count;
-    uint32_t acked_record_count; /* in a batch that was split before the last sender died */
+    uint32_t acked_record_count; /* not 0 if the batch was split by a sender that has died */
     uint32_t size;       /* wire bytes, including the header */
     uint32_t crc;        /* as in the header */
     int32_t base_sequence;
@@ -107,7 +107,7 @@ struct drain_options {
     uint64_t now_ns;
     uint32_t size_max;      /* wire bytes of all batches together; the first one is taken whatever its size */
     uint32_t in_flight_max; /* batches of one partition in flight at once */
-    bool continues_last;    /* a partition that gave a batch to the previous drain counts as given again */
+    bool continues_last;    /* a partition whose batch the previous drain took counts as given again */
 };
 
 /* Takes a batch of each partition given, in that order, whether it has lingered or not. A partition that is given again
@@ -166,7 +166,7 @@ enum status sender_spill_in_flight(struct sender_half *half, uint32_t slot_index
 /* Records the result of records of a spilled batch. Returns STATUS_INVALID if there is no such slot or partition. */
 enum status sender_complete_spilled(struct sender_half *half, const struct completion *completion) MUST_USE;
 
-/* Quarantines a drained batch whose bytes contradict their checksum: RESULT_CORRUPT, its slot stays as BAD. */
+/* Quarantines a drained batch whose bytes do not match their checksum: RESULT_CORRUPT, its slot becomes BAD. */
 enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uint64_t seq) MUST_USE;
 
 /* Set the timeout on the delivery clock (delivery_clock.h), and add to the clock the time in which the sink worked
@@ -206,10 +206,10 @@ uint32_t sender_abort(struct sender_half *half, bool is_in_flight_included, stru
  * or so. */
 void sender_publish_queues(struct sender_half *half);
 
-/* No batch can be delivered to an unavailable partition (it has no leader), so records without a key go to others. */
+/* Marks a partition as available or not (it has no leader). Records without a key go to available partitions. */
 void sender_set_available(struct sender_half *half, uint32_t partition_index, bool is_available);
 
-/* The broker rejects the partition's batches with this error code, and they are sent again. 0 ends this. */
+/* Reports that the broker rejects the partition's batches with this error code. If it is 0, the broker accepts them. */
 void sender_set_refused(struct sender_half *half, uint32_t partition_index, int16_t error_code);
 
 void sender_mute(struct sender_half *half, uint32_t partition_index, bool is_muted);

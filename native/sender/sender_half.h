@@ -10,15 +10,14 @@
  * while the slot is still OWNED, before OPEN, so no batch can be missed. The sender clears the bit, and checks a slot
  * that is not OPEN yet repeatedly (watched), until it is OPEN or has another owner. A new sender checks all slots once.
  *
- * ORDER. Batches of a partition are announced in the order of their seq, but one pass over the hints may see a later
- * one and not an earlier one, which was announced after the pass read its word. A batch that was announced before one
- * that pass n found is found by pass n + 1 at the latest. So a batch is drained only after the pass that follows the
- * one that found it.
+ * ORDER. The hints of a partition's batches are set in the order of their seq. But a pass may find a later batch and
+ * miss an earlier one, whose hint was set after the pass read the word. If pass n found a batch, pass n + 1 finds all
+ * earlier batches. So a batch that pass n found is drained only after pass n + 1.
  *
  * FIRST RECORD. A process that opens a batch is about to commit its first record. If the sender seals it first, it
  * becomes DONE, and its opener opens another one. A sender that checks often enough would repeat this until no slot is
- * free. So an OPEN batch without a record is left alone for the sender's patience, under all options. After that its
- * opener is dead, stopped or late, and it is sealed. Nothing is delayed: the batch has no record, and no batch follows
+ * free. So the sender does not seal an empty OPEN batch before its patience is over. Afterwards the opener is dead,
+ * stopped or late, and the sender seals the batch. This delays no record: the batch is empty, and no batch follows
  * it. If another batch was opened after it, `open` no longer names it (producer_batch.h), and it is sealed at once.
  *
  *   queued     OPEN or READY, in its partition's queue
@@ -35,14 +34,14 @@
 enum { FIRST_RECORD_NS_PER_BYTE = 4 };
 
 struct slot_note {
-    uint64_t seq;         /* valid while queued */
-    uint64_t retry_at_ns; /* not drained before */
+    uint64_t seq;         /* valid while the batch is queued */
+    uint64_t retry_at_ns; /* the batch is not drained earlier */
     uint64_t found_in_pass;
     uint32_t next;        /* slot index + 1 in the partition's queue */
     uint32_t partition_index;
     bool is_queued;
     bool is_in_flight;
-    bool is_retry; /* in flight, and not for the first time */
+    bool is_retry; /* the batch is in flight, and was in flight before */
     bool is_ended;
     bool is_watched;
     bool is_deferred;
@@ -54,13 +53,13 @@ struct partition_queue {
     uint32_t last;
     uint32_t active_position; /* place in `active` + 1, or 0 */
     uint32_t in_flight_count;
-    uint64_t drained_in; /* number of the drain that took a batch of it last */
-    uint64_t expired_record_count; /* since sender_take_expired was called last */
+    uint64_t drained_in; /* number of the last drain that took a batch of the queue */
+    uint64_t expired_record_count; /* since the last call of sender_take_expired */
     bool has_retry_in_flight;
     bool is_established; /* the sink has taken a batch of this epoch since the role was taken */
     bool is_muted;
     bool is_unavailable; /* records without a key go to other partitions */
-    bool has_acked;      /* since the last maintenance. For this and the following fields see stuck_partitions.h */
+    bool has_acked;      /* since the last maintenance; stuck_partitions.h explains this and the following fields */
     int16_t refused_error;
     int16_t stuck_error; /* the value in the arena */
     enum stuck_reason stuck_reason;
@@ -84,26 +83,26 @@ struct topic_limits {
 
 struct sender_half {
     struct arena *arena;
-    uint32_t owner; /* the process that took the role: a fork's child has another one */
+    uint32_t owner; /* the process that took the role; in a forked child, it differs from the child's own */
     bool wants_dead_letters;
     struct slot_note *notes;        /* slot_count */
     struct partition_queue *queues; /* partition_count */
     uint32_t *active;               /* partitions whose queue is not empty */
     uint32_t active_count;
-    uint32_t *published;            /* partitions whose length was not 0 when it was published last */
+    uint32_t *published;            /* partitions whose last published length was not 0 */
     uint32_t published_count;
     bool has_published;
     struct slot_list watched;
     struct slot_list deferred;
     struct slot_list dead;
     uint64_t pass;        /* number of the newest pass over the hints */
-    uint32_t found_count; /* batches that it found */
+    uint32_t found_count; /* batches that this pass found */
     struct topic_limits limits;
     uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
     uint64_t drain_count;          /* total number of drains */
     uint32_t queued_count;
     uint32_t in_flight_count;
-    uint64_t delivery_clock_ns; /* a private sum: the reading in the arena is input */
+    uint64_t delivery_clock_ns; /* a private sum, because the value in the arena is untrusted */
     bool counts_always;         /* expiry uses only the boot clock */
     bool has_acked_spilled;     /* since the last maintenance: a batch of the overflow (stuck_partitions.h) */
     uint64_t former_heartbeat_ns; /* of the previous sender, or 0 */
@@ -114,18 +113,18 @@ struct sender_half {
 enum status sender_half_new(struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;
 void sender_half_free(struct sender_half *half);
 
-/* Returns false if a queued batch is another one now: an opener that was passed took its empty slot back after the
- * sender saw it OPEN, and the slot was opened again. Once the word is READY, the result does not change. */
+/* Returns false if the slot of a queued batch has another batch now. This happens if an opener that was passed took
+ * back its empty slot after the sender had seen it OPEN. Once the word is READY, the result does not change. */
 bool sender_note_is_true(const struct sender_half *half, uint32_t slot_index);
 
 /* Reads a slot's word and puts the slot into the right list (queue, watched, deferred, none). */
 void sender_note_slot(struct sender_half *half, uint32_t slot_index);
 
-/* Makes one pass: ready hints, then watched slots. If it found something, it makes a second one, so that what it found
+/* Makes one pass: ready hints, then watched slots. If it found a batch, it makes a second pass, after which the batch
  * can be drained. */
 void sender_find_batches(struct sender_half *half);
 
-/* Returns true while an earlier batch of its partition may be unknown. */
+/* Returns true while the sender may not have found an earlier batch of the partition. */
 static inline bool sender_is_fresh(const struct sender_half *half, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].found_in_pass <= half->pass);
@@ -139,24 +138,24 @@ static inline uint64_t sender_patience_ns(const struct arena *arena)
     return NS_PER_MS + FIRST_RECORD_NS_PER_BYTE * (uint64_t)arena->geometry.batch_size;
 }
 
-/* Put a batch into flight, and out of it, at its place in the queue. */
+/* Mark a batch as in flight, or as not in flight. Its place in the queue does not change. */
 void sender_launch(struct sender_half *half, uint32_t slot_index);
 void sender_land(struct sender_half *half, uint32_t slot_index);
 
-/* Returns false while another batch of the partition is awaited. As in Kafka, a batch is sent again when it is the
- * oldest, and no batch follows it until its result. So no two retries change places and no batch overtakes them. An
- * epoch begins when nothing of the previous one is in flight. Until the sink has taken a batch of the epoch, one batch
- * goes at a time: a broker accepts any sequence of a producer that it does not know, so a second batch might get in
- * before the first. */
+/* Returns false while the batch must wait for the result of another batch of its partition. As in Kafka, a batch is
+ * retried only if it is the oldest, and no batch is sent after it until it has its result. So batches keep their order.
+ * An epoch begins when no batch of the previous epoch is in flight. Until the sink has taken a batch of the epoch, only
+ * one batch is in flight: a broker accepts any first sequence of an unknown producer, and could take the second batch
+ * before the first one. */
 bool sender_may_launch(const struct sender_half *half, uint32_t slot_index);
 
-/* A caller names a batch by its slot and its seq, and the batch may be gone. */
+/* Returns true if this batch is in flight. The caller's batch may have ended. */
 bool sender_has_in_flight(const struct sender_half *half, uint32_t slot_index, uint64_t seq);
 bool sender_has_dead(const struct sender_half *half, uint32_t slot_index, uint64_t seq);
 
 /* Takes a batch out of its queue. */
 void sender_unlink(struct sender_half *half, uint32_t slot_index);
-/* The same, and also for a dead batch, which is in no queue. */
+/* The same, but the batch may also be dead, and thus in no queue. */
 void sender_forget(struct sender_half *half, uint32_t slot_index);
 
 /* Drops from the front each batch that is neither OPEN nor READY any more. Returns the first batch not in flight, or

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: taking the role, repairing after dead processes while it is held, leaving it.
+ * Takes the sender's role, repairs the arena after deaths of other processes, and leaves the role.
  *
  * A process that takes the role has none of the last sender's private state, so it reads every slot once. A batch that
  * the last sender had sent and not completed is READY and is sent again, with the same sequence. A decision of the last
- * sender (expired, aborted, rejected) is in the slot's `result` and is only carried out. Killed anywhere here: the
- * kernel releases the role, and the next process starts over.
+ * sender (expired, aborted, rejected) is in the slot's `result` and is only carried out. If the process is
+ * killed, the kernel releases the role, and the next process starts from the beginning.
  */
 #include "arena/delivery_clock.h"
 #include "arena/process.h"
@@ -68,11 +68,11 @@ enum status sender_role_take(struct arena *arena, const struct role_options *opt
     half->wants_dead_letters = options->wants_dead_letters;
     half->oldest_created_ns = UINT64_MAX;
     half->delivery_clock_ns = load_relaxed_u64(&arena->globals->delivery_clock_ns);
-    delivery_clock_publish_outage(arena, 0, ""); /* a dead sender has left its own */
+    delivery_clock_publish_outage(arena, 0, ""); /* a dead sender may have left one */
     completion_repair(arena);
     buffer_pool_repair(arena);
     stuck_partitions_begin(half);
-    topic_limits_recount(half); /* before anything is freed */
+    topic_limits_recount(half); /* before any slot is freed */
     sender_scan_slots(half);
     *result = half;
     return STATUS_OK;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { POSITION_ROOM = 64, POSITION_OFFSET = 8 };
-enum { ROWS_PASSED_MAX = 4096 /* before one batch, so that no corrupt file delays a batch loop */ };
+enum { ROWS_PASSED_MAX = 4096 /* rows skipped for one batch, so that a corrupt file does not block the batch loop */ };
 
 /* ---- results ---- */
 
@@ -25,7 +25,7 @@ static bool row_read(const struct spill_stream *spill, struct spill_row *row)
     return pread(spill->file, row, SPILL_ROW_SIZE, spill_row_place(spill->row_index)) == SPILL_ROW_SIZE;
 }
 
-/* Finds the row of a batch, if there is one, and skips those before it. */
+/* Finds the row of a batch, if there is one, and skips earlier rows. */
 static bool row_find(struct spill_stream *spill, int64_t base_offset, struct spill_row *row)
 {
     for (int passed = 0; passed < ROWS_PASSED_MAX && row_read(spill, row); passed++) {

@@ -9,17 +9,17 @@
  *   row          base offset i64 · seq u64 · slot index u32 · record count u32 · arena u64
  *
  * Rules, per field
- *   number   The position with the larger number is valid. The next one replaces the other.
+ *   number   The position with the larger number is valid. A new position replaces the other one.
  *   offset   The sink has every record of the log below it.
- *   row      Rows ascend by base offset. A batch whose row is missing, or is that of another arena, has no result.
+ *   row      Rows ascend by base offset. A batch has no result if its row is missing or belongs to another arena.
  *
  * Why it is safe
  *   The results of batches are in the arena before their position is written. A sender that dies in between leaves
  *   batches that the next one sends again; the broker drops them, and the results are recorded once more.
  *   The process that writes the file holds the lock of the log. The ranges in the arena (arena/spilled.h) are updated
  *   after the batch loop, so a batch in a range may have its result.
- *   Hostile bytes: a row names a slot, which the arena checks. A row that fits no batch is skipped, at most a few
- *   thousand of them for a batch.
+ *   If bytes are hostile: the arena checks the slot of a row. A row that matches no batch is skipped, up to a few
+ *   thousand rows for each batch.
  */
 #ifndef SENDER_SPILL_RECORDER_H
 #define SENDER_SPILL_RECORDER_H
@@ -33,7 +33,7 @@ enum { SPILL_POSITION_SIZE = 52 /* without its CRC */ };
 struct spill_stream {
     int file;
     uint32_t partition_index;
-    uint64_t row_index; /* no row before it belongs to a batch that is not recorded */
+    uint64_t row_index; /* all batches of earlier rows are recorded */
     uint64_t number;    /* of the valid position */
     uint8_t position[SPILL_POSITION_SIZE];
 };
@@ -41,7 +41,7 @@ struct spill_stream {
 struct spill_recorder {
     struct ship_recorder recorder;
     struct sender_half *half;
-    struct spill_stream *streams; /* in the order of the batch loop's */
+    struct spill_stream *streams; /* in the order of the batch loop's streams */
     uint64_t arena;           /* as stored in the rows */
     bool is_synced;           /* positions are forced to disk */
 };

@@ -7,7 +7,7 @@
  *   STUCK_REFUSED     sender_set_refused has reported the error code with which its broker rejects its batches
  *   STUCK_SILENT      its oldest batch is older than max(1 s, 10 * usual delivery), none of its batches was
  *                     acknowledged for as long, and a batch of another partition was acknowledged since
- *   STUCK_NOT         none of these; also REFUSED and SILENT without a batch, because nothing is known any more
+ *   STUCK_NOT         none of these; replaces REFUSED and SILENT when the partition has no batch left
  *
  *   partition.stuck   sender, when it changes: the first reason above that applies, and since when one has applied. A
  *                     new sender leaves the time with STUCK_NOT until it delivers to the partition or finds it empty
@@ -16,9 +16,9 @@
  *                     a sender, no stuck word counts
  *   acked_ns, usual_delivery_ns   sender, with the acknowledgements of a call
  *
- * Killed anywhere here: the next sender has another epoch, so the words do not count until that sender has cleared
- * their reasons. It determines them again: from the sink, from the first error, and from the first acknowledgement
- * after the oldest batch.
+ * DEATHS. The next sender has another epoch, so the words do not count until that sender has cleared their reasons. It
+ * determines the reasons again: from the sink, from the first error, and from the first acknowledgement after the
+ * oldest batch.
  */
 #ifndef SENDER_STUCK_PARTITIONS_H
 #define SENDER_STUCK_PARTITIONS_H
