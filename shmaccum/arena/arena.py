@@ -19,6 +19,7 @@ import posix_ipc
 
 from shmaccum import _native
 from shmaccum.arena.creation import remove_private, wait_for_others
+from shmaccum.arena.dead_sockets import remove_dead_sockets
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
 from shmaccum.common import cooperative
 from shmaccum.common.durability import sync_path
@@ -109,13 +110,17 @@ class ArenaStatistics(NamedTuple):
 
 
 def remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
-    """Removes the semaphores of all waiter entries, the two FIFOs, and the sockets of the senders."""
+    """Removes the semaphores of all waiter entries, the two FIFOs, and the sockets of the senders.
+
+    It also removes the sockets of killed senders of former arenas in the folder.
+    """
     for index in range(waiter_count):
         with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
             posix_ipc.unlink_semaphore(semaphore_name(uuid, index))
     for path in (file.wake_fifo(uuid), file.results_fifo(uuid), *file.presences(uuid)):
         with contextlib.suppress(OSError):  # it is missing, or another user's, or its name would be too long
             os.unlink(path)
+    remove_dead_sockets(os.path.dirname(file.path))
 
 
 def semaphore_name(uuid: bytes, waiter_index: int) -> str:

@@ -20,9 +20,9 @@ in a folder only when it is taken. A sender that finds its name taken draws anot
 for the user and the groups of the listener, and trusts only a listener that shares it (arena/trust.py). A sender that
 cannot listen writes that into the arena's error log.
 
-A killed sender leaves its socket in the folder. The name has the arena's uuid, so the next sender, or `Arena.remove`,
-removes all of them. A sender that finds the arena's name gone keeps no socket name, because no process would remove it.
-Watchers then poll. If a socket is removed or replaced, the living sender creates it again within a second.
+A killed sender leaves its socket in the folder. The next sender of any arena in the folder, or `Arena.remove`, removes
+it, even if its own arena is already gone (arena/dead_sockets.py). A sender that finds the arena's name gone keeps no
+socket name. Watchers then poll. If a socket is removed or replaced, the living sender creates it again within a second.
 
 The queue of a socket holds `LISTEN_COUNT` watchers, including watchers that have ended. A watcher that finds it full
 sets the number to 0. The sender then creates another socket within a second, to which living watchers connect. It
@@ -36,13 +36,12 @@ import errno
 import os
 import secrets
 import socket
-import stat
 import struct
 import weakref
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.arena.arena import Arena
+from shmaccum.arena.dead_sockets import reachable, remove_dead_sockets
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.trust import is_insider
 from shmaccum.arena.wake_fifo import wait_readable
@@ -80,16 +79,6 @@ class Listener(NamedTuple):
     user: int
 
 
-@contextlib.contextmanager
-def _reachable(path: str) -> Iterator[str]:
-    """Yields an address of the path that is short enough for a socket, even in a deep folder."""
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
-    finally:
-        os.close(folder)
-
-
 def _new_socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
@@ -110,7 +99,7 @@ class Presence:
         self._file_id = 0, 0
         _present.add(self)
         try:
-            self._remove_former(arena)
+            remove_dead_sockets(os.path.dirname(ArenaFile.parse(arena.name).path))
             self._listen(arena)
         except OSError as error:  # then every watcher polls
             arena.native.set_presence(0)
@@ -118,14 +107,6 @@ class Presence:
                 "the sender cannot listen beside the arena, so standbys and supervisors notice its death late, and do "
                 f"not replace it when it is stopped: {error.strerror or error}"
             )
-
-    @staticmethod
-    def _remove_former(arena: Arena) -> None:
-        """Removes the sockets of killed senders, because no other sender of this arena lives."""
-        for path in ArenaFile.parse(arena.name).presences(arena.uuid):
-            with contextlib.suppress(OSError):
-                if stat.S_ISSOCK(os.lstat(path).st_mode):
-                    os.unlink(path)
 
     def _listen(self, arena: Arena) -> None:
         for attempt in range(ATTEMPT_COUNT):
@@ -144,11 +125,12 @@ class Presence:
     def _bind(self, arena: Arena, path: str) -> None:
         """The kernel gives the new file the mode of the socket, so it is never open to more users than the arena."""
         os.fchmod(self._listener.fileno(), 0o600)
-        with _reachable(path) as address:
+        with reachable(path) as address:
             self._listener.bind(address)
         self.path = path
         try:
-            self._file_id = _file_id(path)
+            with contextlib.suppress(FileNotFoundError):  # `check` finds that it is lost
+                self._file_id = _file_id(path)
             ArenaFile.parse(arena.name).share(path)
             self._listener.listen(LISTEN_COUNT)
         except OSError:
@@ -308,7 +290,7 @@ class SenderWatch:
     def _connected(self, number: int) -> socket.socket | None:
         connection = _new_socket()
         try:
-            with _reachable(ArenaFile.parse(self._arena.name).presence(self._arena.uuid, number)) as address:
+            with reachable(ArenaFile.parse(self._arena.name).presence(self._arena.uuid, number)) as address:
                 connection.connect(address)
             _, user, group = self._credentials(connection)  # of the listener, as the kernel names them
             if is_insider(user, {group, *_peer_groups(connection)}, self._arena.permissions):

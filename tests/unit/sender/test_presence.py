@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import signal
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.other_users import needs_root
 from tests.support.processes import WATCHDOG_S, Child, wait_until
 from tests.support.sender import check_names
+from tests.support.system_calls import dies_at_system_call
 
 USER, GROUP = 23471, 23472
 
@@ -261,16 +264,87 @@ def test_the_sockets_of_all_killed_senders_are_removed_by_the_next_one(arena: Ar
     present.close()
 
 
-def test_the_sockets_of_all_killed_senders_are_removed_with_the_arena(arena_name: str) -> None:
+def test_the_sockets_of_all_killed_senders_are_removed_with_any_arena_of_the_folder(arena_name: str) -> None:
     with Arena.create(arena_name) as arena, Arena.create(f"{arena_name}-other") as other:
+        present = Presence(other)
         for number in (11, 12):
             leave_socket(arena, number)
             leave_socket(other, number)
         Arena.remove(arena_name)
         assert sockets_of(arena) == []
-        assert len(sockets_of(other)) == 2
+        assert sockets_of(other) == [present.path]
         Arena.remove(other.name)
         assert sockets_of(other) == []
+        present.close()
+
+
+def test_the_socket_of_a_living_sender_of_another_arena_stays_and_its_queue_is_not_used(
+    arena: Arena, arena_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "LISTEN_COUNT", 1)
+    present = Presence(arena)
+    assert present.path is not None
+    with socket.socket(socket.AF_UNIX) as bound, Arena.create(f"{arena_name}-other") as other:
+        bound.bind(ArenaFile.parse(arena.name).presence(arena.uuid, 11))  # a sender before it listens
+        for _ in range(3):
+            Presence(other).close()
+        Arena.remove(other.name)
+        assert sorted(sockets_of(arena)) == sorted([present.path, bound.getsockname()])
+        assert can_connect(Path(present.path))
+        os.unlink(bound.getsockname())
+    present.close()
+
+
+def test_a_file_or_a_link_with_the_name_of_a_socket_is_left_unchanged(arena: Arena, tmp_path: Path) -> None:
+    leave_socket(arena, 11)
+    (dead,) = map(Path, sockets_of(arena))
+    file, link = dead.with_name(f"{dead.name[:-1]}c"), dead.with_name(f"{dead.name[:-1]}d")
+    file.touch()
+    link.symlink_to(dead)
+    Presence(arena).close()
+    assert sorted(sockets_of(arena)) == [str(file), str(link)]
+    file.unlink()
+    link.unlink()
+
+
+def test_a_sender_that_is_killed_at_any_step_leaves_no_socket_even_if_its_arena_was_removed(
+    arena: Arena, arena_name: str
+) -> None:
+    left = 0
+    for number in itertools.count(1):
+        lost = Arena.create(f"{arena_name}-lost", buffer_memory="64KiB", batch_size="4KiB")
+
+        def prepare(lost: Arena = lost) -> Callable[[], object]:
+            os.unlink(lost.path)
+            return lambda: Presence(lost)
+
+        is_killed = dies_at_system_call(prepare, number)
+        left += len(sockets_of(lost))
+        Presence(arena).close()
+        assert sockets_of(lost) == []
+        lost.close()
+        if not is_killed:
+            break
+    assert left > 0
+
+
+def test_a_socket_that_is_removed_while_it_is_created_is_created_again(
+    arena: Arena, watch: SenderWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind = socket.socket.bind
+
+    class Robbed(socket.socket):
+        def bind(self, address: Any) -> None:
+            bind(self, address)
+            os.unlink(address)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", Robbed)
+        present = Presence(arena)
+    assert arena.native.errors() == []
+    assert present.check()
+    assert connect_until(watch)
+    present.close()
 
 
 def test_a_sender_of_an_arena_that_was_removed_keeps_no_name(arena_name: str) -> None:
