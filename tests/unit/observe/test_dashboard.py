@@ -39,6 +39,15 @@ def test_grafana_can_load_it() -> None:
         assert {source["datasource"]["uid"] for source in (panel, *panel["targets"])} == {"${datasource}"}
 
 
+def test_a_panel_of_one_value_has_the_present_one() -> None:
+    """Over a range, Grafana shows the last value of a sender that is dead, and whose metrics ended with it."""
+    stats = [panel for panel in PANELS if panel["type"] == "stat"]
+    assert len(stats) > 2
+    for panel in stats:
+        assert [(target["instant"], target["range"]) for target in panel["targets"]] == [(True, False)]
+        assert panel["fieldConfig"]["defaults"]["noValue"] == "no metrics"
+
+
 def cells(place: dict[str, int]) -> set[tuple[int, int]]:
     """The cells of Grafana's grid that a panel covers."""
     columns = range(place["x"], place["x"] + place["w"])
