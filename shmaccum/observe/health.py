@@ -193,7 +193,9 @@ def _stopped_process(seen: Observation) -> str | None:
         return None
     names = ", ".join(f"{each.name} ({each.pid})" for each in stopped)
     are = "is" if len(stopped) == 1 else "are"
-    return f"{names} {are} stopped and {'keeps its' if len(stopped) == 1 else 'keep their'} buffers: kill -CONT"
+    their = "keeps its" if len(stopped) == 1 else "keep their"
+    pids = " ".join(str(each.pid) for each in stopped)
+    return f"{names} {are} stopped and {their} buffers: kill -CONT {pids}"
 
 
 def _fallback(seen: Observation) -> str | None:

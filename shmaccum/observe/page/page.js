@@ -128,7 +128,8 @@ function legend() {
   const topics = [...new Set(last.cells.labels.map(([topic]) => topic))].sort().slice(0, 24);
   const items = states.map(([state, found]) => swatch(colourOf(state), `${state} ${number(found)}`));
   $("states").replaceChildren(element("li", "state", "empty"), ...items);
-  $("topics").replaceChildren(element("li", "topic", "empty"), ...topics.map((topic) => swatch(hue(topic), topic)));
+  const hues = topics.map((topic) => swatch(hue(topic), topic));
+  $("topics").replaceChildren(...(hues.length ? [element("li", "topic", "empty"), ...hues] : []));
 }
 
 function point(event) {

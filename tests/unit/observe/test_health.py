@@ -102,7 +102,7 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
         lambda seen: changed(seen, slots=with_slots(seen, FREE=14, BAD=2), damaged={"flights": 3}),
         "2 damaged batches are kept (flights 3 records)",
     ),
-    "stopped_process": (with_stopped_process, "worker (4711) is stopped"),
+    "stopped_process": (with_stopped_process, "worker (4711) is stopped and keeps its buffers: kill -CONT 4711"),
     "fallback": (with_fallback, "worker (4711) sends its records elsewhere"),
 }
 
