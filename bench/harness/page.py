@@ -35,6 +35,9 @@ KAFKA_PAGE = ROOT / "docs" / "how-to" / "kafka.rst"
 BEGIN = ".. figures: python -m bench.harness.page writes what stands between this line and the next comment\n"
 END = ".. end of figures\n"
 PICTURE_COLOURS = 32
+PICTURE_INCHES_WIDE, PICTURE_INCHES_PER_ROW, PICTURE_FONT_SIZE = 4.6, 0.4, 9
+PICTURE_DOTS_PER_INCH = 80
+"""The names are above the rows, so that the picture is narrow and a phone shows it without shrinking it."""
 """A picture in true colour would be four times as large."""
 LOAD_MAX = 3.0
 """Runnable programs per core; a question's own servers and clients are a few."""
@@ -371,19 +374,26 @@ def draw(answers: Mapping[str, Answer], path: Path) -> None:
     found = [
         (answer, *headlined) for answer in answers.values() if not absent(answer) and (headlined := answer.headline())
     ]
-    drawing, panel = pyplot.subplots(figsize=(9, 1 + 0.22 * len(found)), layout="constrained")
-    for place, (_, _, figure, compared) in enumerate(reversed(found)):
+    size = (PICTURE_INCHES_WIDE, 0.8 + PICTURE_INCHES_PER_ROW * len(found))
+    drawing, panel = pyplot.subplots(figsize=size, layout="constrained")
+    for place, (answer, _, figure, compared) in enumerate(reversed(found)):
         ratios = [compared.ratio, compared.interval.low, compared.interval.high]
         middle, low, high = (ratio if figure.better == "higher" else 1 / ratio for ratio in ratios)
         panel.plot([low, high], [place, place], color="tab:gray", linewidth=2)
         panel.plot([middle], [place], "o", color="tab:blue" if middle >= 1 else "tab:orange", markersize=5)
-    names = [f"{answer.question}, {compared.peer}" for answer, _, _, compared in reversed(found)]
-    panel.set_yticks(range(len(names)), names, fontsize="small")
+        name = f"{answer.question}, {compared.peer}"
+        label = panel.text(0.01, place + 0.22, name, transform=panel.get_yaxis_transform(), fontsize=PICTURE_FONT_SIZE)
+        label.set_bbox({"color": "white", "pad": 0.3})  # above the line at 1
+        label.set_in_layout(False)
+    panel.set_yticks([])
+    panel.set_ylim(-0.6, len(found))
+    panel.margins(x=0.02)
     panel.axvline(1, color="black", linewidth=0.8)
     panel.set_xscale("log")
-    panel.set_xlabel("ratio to the peer, larger is better", fontsize="small")
+    panel.tick_params(labelsize=PICTURE_FONT_SIZE)
+    panel.set_xlabel("ratio to the peer, larger is better", fontsize=PICTURE_FONT_SIZE)
     panel.grid(axis="x", alpha=0.3)
-    drawing.savefig(path, dpi=80)
+    drawing.savefig(path, dpi=PICTURE_DOTS_PER_INCH)
     pyplot.close(drawing)
     with Image.open(path) as picture:
         picture.quantize(PICTURE_COLOURS).save(path, optimize=True)

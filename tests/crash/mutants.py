@@ -706,7 +706,7 @@ MUTANTS = (
     Mutant(
         "no-recount-at-takeover",
         "sender/sender_role.c",
-        "    topic_limits_recount(half); /* before anything is freed */\n",
+        "    topic_limits_recount(half); /* before any slot is freed */\n",
         "",
         (("test", "arena/topic_share_test"),),
     ),
@@ -1196,10 +1196,11 @@ MUTANTS = (
         "    }\n"
         "    POINT(log_run_rows_written);\n"
         "    for (uint32_t i = 0; i < run->append.batch_count; i++) {\n"
-        "        (void)!sender_spill(half, run->drained[i].slot_index, run->drained[i].seq, wakes); "
-        "/* they are in flight */\n"
+        "        /* cannot fail, because the batch is in flight */\n"
+        "        (void)!sender_spill(half, run->drained[i].slot_index, run->drained[i].seq, wakes);\n"
         "    }\n",
         "    for (uint32_t i = 0; i < run->append.batch_count; i++) {\n"
+        "        /* cannot fail, because the batch is in flight */\n"
         "        (void)!sender_spill(half, run->drained[i].slot_index, run->drained[i].seq, wakes);\n"
         "    }\n"
         "    if (run->append.batch_count == 0 || !rows_write(run, spill)) {\n"
