@@ -11,7 +11,7 @@
  *
  * WHY IT IS SAFE. The scan writes nothing and takes no lock. Each word is loaded once, so every slot is counted for one
  *   state. A slot may be freed between its word and its header. Then the header of the next batch is counted once,
- *   which no program relies on. Partition and owner are input: one that does not exist is counted in the last row.
+ *   which no program relies on. Partition and owner are untrusted: one that does not exist is counted in the last row.
  */
 #ifndef ARENA_CENSUS_H
 #define ARENA_CENSUS_H

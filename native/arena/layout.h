@@ -40,8 +40,8 @@
  *   sender    the process that holds the sender role (a byte lock, never passed, never stolen from a living process)
  *   anyone    by a compare-and-swap from the value just read
  *
- * Shared memory is input. The geometry is copied to private memory at attach, and every index, size and ref read from
- * the arena is checked against that copy when it is used.
+ * Shared memory is untrusted. The geometry is copied to private memory at attach, and every index, size and ref read
+ * from the arena is checked against that copy when it is used.
  *
  * A cache line is 64 bytes. Fields that different parties write often never share one.
  *

@@ -81,7 +81,7 @@ static inline void process_share_subtract(struct arena *arena, uint32_t count)
     arena->held_count_bound -= count < arena->held_count_bound ? count : arena->held_count_bound;
 }
 
-/* Returns the owner whose share the slot with this word counts for, or 0. This is input: it may be any number. */
+/* Returns the owner whose share the slot with this word counts for, or 0. It is untrusted, and may be any number. */
 uint32_t process_share_holder(const struct arena *arena, uint32_t slot_index, uint64_t word);
 
 /* Returns the number of slots that this process holds, from the words alone. */

@@ -193,7 +193,7 @@ static inline uint32_t owner_of(uint32_t entry_index, uint32_t entry_generation)
     return (uint32_t)((entry_generation & LOW_BITS(OWNER_GENERATION_BITS)) << OWNER_INDEX_BITS) | (entry_index + 1);
 }
 
-/* Requires an owner other than 0. The index is input: check it against the geometry. */
+/* Requires an owner other than 0. The index is untrusted: check it against the geometry. */
 static inline uint32_t owner_index(uint32_t owner)
 {
     return (uint32_t)(owner & LOW_BITS(OWNER_INDEX_BITS)) - 1;

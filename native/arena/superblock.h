@@ -6,8 +6,8 @@
  *   check   magic → layout version and fingerprint → checksum → features → geometry within bounds → extension regions
  *           and sizes that agree with it
  *
- * It is input: each byte is checked and then read from a private copy. A creator that dies before the magic leaves a
- * file that is reported as UNFINISHED.
+ * It is untrusted: each byte is checked and then read from a private copy. A creator that dies before the magic leaves
+ * a file that is reported as UNFINISHED.
  */
 #ifndef ARENA_SUPERBLOCK_H
 #define ARENA_SUPERBLOCK_H

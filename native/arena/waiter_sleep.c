@@ -14,7 +14,7 @@
 
 /* ---- one sleep ---- */
 
-/* The C library has it since glibc 2.30. On an older one it is NULL, and sleeps use the wall clock. */
+/* glibc has this function since version 2.30. With an older one it is NULL, and sleeps use the wall clock. */
 extern int sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *end) __attribute__((weak));
 
 static clockid_t sleep_clock(void)
@@ -44,8 +44,8 @@ static bool is_past(const struct timespec *end)
     return now.tv_sec > end->tv_sec || (now.tv_sec == end->tv_sec && now.tv_nsec >= end->tv_nsec);
 }
 
-/* Returns false after a signal. Without a semaphore no post arrives. If the semaphore has a post, the clock is not
- * read. The number of posts is input. */
+/* Returns false after a signal. If there is no semaphore, it sleeps until the end. If the semaphore has been posted,
+ * the clock is not read. The number of posts is untrusted. */
 static bool post_await(sem_t *semaphore, const struct timespec *end)
 {
     if (semaphore == NULL) {
@@ -100,7 +100,7 @@ enum status waiter_sleep(struct arena *arena, struct buffer_wait *wait, uint64_t
         arena->blocking.end(state);
     }
     if (UNLIKELY(!arena_is_usable(arena))) {
-        parked_waiters_post_all(arena); /* their turns may be far away */
+        parked_waiters_post_all(arena); /* parked waiters check rarely */
     }
     return buffer_pool_poll(arena, wait);
 }

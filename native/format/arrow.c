@@ -260,7 +260,7 @@ static enum status contradicts(const char *name, const char *what, struct error 
     return error_set(error, STATUS_INVALID, "the Arrow array of column '%s' contradicts itself: %s", name, what);
 }
 
-/* Far below the numbers that overflow when multiplied by the size of a cell. */
+/* So small that the product with the size of a cell does not overflow. */
 static const int64_t cell_count_max = INT64_MAX / 64;
 
 static bool numbers_are_possible(const struct ArrowArray *array)
@@ -341,7 +341,7 @@ static int64_t offset_load(const uint8_t *offsets, int64_t index, bool is_large)
     return narrow;
 }
 
-/* Data of no bytes may have no buffer at all. */
+/* If the data has no bytes, its buffer may be NULL. */
 static enum status offsets_open(const struct ArrowArray *array, struct arrow_bytes *column, struct error *error)
 {
     static const uint8_t nothing[1];

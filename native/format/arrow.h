@@ -9,11 +9,12 @@
  *       offsets      cell c is data[offsets[c] .. offsets[c + 1]), in 32 or 64 bits
  *       or views     16 bytes: size, then up to 12 bytes in place, or prefix, buffer index and offset
  *
- * CHECKS. The array is input. The interface has no buffer sizes except those of views, so a pointer to less memory than
- * the numbers promise cannot be detected. All numbers are checked: lengths and offsets that are negative or overflow,
- * children shorter than their parents, missing buffers and children, the count of children, buffers and nulls. While
- * reading, every cell is checked: offsets that decrease or exceed the last one, views and lists past the end, indices
- * outside a dictionary. A batch that contradicts itself is INVALID, with a sentence that names the column and the row.
+ * CHECKS. The array is untrusted. The interface has no buffer sizes except those of views, so a pointer to less memory
+ * than the numbers promise cannot be detected. All numbers are checked: lengths and offsets that are negative or
+ * overflow, children shorter than their parents, missing buffers and children, the count of children, buffers and
+ * nulls. While reading, every cell is checked: offsets that decrease or exceed the last one, views and lists past the
+ * end, indices outside a dictionary. A batch that contradicts itself is INVALID, with a sentence that names the column
+ * and the row.
  *
  * Columns are those of Spark's Kafka connector (KafkaWriter): value, key, topic, partition, timestamp, headers.
  */

@@ -21,8 +21,8 @@
  * A length is an i32, that of a text an i16. From version 12 on, a length is an unsigned varint of one more, and 0
  * stands for null. Only then do structures end with tags (KIP-482), none of which concerns a log on one host.
  *
- * The request is input. Each step checks the end of the request, all arrays together have at most FETCH_ELEMENTS_MAX
- * elements, and the last byte has to be used. The reader's error names the fault.
+ * The request is untrusted. Each step checks the end of the request, all arrays together have at most
+ * FETCH_ELEMENTS_MAX elements, and the last byte has to be used. The reader's error names the fault.
  *
  * Everything of the response but RECORDS is written contiguously; the records of a partition belong before the byte at
  * its `cut`. No records have length 0, never null. Partitions of one topic that follow each other share one name, as in

@@ -10,22 +10,23 @@
  *   own     [ frame, header, first topic, first partition ] [ next partition ] ... [ tail ]
  *   cuts                                                    ^ 0                ^ 1
  *
- * Everything but RECORDS is written contiguously, as `own`; the records of batch i belong before the byte `cuts[i]`.
+ * `own` has all bytes except RECORDS, without gaps. The records of batch i are sent before the byte `cuts[i]` of `own`.
  * From version 9 on ("flexible") counts and sizes are unsigned varints plus one, and each structure ends with tagged
- * fields. There are none: a zero byte. The client's name keeps its int16. (ProduceRequest.json, RequestHeader.json)
+ * fields. There are none, so a zero byte is written. The client's name keeps its int16. (ProduceRequest.json,
+ * RequestHeader.json)
  *
  *   response  correlation · topics: name or id · partitions: index error base append start message * · throttle time
  *             int32                                          int32 int16 int64 int64 int64
  *
  * Only a response without errors is read here: no error code, no data about records or leaders (*), no number below -1
- * ("unknown"), and each batch exactly once. Nearly every response is like that; another reader reads the others.
+ * ("unknown"), and each batch exactly once. Other code reads the few other responses.
  * (ProduceResponse.json: `start` since version 5, records and message since 8.)
  *
- * The response is input. Every read checks the end, and its counts are compared with the request's before any search.
- * Topics and partitions are expected in the request's order. Apache Kafka stores them in hash maps and responds in
- * their order. The first element out of order causes all elements of its kind (partitions of one topic, or topics) to
- * be entered into a table by their hashes, where it and the rest are found. So any order costs at most half as much
- * again as reading the response.
+ * The response is untrusted. Every read checks the end, and its counts are compared with the request's before any
+ * search. Topics and partitions are expected in the request's order. Apache Kafka stores them in hash maps and responds
+ * in their order. If an element is out of order, all elements of its kind (topics, or partitions of one topic) are
+ * added to a hash table, in which this element and the rest are found. This costs at most half of the time that reading
+ * the response takes.
  */
 #ifndef FORMAT_PRODUCE_H
 #define FORMAT_PRODUCE_H
@@ -60,7 +61,7 @@ struct produce_request {
     uint32_t topic_count;
     uint32_t batch_count;               /* of all topics */
     const struct produce_topic *topics; /* names at most PRODUCE_NAME_SIZE_MAX bytes */
-    const struct produce_batch *batches; /* those of the first topic first */
+    const struct produce_batch *batches; /* in the order of the topics */
 };
 
 /* Returns an upper bound of the size of `own`. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of batches of a log -> columns, in the layout of Apache Arrow: the content of the rows is in a few long
- * buffers, and nothing else runs per record.
+ * Converts records of a log to columns in the layout of Apache Arrow. All rows are in a few long buffers, so no Python
+ * object is made for a record.
  *
  *   offsets, timestamps, types   a number per row
  *   key, value                   cell c is data[offsets[c] .. offsets[c + 1]); bit c of validity is 0 if it is null
  *   headers                      row r has the headers [offsets[r], offsets[r + 1]), each with a key and a value;
  *                                a row without any is null, as in Spark's Kafka source
  *
- * Count, then write: measure all batches, allocate, append all batches. The bytes are input both times: appending never
- * exceeds the counted sizes, even if the bytes changed meanwhile.
+ * Count, then write: measure all batches, allocate, append all batches. The bytes are untrusted in both passes: the
+ * second one never exceeds the counted sizes, even if the bytes have changed.
  */
 #ifndef FORMAT_RECORD_COLUMNS_H
 #define FORMAT_RECORD_COLUMNS_H
@@ -20,7 +20,7 @@
 #include "base/status.h"
 #include "format/record_walk.h"
 
-/* The wanted ones: [first, end). */
+/* The wanted offsets: [first, end). */
 struct log_range {
     int64_t first;
     int64_t end;

@@ -71,7 +71,7 @@ static PyObject *waiting_entry(const void *all, uint32_t index)
 }
 
 /* (entry index of the process, partition index or -1, waiting_ns, free slots that it needs, whether the part of records
- * larger than a slot has room for it) of each parked wait. All of it is input. */
+ * larger than a slot has room for it) of each parked wait. All of it is untrusted. */
 static PyObject *parked_row(const void *all, uint32_t index)
 {
     const struct arena *core = all;

@@ -3,20 +3,20 @@
  * Calls that lock an object.
  *
  * The code of this extension relies on one thread at a time: its changes are complete wherever it releases the GIL. A
- * Python without the GIL has critical sections instead. Each call from Python enters that of one object, its owner: the
- * Arena for everything that works on an arena, otherwise the object itself. Like the GIL, a critical section is
- * released when a thread blocks or lets others run, and also when the thread must wait for the next section. So a call
- * must not rely on what it read of its owner before it called Python or entered another section.
+ * Python without the GIL has critical sections instead. Each call from Python enters the critical section of one
+ * object, its owner. This is the Arena if the call works on an arena, and otherwise the object itself. Like the GIL, a
+ * critical section is released when a thread blocks or lets others run, and also when the thread must wait for the next
+ * section. So a call must not rely on what it read of its owner before it called Python or entered another section.
  *
- * With the GIL, nothing is left of this.
+ * With the GIL, these macros compile to nothing.
  */
 #ifndef PYTHON_COMMON_ALONE_H
 #define PYTHON_COMMON_ALONE_H
 
 #include <Python.h>
 
-/* Used in pairs, in one block without a jump out of it. BOTH is for two objects: a nested section locks only the inner
- * object for certain, because a wait for it releases the outer one. */
+/* BEGIN and END are in one block, and no jump leaves it. BOTH locks two objects at once. Nested sections do not,
+ * because a wait for the inner object may release the outer one. */
 #ifdef Py_GIL_DISABLED
 #define ALONE_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object)
 #define ALONE_END() Py_END_CRITICAL_SECTION()

@@ -27,8 +27,8 @@ static inline struct record_token token_of(const struct token_object *token)
                                  .record_index = token->record_index};
 }
 
-/* Result, error code, base offset, log append time, first record, record count: as Arena.find() returns them, and as
- * DeliveryFuture.completion is set. */
+/* Returns the tuple (result, error code, base offset, log append time, first record, record count). Arena.find() and
+ * DeliveryFuture.completion have this form. */
 PyObject *completion_to_tuple(const struct completion *completion);
 
 #endif

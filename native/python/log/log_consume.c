@@ -8,7 +8,7 @@
  * consume_block stops at a batch that is not plain (plain_batch.h), and returns no record of it. Only the caller
  * decides what it is.
  *
- * Bytes are input: no byte outside of the block is read, and a batch makes at most a record of seven of its bytes.
+ * The bytes are untrusted: no byte outside of the block is read, and a batch gives at most one record per seven bytes.
  */
 #include "python/common/arguments.h"
 #include "python/common/errors.h"

@@ -7,15 +7,15 @@
  *
  *   heads    { (topic, partition): a LogHead }
  *   goes_on  Sessions.continued, of sessions.py: the partitions of a session that a request continues, or None
- *   windows  LogHead.windows, of log_heads.py: the segments of which the last fetches were answered
+ *   windows  LogHead.windows, of log_heads.py: the segments that served the last fetches
  *
- * A fetch is ordinary when it came alone and whole, finds each of its partitions in a window, and has enough bytes
- * without waiting. A continued session is ordinary when each of its partitions has records. A window exists for a
- * partition without transactions, so a reader of committed records gets the same answer. The decisions are those of
- * shmaccum/log/server/fetch.py, which answers any other fetch; a test compares both answers.
+ * A fetch is ordinary if the socket has received exactly one whole request, each of its partitions has a window, and
+ * there are enough bytes without waiting. A continued session is ordinary when each of its partitions has records. A
+ * window exists for a partition without transactions, so a reader of committed records gets the same answer. The
+ * decisions are those of shmaccum/log/server/fetch.py, which answers any other fetch; a test compares both answers.
  *
- * The frame is untrusted. format/fetch.c checks each step through it, and the numbers of a window each place in a
- * file, whose headers log/batch_walk.c checks.
+ * The frame is untrusted, and format/fetch.c checks each step through it. The positions from a window are untrusted,
+ * too: log/batch_walk.c checks the headers that it finds there.
  */
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -37,7 +37,7 @@ enum {
 enum window_field {
     WINDOW_FILE,
     WINDOW_FIRST_OFFSET,
-    WINDOW_LAST_OFFSET, /* after the window */
+    WINDOW_LAST_OFFSET, /* the first offset after the window */
     WINDOW_FILE_END,
     WINDOW_OFFSETS,
     WINDOW_POSITIONS,
@@ -52,7 +52,7 @@ enum type_field { TYPE_REQUEST, TYPE_WANTED, TYPE_FOUND, TYPE_RANGE, TYPE_SERVED
 struct fetch {
     const struct serving *given;
     struct fetch_frame frame;
-    int64_t bytes_left; /* that the answer may still have */
+    int64_t bytes_left; /* bytes that the response may still contain */
     int64_t found_size;
     int64_t session_id;
     int64_t begun_ns;
@@ -295,7 +295,7 @@ static Py_ssize_t answer_go_on(int socket, PyObject *pieces, Py_ssize_t gone)
     return sent < 0 ? -1 : gone + sent;
 }
 
-/* Returns the pieces that a Served keeps: none if all are sent. */
+/* Returns the pieces that are not sent completely, for the Served. */
 static PyObject *pieces_left(PyObject *pieces, Py_ssize_t sent)
 {
     return is_whole(sent, pieces) ? PyTuple_New(0) : Py_NewRef(pieces);
@@ -359,7 +359,7 @@ static PyObject *bytes_receive(int socket)
         Py_DECREF(bytes);
         return errno == EAGAIN ? Py_NewRef(Py_None) : PyErr_SetFromErrno(PyExc_OSError);
     }
-    (void)_PyBytes_Resize(&bytes, size); /* sets `bytes` to NULL where it fails */
+    (void)_PyBytes_Resize(&bytes, size); /* sets `bytes` to NULL if it fails */
     return bytes;
 }
 

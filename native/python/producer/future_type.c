@@ -39,7 +39,7 @@ static void future_fill(struct future_object *self, const struct future_numbers 
     self->headers_size = numbers->sizes[2];
 }
 
-/* Used by pickle and by send_many. The numbers are input: a wrong one finds nothing. */
+/* Used by pickle and by send_many. The numbers are untrusted: with a wrong one, no result is found. */
 static PyObject *future_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tracker",  "partition_index", "slot_index",   "seq", "record_index", "timestamp_ms",

@@ -58,7 +58,7 @@ static inline bool row_fill(const struct columns_call *call, Py_ssize_t index, s
            row_partition(state, &call->partition, index, &chunk->partitions[i]);
 }
 
-/* A record that is wrong sets an exception and ends the chunk before it. */
+/* Fills the chunk up to the first wrong record, for which it sets an exception. */
 static void chunk_fill(const struct columns_call *call, Py_ssize_t start, struct chunk *chunk, struct held *held)
 {
     for (uint32_t i = 0; i < chunk->count; i++) {

@@ -17,8 +17,8 @@ struct topic_note {
     struct partition_indices indices;
 };
 
-/* topic's str -> topic index, by the identity of the str: the same name in another str is found more slowly. A cell
- * keeps its str alive, so an address is never reused for another name. */
+/* A cell of a cache from the address of a str to the topic index. An equal str at another address is found more slowly.
+ * The cell keeps its str alive, so its address is not reused. */
 struct topic_cell {
     PyObject *topic;
     uint32_t topic_index;
@@ -38,7 +38,7 @@ struct producer_object {
     bool is_open;
     bool is_piped; /* prepare, conclude or rescue is set */
     bool ignores_keys;
-    uint64_t record_count; /* sent through it, with their bytes */
+    uint64_t record_count; /* records sent through this producer, and their bytes */
     uint64_t record_bytes;
     struct wall_clock clock;
     struct partitioner partitioner;
@@ -54,12 +54,12 @@ static inline PyObject *arena_of_producer(PyObject *self)
     return appender == NULL ? self : (PyObject *)appender->arena;
 }
 
-/* Around a call of many records. Returns false with an exception set if the producer is closed. */
+/* Call these before and after a call of many records. Returns false with an exception set if the producer is closed. */
 bool producer_begin(struct producer_object *self);
 void producer_end(struct producer_object *self);
 
-/* Finds or creates the topic, and waits for its partition count. Inside a counted call. Returns false with an exception
- * set. */
+/* Finds or creates the topic, and waits for its partition count. Call it between producer_begin and producer_end.
+ * Returns false with an exception set. */
 bool producer_topic(struct producer_object *self, PyObject *topic, struct append_target *target, uint32_t *topic_index,
                     uint32_t *partition_count);
 
