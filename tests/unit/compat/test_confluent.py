@@ -25,7 +25,7 @@ from shmaccum._native import DeliveryFuture, NativeProducer
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
-from shmaccum.compat import confluent
+from shmaccum.compat import confluent_producer
 from shmaccum.compat.confluent import Producer
 from shmaccum.compat.confluent_callbacks import CallbackRecords
 from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
@@ -360,7 +360,7 @@ def test_an_exception_of_a_callback_reaches_the_caller_and_the_others_wait(
 def test_errors_of_the_arena_reach_error_cb_and_the_logger(
     unkept: dict[str, Any], unsent: Arena, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confluent, "CHECK_S", 0.0)
+    monkeypatch.setattr(confluent_producer, "CHECK_S", 0.0)
     heard: list[KafkaError] = []
     logger = logging.getLogger("of the program")
     Report(Kind.SENTENCE, "an old one").record(unsent.native)

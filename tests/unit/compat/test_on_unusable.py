@@ -18,6 +18,7 @@ from kafka.errors import KafkaError
 from shmaccum.arena import Arena
 from shmaccum.compat import aiokafka as ours_aiokafka
 from shmaccum.compat import confluent as ours_confluent
+from shmaccum.compat import confluent_producer
 from shmaccum.compat import kafka_python as ours_kafka_python
 from tests.support.arenas import SHARED_MEMORY
 from tests.unit.compat.conftest import TOPIC
@@ -77,7 +78,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     made.clear()
     monkeypatch.setattr(kafka, "KafkaProducer", Library)
     monkeypatch.setattr(aiokafka, "AIOKafkaProducer", LoopLibrary)
-    monkeypatch.setattr(ours_confluent, "LibraryProducer", Library)
+    monkeypatch.setattr(confluent_producer, "LibraryProducer", Library)
 
 
 def remove(arena: Arena) -> None:
