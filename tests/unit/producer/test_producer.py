@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -739,3 +740,21 @@ def test_the_declaration_of_send_has_the_docstring_of_the_native_method() -> Non
     names = [argument.arg for argument in declared.args.args]
     assert names == list(inspect.signature(PlainProducer.send).parameters)
     assert ast.get_docstring(declared) == inspect.getdoc(PlainProducer.send)
+
+
+@pytest.mark.parametrize(
+    ("is_lost", "is_alive", "died", "is_supervised", "expected"),
+    [
+        (True, True, True, True, False),
+        (False, True, False, False, True),
+        (False, False, True, True, True),
+        (False, False, True, False, False),
+        (False, False, False, True, False),
+    ],
+)
+def test_records_will_be_delivered_by_a_sender_that_runs_or_is_started(
+    is_lost: bool, is_alive: bool, died: bool, is_supervised: bool, expected: bool
+) -> None:
+    native = SimpleNamespace(is_lost=is_lost, sender_is_alive=is_alive, sender_died=died)
+    producer: Any = SimpleNamespace(arena=SimpleNamespace(native=native), _is_supervised=is_supervised)
+    assert Producer.will_be_delivered(producer) is expected
