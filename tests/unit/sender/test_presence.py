@@ -223,15 +223,22 @@ def test_a_sender_that_cannot_listen_reports_it_and_is_checked_less_and_less_oft
     taken.unlink()
 
 
-def test_the_socket_of_a_killed_sender_is_removed_by_the_next_one(arena: Arena) -> None:
-    child = Child(be_present, arena.name)
-    wait_until(lambda: arena.native.presence != 0 and can_connect(socket_of(arena)), "the child listens")
-    left = socket_of(arena)
+@pytest.fixture
+def lone_arena(socket_folder: Path) -> Iterator[Arena]:
+    """An arena in a folder in which no sender of another test removes sockets."""
+    with Arena.create(socket_folder / "events", buffer_memory="64KiB", batch_size="4KiB") as arena:
+        yield arena
+
+
+def test_the_socket_of_a_killed_sender_is_removed_by_the_next_one(lone_arena: Arena) -> None:
+    child = Child(be_present, lone_arena.name)
+    wait_until(lambda: lone_arena.native.presence != 0 and can_connect(socket_of(lone_arena)), "the child listens")
+    left = socket_of(lone_arena)
     child.kill()
     assert left.exists()
-    present = Presence(arena)
+    present = Presence(lone_arena)
     assert not left.exists()
-    now = socket_of(arena)
+    now = socket_of(lone_arena)
     present.close()
     assert not now.exists()
 
@@ -295,24 +302,22 @@ def test_the_socket_of_a_living_sender_of_another_arena_stays_and_its_queue_is_n
     present.close()
 
 
-def test_a_file_or_a_link_with_the_name_of_a_socket_is_left_unchanged(arena: Arena, tmp_path: Path) -> None:
-    leave_socket(arena, 11)
-    (dead,) = map(Path, sockets_of(arena))
+def test_a_file_or_a_link_with_the_name_of_a_socket_is_left_unchanged(lone_arena: Arena) -> None:
+    leave_socket(lone_arena, 11)
+    (dead,) = map(Path, sockets_of(lone_arena))
     file, link = dead.with_name(f"{dead.name[:-1]}c"), dead.with_name(f"{dead.name[:-1]}d")
     file.touch()
     link.symlink_to(dead)
-    Presence(arena).close()
-    assert sorted(sockets_of(arena)) == [str(file), str(link)]
-    file.unlink()
-    link.unlink()
+    Presence(lone_arena).close()
+    assert sorted(sockets_of(lone_arena)) == [str(file), str(link)]
 
 
 def test_a_sender_that_is_killed_at_any_step_leaves_no_socket_even_if_its_arena_was_removed(
-    arena: Arena, arena_name: str
+    lone_arena: Arena, socket_folder: Path
 ) -> None:
     left = 0
     for number in itertools.count(1):
-        lost = Arena.create(f"{arena_name}-lost", buffer_memory="64KiB", batch_size="4KiB")
+        lost = Arena.create(socket_folder / "lost", buffer_memory="64KiB", batch_size="4KiB")
 
         def prepare(lost: Arena = lost) -> Callable[[], object]:
             os.unlink(lost.path)
@@ -320,7 +325,7 @@ def test_a_sender_that_is_killed_at_any_step_leaves_no_socket_even_if_its_arena_
 
         is_killed = dies_at_system_call(prepare, number)
         left += len(sockets_of(lost))
-        Presence(arena).close()
+        Presence(lone_arena).close()
         assert sockets_of(lost) == []
         lost.close()
         if not is_killed:
