@@ -169,6 +169,21 @@ def test_a_long_topic_leaves_the_columns_of_queues_in_sight(arena: Arena, tmp_pa
     assert re.search(rf'<td class="word long">{LONG_TOPIC}-0</td>', page)
 
 
+def test_a_narrow_window_leaves_a_topic_readable_beside_many_columns(tmp_path: Path) -> None:
+    """Such a table is scrolled sideways. Its column of topics does not shrink to one character."""
+    numbers = "<td>187 of 256 buffers</td>" * 6
+    document = tmp_path / "narrow.html"
+    document.write_text(
+        f"<!doctype html><link rel=stylesheet href={STYLE.as_uri()}><div class=rows style=width:20rem><table><tr>"
+        f"<td class='word long'>dead-letters</td>{numbers}</tr></table></div>"
+        "<script>onload = () => document.title = document.querySelector('.long').clientHeight</script>",
+        encoding="utf-8",
+    )
+    found = re.search(r"<title>(\d+)</title>", shown(document.as_uri(), tmp_path / "profile"))
+    assert found is not None
+    assert int(found[1]) < 50
+
+
 def overwrite(arena: Arena, found: bytes, wanted: bytes) -> None:
     """Overwrite each occurrence of the bytes in the arena's memory."""
     with open(f"/dev/shm/{arena.name}", "r+b") as stream, mmap.mmap(stream.fileno(), 0) as memory:
