@@ -195,9 +195,15 @@ class LoopProducer(kept_producer.Producer):
         self._made.add(made)
         return made
 
+    def end_rows(self, futures: Iterable[DeliveryFuture], rows: Iterable[int], error: BaseException | None) -> None:
+        """Informs the pipeline that rows of `prepare_rows` were appended, all of them or those before an error."""
+        if self._pipeline is not None:
+            self._pipeline.end_call(futures, rows, error)
+
     async def conclude_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
         """Ends a send of many records after its appends, as `conclude` does."""
-        self._observe(futures, error)
+        if self._pipeline is not None:
+            self._pipeline.observe_many(futures, error)
         if error is None:
             await self.sync_in_loop()
 

@@ -208,7 +208,7 @@ class Producer(StoppedOnExit):
             arguments = producer.prepare(*record)
             try:
                 future = await _appended(producer, arguments[0], deadline_ns, lambda: producer.send(*arguments))
-            except Exception as error:
+            except BaseException as error:
                 await producer.conclude(None, error)
                 raise
             await producer.conclude(future, None)
@@ -436,26 +436,37 @@ async def _send_rows(
 ) -> None:
     """Sends some rows, in as many native calls as the arena's memory needs."""
     left, columns = rows, producer.prepare_rows(topic, columns.pick(rows))
+    appended = Deliveries()
 
     def append() -> None:
         nonlocal left, columns
         try:
-            sent.add(left, producer.append(topic, columns))
+            part = producer.append(topic, columns)
+            sent.add(left, part)
+            appended.add(left, part)
         except Exception as error:
-            gone = _take_appended(error, left, sent)
+            gone = _take_appended(error, left, sent, appended)
             kept = [place for place in range(len(left)) if place not in gone]
             left, columns = [left[place] for place in kept], columns.pick(kept)
             raise
 
-    await _appended(producer, topic, producer.deadline_ns(), append)
+    failure: BaseException | None = None
+    try:
+        await _appended(producer, topic, producer.deadline_ns(), append)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        producer.end_rows(appended, (row - rows[0] for row in appended.rows), failure)
 
 
-def _take_appended(error: Exception, rows: Sequence[int], sent: Deliveries) -> set[int]:
+def _take_appended(error: Exception, rows: Sequence[int], *targets: Deliveries) -> set[int]:
     """Adds the `rows` that were appended before the error, and returns their places. The error gets `record_index`."""
     if (index := getattr(error, "record_index", None)) is not None:
         error.record_index = rows[index]  # type: ignore[attr-defined]
     part: native.Deliveries | None = getattr(error, "appended", None)
     if part is None:
         return set()
-    sent.add(rows, part)
+    for target in targets:
+        target.add(rows, part)
     return set(part.rows)

@@ -11,6 +11,10 @@ An interceptor is an object with any of ``on_send(record)``, which returns the r
 ``on_acknowledgement(metadata, exception)``, one of which is None, and ``close()`` (KIP-42). An exception of an
 interceptor is logged, and the record is sent unchanged. `Producer.send` raises the exceptions of serializers and
 partitioners, and the arena is unchanged.
+
+An interceptor may also have ``begin_call()`` and ``end_call(futures, error)``. They are called in the same context at
+the begin and the end of each call of `send` or `send_many`. In between, ``on_send`` is called for each record. The
+futures are those of the appended records, by the number of the record in the call.
 """
 
 from __future__ import annotations
@@ -29,6 +33,9 @@ from shmaccum.producer import partitioners, serializers
 from shmaccum.producer.delivery import RecordMetadata
 
 logger = logging.getLogger(__name__)
+
+default_interceptors: list[Any] = []
+"""Interceptors of all producers that are created from now on. `Producer.append_arrow` does not call them."""
 
 
 class ProducerRecord(NamedTuple):
@@ -107,7 +114,10 @@ class Pipeline:
         self._serialize_key = serializers.resolve(options.key_serializer)
         self._serialize_value = serializers.resolve(options.value_serializer)
         self._choose = partitioners.resolve(options.partitioner)
-        self._interceptors = tuple(options.interceptors)
+        self._sees_records = bool(options.interceptors) or self._choose is not None
+        self._interceptors = (*options.interceptors, *default_interceptors)
+        self._begin_call = _methods(self._interceptors, "begin_call")
+        self._end_call = _methods(self._interceptors, "end_call")
         self._on_send = _methods(self._interceptors, "on_send")
         self._on_acknowledgement = _methods(self._interceptors, "on_acknowledgement")
         self._closeables = [
@@ -138,29 +148,32 @@ class Pipeline:
         timestamp_ms: int | None = None,
     ) -> tuple[Any, ...]:
         """Returns the arguments of `Producer.send` as they are appended."""
+        self._begin()
         record = self._intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:
             return self._serialized(topics, record)
-        except Exception as error:  # interceptors get every error
-            self._acknowledge(None, error)
+        except BaseException as error:  # interceptors get every error
+            self.conclude(None, error)
             raise
 
     def conclude(self, future: DeliveryFuture | None, error: BaseException | None) -> None:
         """Passes the result of an appended record, or the error of its append, to the interceptors."""
-        if future is not None and self.observes_results:
-            self._observe(future)
-        elif isinstance(error, Exception):
-            self._acknowledge(None, error)
+        self.conclude_many(() if future is None else (future,), error)
+
+    def conclude_many(self, futures: Sequence[DeliveryFuture], error: BaseException | None) -> None:
+        """Passes the results of appended records, and the error that ended their call, to the interceptors."""
+        self.end_call(futures, getattr(futures, "rows", range(len(futures))), error)
+        self.observe_many(futures, error)
 
     @property
     def observes_results(self) -> bool:
-        """True if an interceptor gets results."""
-        return bool(self._on_acknowledgement)
+        """True if an interceptor gets results, or the end of each call."""
+        return bool(self._on_acknowledgement or self._end_call)
 
     @property
     def sees_records(self) -> bool:
         """True if an interceptor or a user-defined partitioner gets each record."""
-        return bool(self._interceptors) or self._choose is not None
+        return self._sees_records
 
     def prepare_many(self, topics: PartitionChoices, topic: str, columns: TopicRecords) -> TopicRecords:
         """Returns the records as they are appended. None of them is appended yet.
@@ -169,10 +182,11 @@ class Pipeline:
             InvalidArgumentError: an interceptor gave a record another topic.
             ValueError: a column is not as long as the values.
         """
+        self._begin()
         try:
             return self._prepared(topics, topic, columns.records(topic))
-        except Exception as error:  # interceptors get every error
-            self._acknowledge(None, error)
+        except BaseException as error:  # interceptors get every error
+            self.conclude(None, error)
             raise
 
     def _prepared(self, topics: PartitionChoices, topic: str, records: Iterator[ProducerRecord]) -> TopicRecords:
@@ -184,16 +198,29 @@ class Pipeline:
             )
         return TopicRecords(values, keys, headers, timestamps_ms, partitions)
 
-    def observe_many(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
-        """Passes the results of appended records, and the error that ended their call, to the interceptors."""
-        if error is not None:
-            self._acknowledge(None, error)
-        for future in futures if self.observes_results else ():
-            self._observe(future)
+    def end_call(self, futures: Iterable[DeliveryFuture], rows: Iterable[int], error: BaseException | None) -> None:
+        """Informs the interceptors that a call of `prepare` or `prepare_many` and its appends have ended.
 
-    def _observe(self, future: DeliveryFuture) -> None:
-        future.add_callback(lambda metadata: self._acknowledge(metadata, None))
-        future.add_errback(lambda error: self._acknowledge(None, error))
+        Args:
+            futures: of the records that were appended.
+            rows: for each of them, its number in the call.
+        """
+        if self._end_call:
+            futures_of = dict(zip(rows, futures, strict=True))
+            for end_call in self._end_call:
+                _guarded("end_call", end_call, futures_of, error)
+
+    def observe_many(self, futures: Iterable[DeliveryFuture], error: BaseException | None) -> None:
+        """Passes the results and the error to the interceptors that have ``on_acknowledgement``."""
+        if isinstance(error, Exception):
+            self._acknowledge(None, error)
+        for future in futures if self._on_acknowledgement else ():
+            future.add_callback(lambda metadata: self._acknowledge(metadata, None))
+            future.add_errback(lambda failure: self._acknowledge(None, failure))
+
+    def _begin(self) -> None:
+        for begin_call in self._begin_call:
+            _guarded("begin_call", begin_call)
 
     def _intercepted(self, record: ProducerRecord) -> ProducerRecord:
         for on_send in self._on_send:

@@ -340,7 +340,7 @@ class Producer(_native.NativeProducer):
     def _append_many(self, topic: str, columns: TopicRecords) -> Deliveries:
         if self._pipeline is not None:
             columns = self._pipeline.prepare_many(self, topic, columns)
-        return self._deliveries(lambda: self.append_columns(topic, *columns))
+        return self._deliveries(lambda: self.append_columns(topic, *columns), self._pipeline)
 
     def _send_many_or_rescue(self, fallback: Fallback, topic: str, columns: TopicRecords) -> Deliveries:
         """Sends all records through the object of `on_unusable` if some, unknown which, could not be appended.
@@ -401,19 +401,26 @@ class Producer(_native.NativeProducer):
             answers: Any = fallback.send(error, lambda target: [target.send(*row) for row in rows], len(rows))
             return answers  # type: ignore[no-any-return]
 
-    def _deliveries(self, append: Callable[[], Receipt]) -> Deliveries:
-        """Makes the deliveries of a native call that appends many records, even if it raises."""
+    def _deliveries(self, append: Callable[[], Receipt], pipeline: Pipeline | None = None) -> Deliveries:
+        """Makes the deliveries of a native call that appends many records, even if it raises.
+
+        Args:
+            append: makes the call.
+            pipeline: has prepared the records, if any.
+        """
         try:
             deliveries = Deliveries(append(), self._tracker)
-        except Exception as error:
-            self._observe(self._appended(error), error)
-            raise
         except BaseException as error:
-            self._appended(error)
+            appended = self._appended(error)
+            if pipeline is not None:
+                pipeline.conclude_many(appended, error)
             raise
         self._made.add(deliveries)
-        self._sync()
-        self._observe(deliveries, None)
+        try:
+            self._sync()
+        finally:
+            if pipeline is not None:
+                pipeline.conclude_many(deliveries, None)
         return deliveries
 
     def _appended(self, error: BaseException) -> Sequence[DeliveryFuture]:
@@ -425,10 +432,6 @@ class Producer(_native.NativeProducer):
         self._made.add(deliveries)
         error.appended = deliveries  # type: ignore[attr-defined]
         return deliveries
-
-    def _observe(self, futures: Iterable[DeliveryFuture], error: Exception | None) -> None:
-        if self._pipeline is not None:
-            self._pipeline.observe_many(futures, error)
 
     def _wait_for_partitions(self, topic: str, max_block_ms: int, deadline_ns: int, least: int = 1) -> int:
         """Waits until a sender reports a partition count that is large enough, and returns it.

@@ -25,9 +25,11 @@ MODULE_OF = {
     "google-re2": "re2",
     "confluent-kafka": "confluent_kafka",
     "aws-msk-iam-sasl-signer-python": "aws_msk_iam_sasl_signer",
+    "opentelemetry-api": "opentelemetry",
+    "opentelemetry-instrumentation": "opentelemetry.instrumentation",
 }
 """The modules of packages whose names differ."""
-OF_USERS = ("kafka", "confluent", "aiokafka", "serve", "msk", "metrics", "plot", "spark")
+OF_USERS = ("kafka", "confluent", "aiokafka", "serve", "msk", "metrics", "opentelemetry", "plot", "spark")
 
 PROBE = """
 import importlib, json, pkgutil, sys
@@ -164,7 +166,7 @@ def test_a_module_of_users_is_imported_or_its_error_names_what_is_missing(hidden
     assert {name: error for name, error in failed.items() if error[0] != "PackageMissingError"} == {}
     assert all(SENTENCE in error[1] for error in failed.values())
     of_compat = ("kafka_python", "confluent", "confluent_errors", "confluent_callbacks", "aiokafka")
-    compat = {f"shmaccum.compat.{module}" for module in of_compat}
+    importing = {"shmaccum.instrumentation", *(f"shmaccum.compat.{module}" for module in of_compat)}
     server = {"access", "asking", "call", "coordinator", "messages", "server"}
-    assert {name for name in failed if not name.startswith("shmaccum.log.server.")} <= compat
+    assert {name for name in failed if not name.startswith("shmaccum.log.server.")} <= importing
     assert server & {name.rpartition(".")[2] for name in failed} in (set(), server - {"asking"})

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
+
+default_interceptors: list[Any] = []
+"""Interceptors of all consumers that are created from now on."""
 
 COMMIT_INTERVAL_S_MIN = 0.0005
 COMMIT_INTERVAL_S_MAX = 0.05
@@ -73,7 +77,8 @@ class Consumer(Subscription):
         refuse_greenlets("a consumer", "run it in another process")
         self._waiting_thread = 0
         self._close_asked: bool | None = None
-        super().__init__(log, ConsumerOptions.parse(options))
+        parsed = ConsumerOptions.parse(options)
+        super().__init__(log, replace(parsed, interceptors=(*parsed.interceptors, *default_interceptors)))
         self._turn = 0
         self._iterated: PartitionFlow | None = None
         self._record_count = self._poll_count = 0
