@@ -116,7 +116,8 @@ test-lowest: $(INSTALLED)
 	$(VENV)/bin/python .ci/lower-bounds >$(VENV)/lowest.txt
 	$(INSTALL) --requirement $(VENV)/lowest.txt
 	$(VENV)/bin/python .ci/try-wheel
-	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/unit/arena tests/unit/log tests/unit/observe tests/unit/producer $(ARGS)
+	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/unit/arena tests/unit/compat tests/unit/log \
+	    tests/unit/observe tests/unit/producer tests/unit/sender/sinks $(ARGS)
 
 # pip warns if the version is above the bound of pyproject.toml.
 .PHONY: test-newest-kafka-python
