@@ -61,9 +61,8 @@ WORKERS := -n $(shell expr 2 \* $$(nproc)) --dist loadgroup --max-worker-restart
 SOURCES := $(shell find native) setup.py pyproject.toml
 CHECKED := $(wildcard setup.py shmaccum tests bench examples)
 
-# Where Java is, and a Python that pyspark knows, make test has tests with Spark.
-SPARK_WHERE_JAVA_IS := $(shell command -v java >/dev/null && $(PYTHON) -c \
-    'import sys; sys.exit(sys.version_info < (3, 11))' && echo $(SPARK_INSTALLED))
+# Where Java is, make test has tests with Spark.
+SPARK_WHERE_JAVA_IS := $(shell command -v java >/dev/null && echo $(SPARK_INSTALLED))
 
 export PYTHONDONTWRITEBYTECODE := 1
 
@@ -189,8 +188,9 @@ spark-cluster-run: $(SPARK_INSTALLED)
 # Some hundred megabytes on top of everything, and Java.
 $(SPARK_INSTALLED): pyproject.toml | $(INSTALLED)
 	$(call need,command -v java,openjdk-17-jre-headless)
-	$(VENV)/bin/python -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	    print(*(line for name in $(SPARK_EXTRAS) for line in extras["optional-dependencies"][name]), sep="\n")' >$@.new
+	$(VENV)/bin/python -c 'from importlib.metadata import requires; lines = requires("shmaccum"); \
+	    print(*(line.partition(";")[0] for line in lines if not line.startswith("shmaccum") \
+	    and line.endswith(tuple(f"extra == \"{name}\"" for name in $(SPARK_EXTRAS)))), sep="\n")' >$@.new
 	$(VENV)/bin/python -m pip install --quiet --requirement $@.new
 	@mv $@.new $@
 
