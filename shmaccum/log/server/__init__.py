@@ -54,7 +54,6 @@ transactions of Kafka clients, or network security. A module uses only its own l
     transactions_file         the ids on disk                              the same
     login                     SASL PLAIN and SCRAM                         logins
     users                     the users file, with rights                  logins and rights
-    file_stamp                reload of keys and users                     changes without a restart
 
     call, steps, worker       a request; long ones in steps or a thread    responses to others meanwhile
     fetch_frames              the frames of Fetch, by C                    reading

@@ -6,10 +6,10 @@ from __future__ import annotations
 import ssl
 from typing import final
 
+from shmaccum.common.file_stamp import Stamp, stamp
 from shmaccum.common.secret_files import opened_secret
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
-from shmaccum.log.server.file_stamp import Stamp, stamp
 
 
 @final

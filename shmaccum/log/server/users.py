@@ -36,10 +36,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
+from shmaccum.common.file_stamp import stamp
 from shmaccum.common.secret_files import read_secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.small_files import replace_file_synced
-from shmaccum.log.server.file_stamp import stamp
 
 ITERATIONS = 8192
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000

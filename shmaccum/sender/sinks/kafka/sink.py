@@ -117,7 +117,6 @@ LIBRARY_OPTIONS = (
     "ssl_cafile",
     "ssl_certfile",
     "ssl_keyfile",
-    "ssl_password",
     "ssl_crlfile",
     "ssl_check_hostname",
     "sasl_mechanism",
@@ -285,6 +284,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         config = {name: _revealed(getattr(self._options, name)) for name in LIBRARY_OPTIONS}
         return {
             **config,
+            "ssl_password": self._options.ssl_password,
             "token_source": token_source(self._options),
             "bootstrap_servers": self._servers,
             "client_id": self._options.client_id or f"shmaccum-{arena_name.strip('/').rpartition('/')[2]}",

@@ -19,7 +19,7 @@ these parts::
                                           once if possible; `_read_from_sock`: a complete Produce response bypasses
                                           the parser; each call that transfers bytes is counted
                   KafkaSSLTransport       the same, one TLS record at a time: gathering and encrypting are copies
-    login         KafkaSSLTransport       `_build_ssl_context`, once at the start
+    login         KafkaSSLTransport       `_build_ssl_context`, at the start and when a file has changed
     tokens        AbstractTokenProvider   a token that a thread replaces; `_reauth` of a connection is read before its
                                           socket is handed over
     failures      its exceptions          as Kafka's error codes, and as sentences

@@ -19,7 +19,7 @@ from shmaccum.common.clock import NS_PER_S
 from shmaccum.sender.sinks.kafka.library.connections import Manager
 from shmaccum.sender.sinks.kafka.library.failures import describe, error_code
 from shmaccum.sender.sinks.kafka.library.frames import OVER, OverTimer, ResponseOutcome, Sent
-from shmaccum.sender.sinks.kafka.library.login import check_login, quiet_library, tls_context
+from shmaccum.sender.sinks.kafka.library.login import check_login, quiet_library, tls_files
 from shmaccum.sender.sinks.kafka.library.loop import Selector
 from shmaccum.sender.sinks.kafka.library.tokens import TokenKeeper
 from shmaccum.sender.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer
@@ -97,14 +97,16 @@ class Client:
         fixed = {
             "max_in_flight_requests_per_connection": LIBRARY_IN_FLIGHT_MAX,
             "receive_message_max_bytes": FRAME_SIZE_MAX,
-            "ssl_context": tls_context(config),
         }
+        tls = tls_files(config, self._report)
         check_login(config)
         self._net = Selector(client_id=config["client_id"], slow_task_threshold_secs=0)
         source = config["token_source"]
         self._tokens = None if source is None else TokenKeeper(self._net, source, self._report)
         self.traffic = Traffic(self._net.times)
-        self._manager = Manager(self._net, self.traffic, self._connection_failed, self._tokens, **{**config, **fixed})
+        self._manager = Manager(
+            self._net, self.traffic, self._connection_failed, self._tokens, tls, **{**config, **fixed}
+        )
 
     def __repr__(self) -> str:
         return f"<Client of {self._servers}>"

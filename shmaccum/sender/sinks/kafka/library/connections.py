@@ -13,6 +13,7 @@ from typing import Any
 from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
 
+from shmaccum.sender.sinks.kafka.library.login import TlsFiles
 from shmaccum.sender.sinks.kafka.library.lookup import Lookup
 from shmaccum.sender.sinks.kafka.library.metadata import TopicErrorMetadata
 from shmaccum.sender.sinks.kafka.library.tokens import TokenKeeper
@@ -55,11 +56,13 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         net: Any,
         traffic: Traffic,
         on_failure: Callable[[str, Exception], None],
-        tokens: TokenKeeper | None,
+        tokens: TokenKeeper | None = None,
+        tls: TlsFiles | None = None,
         **configs: Any,
     ) -> None:
         super().__init__(net, sasl_oauth_token_provider=tokens, **configs)
         self._tokens = tokens
+        self._tls = tls
         self.on_failure = on_failure
         self._traffic = traffic
         # Brokers whose newest ApiVersions response could not be parsed; the next request to them is of an old version.
@@ -78,8 +81,9 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         if self._tokens is not None:
             await self._tokens.ready()
         sock = await self._open_socket(node.host, node.port, timeout_at)
-        if self.ssl_enabled:
+        if self._tls is not None:
             settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+            settings["ssl_context"] = self._tls.context()
             transport = TlsFrameTransport(self._net, sock, host=node.host, **settings)
         else:
             transport = FrameTransport(self._net, sock, host=node.host)

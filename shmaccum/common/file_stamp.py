@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stamp of a file, by which a server detects changes of keys and users."""
+"""The stamp of a file, by which servers and senders detect changes of keys, certificates and users."""
 
 from __future__ import annotations
 
