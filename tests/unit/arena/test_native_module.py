@@ -54,7 +54,7 @@ def test_every_type_is_on_the_heap() -> None:
     HAS_NO_GIL and sys.version_info < (3, 14),
     reason="Python 3.13t keeps modules and types forever after it has had a second thread",
 )
-def test_each_copy_of_the_module_has_types_of_its_own_and_leaves_nothing() -> None:
+def test_each_copy_of_the_module_has_its_own_types_and_frees_them() -> None:
     module = another_copy()
     assert types_of(module).keys() == types_of(_native).keys()
     shared = [name for name, each in types_of(module).items() if each is types_of(_native)[name]]
@@ -81,7 +81,7 @@ def test_an_append_leaves_only_its_token(sender: Accumulator) -> None:
 
 
 @pytest.mark.skipif(HAS_NO_GIL, reason="without a GIL each future has memory of its own, and a type has more counts")
-def test_a_future_in_the_memory_of_another_is_new() -> None:
+def test_a_future_in_the_reused_memory_of_another_is_pending() -> None:
     tracker: Any = object()
     first = future_of(None)
     first.completion = (0, 0, 0, 0, 0, 1)

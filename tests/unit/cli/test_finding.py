@@ -65,7 +65,7 @@ def test_an_idle_arena_has_no_trouble(shell: Shell, arena: Arena) -> None:
         assert sender.has_left_idle
 
 
-def test_an_arena_whose_sender_died_or_is_kept_by_another_is_in_trouble(shell: Shell, arena_name: str) -> None:
+def test_an_arena_without_its_expected_sender_has_a_fault(shell: Shell, arena_name: str) -> None:
     with Arena.create(arena_name, external_sender=True, buffer_memory="64KiB", batch_size="4KiB"):
         assert [found["kind"] for found in listed(shell, arena_name)["troubles"]] == ["no_sender"]
     Arena.remove(arena_name)
@@ -105,7 +105,7 @@ def test_ls_reports_an_arena_that_it_cannot_read(shell: Shell, tmp_path: Path) -
         assert "events" in shell("ls", columns=300).stdout
 
 
-def test_ls_shows_a_name_that_would_move_the_cursor_as_text(shell: Shell, arena_name: str) -> None:
+def test_ls_escapes_control_characters_of_a_name(shell: Shell, arena_name: str) -> None:
     name = f"{arena_name}\x1b[2J"
     with Arena.create(name, buffer_memory="64KiB", batch_size="4KiB"):
         try:
@@ -117,7 +117,7 @@ def test_ls_shows_a_name_that_would_move_the_cursor_as_text(shell: Shell, arena_
 # --- health
 
 
-def test_health_without_a_sender_is_live_and_neither_ready_nor_well(shell: Shell, filled: str) -> None:
+def test_health_without_a_sender_is_live_but_neither_ready_nor_healthy(shell: Shell, filled: str) -> None:
     assert shell("health", filled, "--live").stdout == f"{filled} is live\n"
     for question in (["--ready"], []):
         told = shell("health", filled, *question, code=1).stdout
@@ -133,7 +133,7 @@ def test_health_with_a_sender_is_well(shell: Shell, arena: Arena) -> None:
     assert document == {"name": arena.name, "question": "ready", "answer": True, "troubles": []}
 
 
-def test_health_of_a_missing_arena_could_not_be_reported(shell: Shell, arena_name: str) -> None:
+def test_health_of_a_missing_arena_cannot_be_reported(shell: Shell, arena_name: str) -> None:
     assert "there is no arena" in shell("health", arena_name, code=2).stderr
 
 

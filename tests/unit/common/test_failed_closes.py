@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A failed close has still closed the number, which another file may soon get. Nothing may close it again."""
+"""After a failed close, the descriptor is closed, and another file may get its number. It is not closed again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def closes_and_fails(descriptor: int, close: Callable[[int], None] = os.close) -
 
 
 @pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
-def test_a_close_that_failed_is_not_done_again(
+def test_a_failed_close_is_not_repeated(
     hold: Callable[[str], Callable[[], None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".groups").mkdir()

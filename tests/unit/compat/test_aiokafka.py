@@ -67,7 +67,7 @@ def test_a_batch_is_filled_to_its_size_and_sent_to_its_partition(own: dict[str, 
     run(main)
 
 
-def test_waits_that_end_are_exceptions_of_the_library_and_ours(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_timeout_is_an_exception_of_the_library_and_of_shmaccum(unkept: dict[str, Any], unsent: Arena) -> None:
     async def main() -> None:
         producer = AIOKafkaProducer(**unkept, request_timeout_ms=20)
         with pytest.raises(errors.ProducerClosed):
@@ -106,7 +106,7 @@ def test_a_record_beyond_the_largest_is_refused_also_where_a_batch_would_hold_it
     run(main)
 
 
-def test_a_refused_record_has_the_librarys_exception_of_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_rejected_record_has_the_librarys_exception_for_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(**unkept) as producer:
             with Drainer(unsent, result=BatchResult.FAILED, error_code=10):

@@ -124,7 +124,7 @@ def test_a_full_arena_is_a_buffer_error_at_once(unkept: dict[str, Any], unsent: 
         producer.close()
 
 
-def test_wrong_records_are_refused_as_by_the_library(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_wrong_records_are_rejected_like_in_the_library(unkept: dict[str, Any], unsent: Arena) -> None:
     with Producer(dotted(unkept)) as producer, Drainer(unsent):
         for headers in ("a", "b"), ["malformed"], {"a": 1}:
             with pytest.raises(TypeError):

@@ -32,7 +32,7 @@ def raised_in_a_thread(error: Exception) -> BaseException:
     def run() -> None:
         try:
             raise copy.copy(error)
-        except Exception as again:  # noqa: BLE001 - looked at by the caller
+        except Exception as again:  # noqa: BLE001 - the caller checks it
             caught.append(again)
 
     thread = threading.Thread(target=run)

@@ -70,7 +70,7 @@ def test_a_serializer_is_called_for_none_too(own: dict[str, Any], tmp_path: Path
     assert values(tmp_path / "log") == [b"None"]
 
 
-def test_wrong_records_are_refused_as_by_the_library(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_wrong_records_are_rejected_like_in_the_library(unkept: dict[str, Any], unsent: Arena) -> None:
     with KafkaProducer(**unkept, max_block_ms=50) as producer:
         with pytest.raises(ValueError, match="at least one"):
             producer.send(TOPIC)
@@ -88,7 +88,7 @@ def test_wrong_records_are_refused_as_by_the_library(unkept: dict[str, Any], uns
         producer.send(TOPIC, b"v")
 
 
-def test_waits_that_end_are_timeouts_of_the_library_and_ours(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_timeout_is_an_exception_of_the_library_and_of_shmaccum(unkept: dict[str, Any], unsent: Arena) -> None:
     producer = KafkaProducer(**unkept, max_block_ms=5)
     try:
         with pytest.raises(errors.KafkaTimeoutError):
@@ -111,7 +111,7 @@ def test_waits_that_end_are_timeouts_of_the_library_and_ours(unkept: dict[str, A
         producer.close(timeout=0)
 
 
-def test_a_refused_record_has_the_librarys_exception_of_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_a_rejected_record_has_the_librarys_exception_for_its_code(unkept: dict[str, Any], unsent: Arena) -> None:
     told: list[Exception] = []
     with KafkaProducer(**unkept) as producer, Drainer(unsent, result=BatchResult.FAILED, error_code=10):
         future = producer.send(TOPIC, b"v").add_errback(told.append)
@@ -124,7 +124,7 @@ def test_a_refused_record_has_the_librarys_exception_of_its_code(unkept: dict[st
     assert (type(copy), copy.args, copy.error_code) == (type(failure.value), failure.value.args, 10)
 
 
-def test_wrong_options_are_the_librarys_configuration_errors() -> None:
+def test_wrong_options_raise_the_librarys_configuration_errors() -> None:
     with pytest.raises(errors.KafkaConfigurationError, match="ssl_context is refused") as refusal:
         KafkaProducer(ssl_context=object())
     assert isinstance(refusal.value, ValueError)
@@ -132,7 +132,7 @@ def test_wrong_options_are_the_librarys_configuration_errors() -> None:
         KafkaProducer(acks=1, retries=0, enable_idempotence=True)
 
 
-def test_idempotence_gives_way_where_it_was_not_asked_for(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_default_idempotence_is_disabled_by_conflicting_options(unkept: dict[str, Any], unsent: Arena) -> None:
     for options in {"acks": 1}, {"retries": 0}, {"max_in_flight_requests_per_connection": 6}:
         with KafkaProducer(**unkept, **options) as producer:
             assert producer.config["enable_idempotence"] is False

@@ -43,7 +43,7 @@ def choice_of(key: bytes | None, available: list[int] | None = None) -> Choice:
 # --- keys
 
 
-def test_a_key_goes_where_kafka_python_sends_it(arena: Arena, topic: str) -> None:
+def test_a_key_gets_the_partition_of_kafka_python(arena: Arena, topic: str) -> None:
     keys = [f"tail-{number}".encode() for number in range(100)]
     view = TopicView(choice_of(None))
     with Drainer(arena) as drainer, Producer(arena) as producer:
@@ -82,7 +82,7 @@ def test_an_explicit_partition_comes_before_the_key(arena: Arena, topic: str) ->
 
 
 def test_without_a_key_full_batches_go_to_all_partitions(arena: Arena, topic: str) -> None:
-    """BuiltInPartitionerTest: it stays until a batch is full, so it leaves no partial batch.
+    """BuiltInPartitionerTest: the partition changes when a batch is full, so no batch is sent in part.
 
     One of five partitions gets none of 160 batches once in 10^15 runs, and none of 54 once in 35,000.
     """
@@ -104,7 +104,7 @@ def test_two_producers_share_the_sticky_partition(arena: Arena, topic: str) -> N
     assert len(mine) == 1
 
 
-def test_a_single_partition_is_always_it(arena: Arena) -> None:
+def test_a_single_partition_is_always_chosen(arena: Arena) -> None:
     arena.native.set_topic_partition_count("single", 1)
     with Drainer(arena) as drainer, Producer(arena) as producer:
         for number in range(500):
@@ -162,7 +162,7 @@ def test_partitioners_of_kafka_python_work(arena: Arena, topic: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [5, -1, None, "1", True, 1.0])
-def test_an_impossible_answer_is_refused_and_nothing_appended(arena: Arena, topic: str, answer: Any) -> None:
+def test_an_impossible_partition_is_rejected_and_no_record_appended(arena: Arena, topic: str, answer: Any) -> None:
     with Producer(arena, partitioner=lambda *_: answer) as producer:
         with pytest.raises(UnknownPartitionError, match="the partitioner chose"):
             producer.send(topic, b"v")
@@ -170,7 +170,7 @@ def test_an_impossible_answer_is_refused_and_nothing_appended(arena: Arena, topi
 
 
 @pytest.mark.parametrize("partitioner", ["sticky", 3])
-def test_what_is_no_partitioner_is_refused(arena: Arena, partitioner: Any) -> None:
+def test_an_object_that_is_no_partitioner_is_rejected(arena: Arena, partitioner: Any) -> None:
     with pytest.raises(InvalidArgumentError):
         resolve(partitioner)
     with pytest.raises(InvalidArgumentError):

@@ -36,7 +36,7 @@ LONG_MS = 600_000
 
 @pytest.fixture
 def stuck(arena_name: str) -> Iterator[Arena]:
-    """An arena with a stuck topic and one that has used its share. The sender delivers only at the end."""
+    """An arena with a stuck topic and a topic that has used its share. Records are delivered only at the end."""
     topics = dict.fromkeys((DEAD, BUSY, LIVE), 1)
     with (
         Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", waiter_count=64, topics=topics) as arena,
@@ -49,7 +49,7 @@ def stuck(arena_name: str) -> Iterator[Arena]:
 
 @pytest.fixture
 def blocks_ns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The total time that a send may wait, for each of its looks."""
+    """The total times that a send may wait, as it determined them in its checks."""
     found: list[int] = []
     deadline_of = BufferWaiter._deadline_of
 
@@ -140,7 +140,7 @@ def test_other_topics_wait_for_max_block_ms(stuck: Arena, blocks_ns: list[int], 
     assert max(blocks_ns) > 0
 
 
-def test_a_topic_with_room_does_not_wait(stuck: Arena) -> None:
+def test_a_topic_with_free_buffers_does_not_wait(stuck: Arena) -> None:
     producer = Producer(stuck, max_block_ms=0, stuck_block_ms=0)
     producer.send(LIVE, VALUE)
     producer.close(0)
@@ -149,7 +149,7 @@ def test_a_topic_with_room_does_not_wait(stuck: Arena) -> None:
 def test_a_send_that_waits_when_its_partition_becomes_stuck_learns_it_within_a_slice(
     stuck: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If stuck_block_ms is set, a parked thread's sleep ends with each slice. Otherwise, nothing can end early."""
+    """If stuck_block_ms is set, a parked thread sleeps one slice at a time. Otherwise, no sleep needs to end early."""
     given: list[int] = []
     sleep_once = BufferWaiter._sleep_once
 
@@ -176,7 +176,7 @@ def test_a_send_that_waits_when_its_partition_becomes_stuck_learns_it_within_a_s
 
 @pytest.mark.parametrize("topic", [DEAD, BUSY])
 @pytest.mark.parametrize("max_block_ms", [1, 19, 20, 21, 75, 130])
-def test_no_sleep_goes_past_the_deadline_and_none_begins_after_it(
+def test_no_sleep_ends_or_begins_after_the_deadline(
     stuck: Arena, topic: str, max_block_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last sleep ends at the deadline. A send exceeds it only by the wake-up."""

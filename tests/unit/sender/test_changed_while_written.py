@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If a wild store changes a batch between its checksum and the end of its write, it is never acknowledged."""
+"""A batch that another process changes between its checksum and the end of its write is never acknowledged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUE = b"the record that is struck" * 8
 START_MS = 1_700_000_000_000
 
 
-class Striker:
+class Changer:
     """Changes one byte of the arena at the first write of a batch with the value."""
 
     def __init__(self, arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def struck(arena: Arena, path: Path, monkeypatch: pytest.MonkeyPatch, sink: str,
     """Return the results of the changed record, of the one before and of the one after it."""
     with Accumulator(arena) as accumulator, Sender(arena, sink, linger_ms=0, **options) as sender:
         sender.open()
-        striker = Striker(arena, monkeypatch)
+        striker = Changer(arena, monkeypatch)
         tokens = [
             accumulator.append(TOPIC, partition, START_MS, None, value)
             for partition, value in ((0, b"before"), (1, VALUE), (2, b"after"))
@@ -90,7 +90,7 @@ def big(arena_name: str) -> Any:
         {"verify_written": "true", "message_timestamp_type": "LogAppendTime"},
     ],
 )
-def test_the_log_has_no_batch_that_was_struck(
+def test_the_log_has_no_changed_batch(
     big: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     sink: Any = open_sink(f"log:{tmp_path}/log", partitions=3, **options)
@@ -100,7 +100,7 @@ def test_the_log_has_no_batch_that_was_struck(
     assert sorted(values_in(tmp_path / "log")) == [b"after", b"before"]
 
 
-def test_a_new_crc_of_a_header_follows_from_the_former_one() -> None:
+def test_the_crc_of_a_new_header_is_computed_from_the_former_crc() -> None:
     wire = make_batch([b"a", b"b"]).wire
     header = read_header(wire)
     changed = header._replace(attributes=8, max_timestamp_ms=7, producer_id=3)
@@ -130,7 +130,7 @@ class Shared:
 
 @pytest.mark.parametrize("place", [16, 17, 21, 40, 61, -1])
 @pytest.mark.parametrize("struck_number", [0, 1, 2])
-def test_batches_in_front_of_the_one_that_was_struck_are_acknowledged(
+def test_batches_before_the_changed_one_are_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int, struck_number: int
 ) -> None:
     batches = [Shared(number, is_shared=True) for number in range(3)]

@@ -60,7 +60,7 @@ def test_equal_places_have_equal_names(url: str, name: str) -> None:
     assert one_spelling(one_spelling(url)) == name
 
 
-def test_what_is_longer_than_the_arena_has_room_for_still_differs() -> None:
+def test_names_that_are_too_long_for_the_arena_still_differ() -> None:
     whole = "log:/" + "ä" * 125
     assert name_in_arena(whole) == whole.encode()
     assert len(whole.encode()) == NAME_SIZE_MAX
@@ -70,7 +70,7 @@ def test_what_is_longer_than_the_arena_has_room_for_still_differs() -> None:
     assert all(readable_name(name).isprintable() and "\\" not in readable_name(name) for name in longer)
 
 
-def test_a_sink_knows_its_name_and_no_secret() -> None:
+def test_the_name_of_a_sink_has_no_secret() -> None:
     login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
     login |= {"sasl_plain_username": "somebody", "sasl_plain_password": "secret"}
     assert open_sink("kafka:b:9092,a:9092", **login).name == "kafka:a:9092,b:9092"
@@ -112,7 +112,7 @@ def test_a_name_is_published_before_the_role_and_fits(arena: Arena) -> None:
         assert arena.native.sender()["sink_name"] == b"a" * 255
 
 
-def test_one_that_keeps_silent_about_its_sink_contradicts_no_sender(arena: Arena) -> None:
+def test_a_process_that_names_no_sink_accepts_every_sender(arena: Arena) -> None:
     assert not expect_sink(arena, b"log:/a")
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
@@ -134,13 +134,13 @@ def delivering(arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield tmp_path / "log"
 
 
-def test_the_same_place_in_other_words_is_the_same(arena: Arena, delivering: Path) -> None:
+def test_two_spellings_of_a_place_are_the_same(arena: Arena, delivering: Path) -> None:
     for words in (f"log:{delivering}", f"log:{delivering}/", "log:log", "log:./log/../log//"):
         assert not ensure_sender(arena, words)
         assert not ensure_sender(arena.name, words)
 
 
-def test_another_place_is_an_error_that_reports_what_to_do(arena: Arena, delivering: Path, shell: Shell) -> None:
+def test_another_place_is_an_error_with_a_remedy(arena: Arena, delivering: Path, shell: Shell) -> None:
     sentence = f"the sender of {arena.name} delivers to log:{delivering}, and log:{delivering}2 was asked for"
     with pytest.raises(OtherSinkError, match="stop that sender and start one with the other sink") as caught:
         ensure_sender(arena, f"log:{delivering}2")
@@ -160,7 +160,7 @@ def test_a_standby_of_another_place_is_refused(arena: Arena, delivering: Path, s
     assert f"delivers to log:{delivering}, and memory: was asked for" in told
 
 
-def test_a_place_that_is_not_said_in_time_is_an_error(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_is_not_published_in_time_is_an_error(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent:
         """A sender that was stopped after it took the role and before it published its sink."""
 
@@ -189,7 +189,7 @@ def overwrite(arena: Arena, old: bytes, new: bytes) -> None:
 
 
 @pytest.mark.parametrize("hostile", [b"\xff" * 256, b"\x1b[2J\r\n" * 40, b"a" * 256, b"\xed\xa0\x80" * 80])
-def test_hostile_bytes_are_shown_as_escapes_and_are_another_place(arena: Arena, shell: Shell, hostile: bytes) -> None:
+def test_hostile_bytes_are_shown_as_escapes_and_equal_no_place(arena: Arena, shell: Shell, hostile: bytes) -> None:
     with Sender(arena.name, "null:") as sender:
         sender.open()
         overwrite(arena, b"null:", hostile)

@@ -119,7 +119,7 @@ def sender_process(arena: Arena, *arguments: str) -> Iterator[subprocess.Popen[b
 # --- deaths
 
 
-def test_a_sender_that_is_killed_again_and_again_has_a_successor_and_nothing_is_lost(kept: Arena, log: Path) -> None:
+def test_a_sender_that_is_killed_repeatedly_has_a_successor_and_no_record_is_lost(kept: Arena, log: Path) -> None:
     with Producer(kept, sink=f"log:{log}", linger_ms=1) as producer:
         sent = 0
         for _ in range(KILLS):
@@ -131,7 +131,7 @@ def test_a_sender_that_is_killed_again_and_again_has_a_successor_and_nothing_is_
     assert values(log) == [b"%d" % number for number in range(sent)]
 
 
-def test_a_child_of_a_fork_keeps_for_itself(kept: Arena, log: Path) -> None:
+def test_a_forked_child_has_its_own_supervisor(kept: Arena, log: Path) -> None:
     producer = Producer(kept, sink=f"log:{log}", linger_ms=1)
     ready, go = os.pipe()
 
@@ -164,14 +164,14 @@ def test_two_producers_of_a_process_have_one_thread_that_ends_with_the_last(kept
     wait_until(lambda: not keeps(kept), "the thread has ended")
 
 
-def test_a_producer_that_is_forgotten_keeps_nothing(kept: Arena, log: Path) -> None:
+def test_a_deleted_producer_supervises_no_sender(kept: Arena, log: Path) -> None:
     producer = Producer(kept, sink=f"log:{log}")
     del producer
     gc.collect()
     wait_until(lambda: not keeps(kept), "the thread has ended")
 
 
-def test_a_pickled_producer_keeps_the_same_sender(kept: Arena, log: Path) -> None:
+def test_a_pickled_producer_supervises_the_same_sender(kept: Arena, log: Path) -> None:
     with Producer(kept, sink=f"log:{log}", retries=7, linger_ms=3) as producer:
         copy = pickle.loads(pickle.dumps(producer))
         with copy:
@@ -183,7 +183,7 @@ def test_a_pickled_producer_keeps_the_same_sender(kept: Arena, log: Path) -> Non
 # --- no sender is started
 
 
-def test_after_an_orderly_stop_none_is_started(kept: Arena, log: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_sender_is_started_after_a_clean_stop(kept: Arena, log: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Producer(kept, sink=f"log:{log}") as producer:
         os.kill(pid_of(kept), signal.SIGTERM)
         told = f"the sender of {kept.name} left cleanly"
@@ -196,7 +196,7 @@ def test_after_an_orderly_stop_none_is_started(kept: Arena, log: Path, caplog: p
         producer.close(0)
 
 
-def test_none_is_started_beside_a_standby(kept: Arena, log: Path) -> None:
+def test_no_sender_is_started_while_a_standby_waits(kept: Arena, log: Path) -> None:
     with sender_process(kept, f"--sink=log:{log}") as first:
         wait_until(lambda: sender_pid(kept) == first.pid, "the first one has the role")
         with sender_process(kept, f"--sink=log:{log}", "--standby") as standby:
@@ -209,7 +209,7 @@ def test_none_is_started_beside_a_standby(kept: Arena, log: Path) -> None:
                 assert sum(row["alive"] for row in kept.native.processes()) == 2
 
 
-def test_a_stopped_standby_keeps_no_other_sender_from_being_started(kept: Arena, log: Path) -> None:
+def test_a_stopped_standby_does_not_prevent_the_start_of_a_sender(kept: Arena, log: Path) -> None:
     with sender_process(kept, f"--sink=log:{log}") as first:
         wait_until(lambda: sender_pid(kept) == first.pid, "the first one has the role")
         with sender_process(kept, f"--sink=log:{log}", "--standby") as standby:
@@ -234,8 +234,8 @@ def test_an_arena_whose_sender_another_program_supervises_gets_none(
         with pytest.raises(SenderNotStartedError, match=r"reserved it for an external one \(external_sender\)"):
             ensure_sender(arena, f"log:{log}")
         with Producer(arena, sink=f"log:{log}") as producer, sender_process(arena, f"--sink=log:{log}") as theirs:
-            wait_until(lambda: sender_pid(arena) == theirs.pid, "somebody else has started it")
-            wait_until(lambda: arena.native.sender()["sink_name"] is not None, "it says where it delivers")
+            wait_until(lambda: sender_pid(arena) == theirs.pid, "another program has started it")
+            wait_until(lambda: arena.native.sender()["sink_name"] is not None, "it has published its sink")
             with pytest.raises(OtherSinkError):
                 Producer(arena, sink=f"log:{log}2")
             wait_until(
@@ -253,9 +253,7 @@ def test_an_arena_whose_sender_another_program_supervises_gets_none(
         wait_until(lambda: not keeps(again), "the supervisor has ended")
 
 
-def test_for_an_arena_that_was_removed_none_is_started(
-    arena_name: str, log: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_sender_is_started_for_a_removed_arena(arena_name: str, log: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Arena.create(arena_name) as arena, Producer(arena, sink=f"log:{log}") as producer:
         pid = pid_of(arena)
         os.kill(pid, signal.SIGSTOP)
@@ -271,7 +269,7 @@ def test_for_an_arena_that_was_removed_none_is_started(
 def test_a_supervisor_that_misses_the_name_closes_the_arena(arena_name: str) -> None:
     with Arena.create(arena_name) as arena, contextlib.suppress(ArenaRemovedError), Producer(arena, sink="null:"):
         pid = pid_of(arena)
-        os.kill(pid, signal.SIGSTOP)  # which has to notice nothing
+        os.kill(pid, signal.SIGSTOP)  # which must not notice the removal
         os.unlink(SHARED_MEMORY / arena_name)
         os.unlink(ArenaFile.parse(arena_name).wake_fifo(arena.uuid))
         os.kill(pid, signal.SIGKILL)
@@ -288,7 +286,7 @@ def test_a_sink_that_cannot_be_opened_is_reported_by_the_producer_that_names_it(
     assert not keeps(kept)
 
 
-def test_senders_that_fail_again_and_again_are_reported_and_started_more_and_more_rarely(
+def test_senders_that_fail_repeatedly_are_reported_and_started_less_often(
     kept: Arena, log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Producer(kept, sink=f"log:{log}", max_block_ms=1) as producer:
@@ -363,7 +361,7 @@ def be_elected_and_fork(name: str, tell: int) -> None:
         signal.pause()
 
 
-def test_the_election_does_not_live_on_in_children(kept: Arena) -> None:
+def test_children_do_not_inherit_the_election(kept: Arena) -> None:
     """Its process was killed while it started a sender."""
     ready, tell = os.pipe()
     elected = Child(be_elected_and_fork, kept.name, tell)
@@ -382,7 +380,7 @@ def is_electable(arena: Arena) -> bool:
         return is_elected
 
 
-def test_at_exit_a_kept_sender_delivers_what_was_sent(kept: Arena, log: Path) -> None:
+def test_at_exit_a_supervised_sender_delivers_all_records(kept: Arena, log: Path) -> None:
     script = (
         "import os, signal, sys, shmaccum\n"
         "producer = shmaccum.Producer(sys.argv[1], sink=sys.argv[2], linger_ms=1)\n"
@@ -393,11 +391,11 @@ def test_at_exit_a_kept_sender_delivers_what_was_sent(kept: Arena, log: Path) ->
     )
     command = [sys.executable, "-c", script, kept.name, f"log:{log}"]
     subprocess.run(command, check=True, timeout=WATCHDOG_S)
-    wait_until(lambda: kept.native.sender_is_alive, "the successor lives on")
+    wait_until(lambda: kept.native.sender_is_alive, "the successor is alive")
     assert values(log) == [b"at exit"]
 
 
-def test_the_log_is_of_the_level_that_its_news_deserve(
+def test_the_level_of_a_log_record_depends_on_the_event(
     kept: Arena, log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "shmaccum.supervisor")

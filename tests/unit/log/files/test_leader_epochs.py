@@ -79,7 +79,7 @@ DAMAGED = ["", "0\n1\n", "1\n1\n0 0\n", "0\n2\n1 0\n0 5\n", "0\n1\n-1 0\n", "non
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_checkpoint_never_takes_the_epoch_back(tmp_path: Path, content: str) -> None:
+def test_a_damaged_checkpoint_never_lowers_the_epoch(tmp_path: Path, content: str) -> None:
     append(tmp_path, 0, 3)
     tear(tmp_path)
     append(tmp_path, 2, 1)
@@ -91,7 +91,7 @@ def test_a_damaged_checkpoint_never_takes_the_epoch_back(tmp_path: Path, content
     assert stamps(tmp_path) == [0, 0, 1, 2]
 
 
-def test_an_error_at_any_system_call_of_the_open_lets_no_cut_go_unnoticed(
+def test_after_an_error_at_any_system_call_of_the_open_a_cut_raises_the_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:

@@ -53,7 +53,7 @@ def test_records_without_a_time_are_as_young_as_their_file(tmp_path: Path) -> No
     assert deleted(tmp_path, os.stat(next((tmp_path / f"{TOPIC}-0").glob("*.log"))).st_mtime * 1000 + 1000) == 0
 
 
-def test_old_records_with_timestamps_are_deleted_however_young_their_file_is(tmp_path: Path) -> None:
+def test_old_records_with_timestamps_are_deleted_even_if_their_file_is_new(tmp_path: Path) -> None:
     written(tmp_path, timeless(START_MS - 2 * HOUR_MS, START_MS - 2 * HOUR_MS + 2))
     assert deleted(tmp_path, START_MS) == 1
 

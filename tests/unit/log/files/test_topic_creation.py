@@ -128,21 +128,21 @@ def test_records_without_the_id_of_their_topic_are_read(tmp_path: Path) -> None:
     assert read_topic_id(str(tmp_path / f"{TOPIC}-0")) is not None
 
 
-def test_a_reader_that_came_before_the_writer_knows_whose_log_it_is(tmp_path: Path) -> None:
+def test_a_reader_that_started_before_the_writer_knows_the_log_id(tmp_path: Path) -> None:
     reader = LogReader(tmp_path)
     assert not reader.is_gapless
     append(tmp_path, 0)
     assert reader.is_gapless
 
 
-def test_folders_of_a_broker_count_as_they_are(tmp_path: Path) -> None:
+def test_folders_of_a_broker_are_partitions_without_a_check(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=x\n")
     for name in ("flights-2", "flights-5"):
         (tmp_path / name).mkdir()
     assert LogReader(tmp_path).partitions("flights") == [2, 5]
 
 
-def test_a_folder_with_an_absurd_number_makes_no_other_partition(tmp_path: Path) -> None:
+def test_a_folder_with_a_huge_number_adds_no_other_partition(tmp_path: Path) -> None:
     append(tmp_path, 0)
     folder = tmp_path / f"{TOPIC}-{FOLDERLESS_MAX + PARTITIONS + 1}"
     os.rename(tmp_path / str(PLACES[-1]), folder)
@@ -166,7 +166,7 @@ def test_a_partition_without_a_folder_is_empty(begun: Path) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"group_id": "group"}, {"isolation_level": "read_committed"}])
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_a_consumer_of_a_begun_topic_reads_what_is_there_and_what_comes(
+def test_a_consumer_of_a_begun_topic_reads_present_and_later_records(
     begun: Path, options: dict[str, Any], reset: str
 ) -> None:
     with Consumer(begun, TOPIC, auto_offset_reset=reset, consumer_timeout_ms=200, **options) as consumer:
@@ -190,7 +190,7 @@ def test_positions_and_offsets_of_a_begun_topic(begun: Path) -> None:
         assert consumer.poll(timeout_ms=10) == {}
 
 
-def test_a_deleted_topic_is_not_taken_for_an_empty_one(begun: Path) -> None:
+def test_a_deleted_topic_is_not_an_empty_one(begun: Path) -> None:
     partition = LogReader(begun).partition(TOPIC, 0)
     with LogDirectory(begun) as log:
         log.delete_topic(TOPIC)
@@ -263,7 +263,7 @@ def test_a_shipper_that_sees_a_topic_being_created_ships_each_record_once(begun:
     assert len(sink.values(TOPIC, 0)) == len(sink.values(TOPIC, 2)) == 3
 
 
-def test_a_position_that_a_former_version_took_up_without_an_id_stays(begun: Path) -> None:
+def test_a_position_that_a_former_version_wrote_without_an_id_stays(begun: Path) -> None:
     sink = MemorySink(partitions=PARTITIONS)
     assert ship(begun, sink) == 3
     shipped = read_shipped(str(begun))
@@ -298,7 +298,7 @@ def creation(path: Path) -> Callable[[], Callable[[], object]]:
     return prepare
 
 
-def test_a_death_at_any_step_of_a_creation_leaves_no_topic_or_a_whole_one(tmp_path: Path) -> None:
+def test_a_death_at_any_step_of_a_creation_leaves_no_topic_or_a_complete_one(tmp_path: Path) -> None:
     number, counts = 1, set()
     while dies_at_system_call(creation(path := tmp_path / str(number)), number):
         reader = LogReader(path)
@@ -326,5 +326,5 @@ def test_the_next_writer_removes_the_folder_of_a_dead_one(tmp_path: Path) -> Non
         assert not (tmp_path / UNFINISHED).exists()
 
 
-def test_a_folder_that_was_deleted_is_not_whole(tmp_path: Path) -> None:
+def test_a_deleted_folder_is_incomplete(tmp_path: Path) -> None:
     assert not _is_whole(str(tmp_path / "deleted"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``log:DIR`` under the contract of sinks: real batches of an arena in, acks out, records read back."""
+"""``log:DIR`` as a sink: it appends batches of an arena, and its acks and records are right."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Host:
         return self.partition_counts.get(topic, 0)
 
     def end_backoff(self, partition_index: int) -> None:
-        """There is no backoff."""
+        """Do nothing: this sender has no backoff."""
 
     def set_available(self, partition_index: int, is_available: bool) -> None:
         raise AssertionError("every partition of a log is available")
@@ -177,7 +177,7 @@ def test_batches_are_compressed_before_their_append(
     assert check_log(tmp_path) == []
 
 
-def test_a_batch_that_would_not_become_smaller_is_appended_as_it_is(
+def test_a_batch_that_would_not_become_smaller_is_appended_uncompressed(
     tmp_path: Path, host: Host, sender: Accumulator
 ) -> None:
     sink = opened(tmp_path, host, compression_type="gzip")
@@ -205,7 +205,7 @@ def test_a_batch_of_a_dead_sender_is_recognised_with_another_codec(
     assert len(values(tmp_path)) == 20
 
 
-def test_a_codec_that_fails_is_reported_and_the_batch_goes_as_it_is(
+def test_a_codec_that_fails_is_reported_and_the_batch_is_appended_uncompressed(
     tmp_path: Path, host: Host, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_compressor: Compressor, _buffers: object) -> bytes:
@@ -312,7 +312,7 @@ def test_a_gap_and_a_batch_that_is_too_large_have_verdicts_of_their_own(
     sink.close(0)
 
 
-def test_a_topic_no_folder_can_have_is_unknown(sink: LogSink, sender: Accumulator) -> None:
+def test_a_topic_that_cannot_be_the_name_of_a_folder_is_unknown(sink: LogSink, sender: Accumulator) -> None:
     with pytest.raises(UnknownTopicError, match="cannot be a topic of a segment log"):
         sink.partition_count("white space")
     append(sender, 0, 1, partition=5)
@@ -327,7 +327,9 @@ def test_a_topic_no_folder_can_have_is_unknown(sink: LogSink, sender: Accumulato
     deliver(sink, sender, [lent])
 
 
-def test_what_recovery_finds_is_reported(tmp_path: Path, host: Host, sink: LogSink, sender: Accumulator) -> None:
+def test_faults_that_recovery_finds_are_reported(
+    tmp_path: Path, host: Host, sink: LogSink, sender: Accumulator
+) -> None:
     append(sender, 0, 10)
     deliver(sink, sender, wires(sender))
     sink.close(0)
@@ -341,7 +343,7 @@ def test_what_recovery_finds_is_reported(tmp_path: Path, host: Host, sink: LogSi
     again.close(0)
 
 
-def test_a_sync_that_fails_is_reported_and_holds_no_ack_back(
+def test_a_sync_that_fails_is_reported_and_delays_no_ack(
     tmp_path: Path, host: Host, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(descriptor: int) -> None:
@@ -367,7 +369,7 @@ def test_two_sinks_cannot_have_one_directory(tmp_path: Path, sink: LogSink) -> N
         opened(tmp_path, Host())
 
 
-def test_options_are_those_of_the_log(tmp_path: Path) -> None:
+def test_the_options_of_the_log_apply(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="segment_bytes"):
         open_sink(f"log:{tmp_path}", segmnt_bytes=1)
     with pytest.raises(InvalidArgumentError, match="needs a directory"):
@@ -377,13 +379,13 @@ def test_options_are_those_of_the_log(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_metrics_count_what_is_open(sink: LogSink, sender: Accumulator) -> None:
+def test_metrics_count_open_partitions_and_files(sink: LogSink, sender: Accumulator) -> None:
     append(sender, 0, 10)
     deliver(sink, sender, wires(sender))
     assert sink.metrics() == {"partition-count": 1.0, "open-partition-count": 1.0, "segment-count": 1.0}
 
 
-def test_an_outage_is_what_the_directory_lost_or_else_the_last_error(tmp_path: Path, sink: Any) -> None:
+def test_the_reason_of_an_outage_is_a_lost_file_or_else_the_last_error(tmp_path: Path, sink: Any) -> None:
     assert LogSink(str(tmp_path / "other")).outage is None
     outages = [sink.outage]
     sink._lost[TopicPartition("flights", 0)] = "flights-0 is lost"

@@ -26,7 +26,7 @@ def test_a_sensor_remembers_one_to_two_windows() -> None:
     assert sensor.total == 60
 
 
-def test_a_sensor_that_was_silent_for_long_starts_again() -> None:
+def test_a_sensor_without_values_for_long_starts_again() -> None:
     sensor = Sensor(START_NS)
     sensor.add(10, START_NS)
     late_ns = START_NS + 100 * WINDOW_NS
@@ -43,7 +43,7 @@ def test_many_sensors_are_read_as_one() -> None:
     assert (average_of([], START_NS), maximum_of([], START_NS)) == (0, 0)
 
 
-def test_rates_are_of_what_was_counted_in_one_to_two_windows() -> None:
+def test_rates_cover_one_to_two_windows() -> None:
     rates = TotalRates(START_NS)
     assert rates.read({"request": 10}, START_NS) == {"request": 10}  # less than a second counts as one
     assert rates.read({"request": 10}, START_NS + 5 * NS_PER_S) == {"request": 2}

@@ -84,7 +84,7 @@ def test_a_group_without_offsets_has_an_answer_too() -> None:
     offsets.poll()
     client.asked[1].take(TransactionResponse())
     assert offsets.poll() == {}
-    assert len(client.requests) == 2, "nothing is asked behind the answer"
+    assert len(client.requests) == 2, "no request follows the response"
 
 
 def test_a_retry_waits_for_its_pause_and_looks_for_the_coordinator_again() -> None:
@@ -108,7 +108,7 @@ def test_a_user_without_rights_is_reported() -> None:
         offsets.poll()
 
 
-def test_a_request_that_the_client_raises_over_goes_again() -> None:
+def test_a_request_is_repeated_if_the_client_raises() -> None:
     class Raising(Client):
         def ask(self, node_id: int | None, request: Request | FetchOffsets) -> Asked:
             if not self.requests:
