@@ -664,16 +664,17 @@ class Shipper(ClosedOnExit):
 
     def progress(self) -> ShippingProgress:
         """Return the progress. It reads the log, so call it once in a second rather than in each round."""
-        left = {stream.place: max(stream.log_end_offset() - stream.position.offset, 0) for stream in self.streams}
+        streams = list(self.streams)  # another thread may ask while the shipper finds a partition
+        left = {stream.place: max(stream.log_end_offset() - stream.position.offset, 0) for stream in streams}
         return ShippingProgress(
-            sum(stream.record_count for stream in self.streams),
-            sum(stream.byte_count for stream in self.streams),
+            sum(stream.record_count for stream in streams),
+            sum(stream.byte_count for stream in streams),
             sum(left.values()),
-            sum(stream.left_size() for stream in self.streams if left[stream.place]),
-            sum(stream.damage_count for stream in self.streams),
+            sum(stream.left_size() for stream in streams if left[stream.place]),
+            sum(stream.damage_count for stream in streams),
             {
                 **self._unidentified,
-                **{stream.place: stream.refusal for stream in self.streams if stream.refusal is not None},
+                **{stream.place: stream.refusal for stream in streams if stream.refusal is not None},
             },
             self.sink.peer.outage if self._is_sink_open else None,
         )

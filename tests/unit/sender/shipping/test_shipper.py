@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -111,6 +112,22 @@ def test_compressed_batches_are_not_decoded(tmp_path: Path) -> None:
     sink = MemorySink()
     ship(tmp_path / "log", sink)
     assert [wire[HEADER_SIZE:] for wire in sink.wire_batches(TOPIC)] == [batch.wire[HEADER_SIZE:]]
+
+
+def test_progress_is_of_the_partitions_known_when_it_is_asked(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of the command asks, and the shipper may find another partition meanwhile."""
+    with Shipper(log, MemorySink()) as shipper:
+        shipper.run(follow=False)
+        (stream,) = shipper.streams
+        found = LogReader(log).partition(TOPIC, 0)
+
+        def find_another() -> int:
+            shipper.streams.append(SimpleNamespace(place=TopicPartition("found", 0)))  # type: ignore[arg-type]
+            return found.log_end_offset
+
+        monkeypatch.setattr(stream, "log_end_offset", find_another)
+        assert shipper.progress().left_record_count == 0
+        del shipper.streams[1:]
 
 
 # --- positions
