@@ -6,6 +6,7 @@
 #include "base/point.h"
 #include "format/crc32c.h"
 #include "format/record_batch.h"
+#include "format/sequence.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -52,6 +53,19 @@ uint32_t segment_fit(const struct log_end *log, const struct log_batch *batches,
         }
     }
     return count < LOG_RUN_MAX ? count : LOG_RUN_MAX;
+}
+
+uint32_t log_batches_in_sequence(const struct log_batch *batches, uint32_t count, int32_t sequence)
+{
+    const struct log_batch *first = &batches[0];
+    uint32_t i = 0;
+    while (i < count && batches[i].producer_id == first->producer_id &&
+           (first->producer_id < 0 ||
+            (batches[i].producer_epoch == first->producer_epoch && batches[i].base_sequence == sequence))) {
+        sequence = sequence_increment(sequence, (int32_t)batches[i].record_count);
+        i++;
+    }
+    return i;
 }
 
 /* ---- the log ---- */

@@ -99,6 +99,10 @@ struct log_batch {
 /* Returns how many of the batches, from the first on, the open segment takes in one append. */
 uint32_t segment_fit(const struct log_end *log, const struct log_batch *batches, uint32_t count);
 
+/* Returns how many batches, from the first on, have the producer of the first one, each with the sequence that follows.
+ * `sequence` is that of the first. If it has no producer, the others have none. */
+uint32_t log_batches_in_sequence(const struct log_batch *batches, uint32_t count, int32_t sequence);
+
 struct log_append {
     uint32_t batch_count; /* batches that are whole in the file */
     int error;            /* errno if other batches are not in the file (ESTALE if it is lost), else 0 */

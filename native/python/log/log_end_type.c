@@ -290,30 +290,6 @@ static int32_t next_sequence(const struct log_end_object *log, const struct log_
     return epoch != batch->producer_epoch || last < 0 || last > INT32_MAX ? -1 : sequence_increment((int32_t)last, 1);
 }
 
-/* Returns true if the first batch follows the newest known one of its producer, and each other one its predecessor. */
-static uint32_t in_sequence_count(const struct log_end_object *log, const struct log_batch *batches, uint32_t count)
-{
-    const struct log_batch *first = &batches[0];
-    int32_t sequence = next_sequence(log, first);
-    for (uint32_t i = 0; i < count; i++) {
-        if (batches[i].producer_id != first->producer_id || batches[i].producer_epoch != first->producer_epoch ||
-            batches[i].base_sequence != sequence) {
-            return i;
-        }
-        sequence = sequence_increment(sequence, (int32_t)batches[i].record_count);
-    }
-    return count;
-}
-
-static uint32_t without_producer_count(const struct log_batch *batches, uint32_t count)
-{
-    uint32_t i = 0;
-    while (i < count && batches[i].producer_id < 0) {
-        i++;
-    }
-    return i;
-}
-
 uint32_t log_end_fit(const struct log_end_object *log, const struct log_batch *batches, uint32_t count)
 {
     const struct segment_end *segment = log->core.segment;
@@ -324,8 +300,7 @@ uint32_t log_end_fit(const struct log_end_object *log, const struct log_batch *b
     if (fitting == 0) {
         return 0;
     }
-    return batches[0].producer_id < 0 ? without_producer_count(batches, fitting)
-                                      : in_sequence_count(log, batches, fitting);
+    return log_batches_in_sequence(batches, fitting, batches->producer_id < 0 ? -1 : next_sequence(log, batches));
 }
 
 static PyObject *row_make(PyTypeObject *type, const struct log_batch *batch, int64_t base_offset)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf.append_to_log: the ordinary round of a sender whose sink is a segment log (sender/log_pass.h), in one call.
+ * SenderHalf.append_to_log: the ordinary round of a sender whose sink is a segment log, in one call (log_pass.h).
  *
  *   drain → runs of one partition → what fits, entered into the producers' tables
  *         → WITHOUT THE GIL: checksums, pwritev, index entries

@@ -73,6 +73,29 @@ static void expect_batch_at(const struct files *files, int number)
     EXPECT(memcmp(found + 16, files->bytes[number] + 16, BATCH_SIZE - 16) == 0);
 }
 
+TEST(batches_of_one_producer_are_in_sequence_up_to_a_gap)
+{
+    struct log_batch batches[3];
+    for (int i = 0; i < 3; i++) {
+        batches[i] = (struct log_batch){.record_count = 2, .producer_id = 5, .base_sequence = INT32_MAX - 1};
+    }
+    batches[1].base_sequence = 0; /* after the largest sequence */
+    batches[2].base_sequence = 2;
+    EXPECT_EQ_U64(log_batches_in_sequence(batches, 3, INT32_MAX - 1), 3);
+    EXPECT_EQ_U64(log_batches_in_sequence(batches, 3, 7), 0);
+    batches[1].producer_epoch = 1;
+    EXPECT_EQ_U64(log_batches_in_sequence(batches, 3, INT32_MAX - 1), 1);
+    batches[1].producer_epoch = 0;
+    batches[2].base_sequence = 3;
+    EXPECT_EQ_U64(log_batches_in_sequence(batches, 3, INT32_MAX - 1), 2);
+}
+
+TEST(batches_without_a_producer_need_no_sequence)
+{
+    struct log_batch batches[3] = {{.producer_id = -1}, {.producer_id = -1}, {.producer_id = 5}};
+    EXPECT_EQ_U64(log_batches_in_sequence(batches, 3, -1), 2);
+}
+
 TEST_WITH(files, files_begin, batches_get_offsets_and_stand_after_one_another)
 {
     struct log_append append = segment_append(&files->log, files->batches, 2);
