@@ -24,6 +24,7 @@
  *   ending             the end of a transaction
  *   resequence         batches get other sequences
  *   log_run            drained batches go to a log on disk
+ *   log_pass           the drained batches of many partitions, each to its log
  *   pump               drained batches go to brokers
  *   batch_loop         batches of logs go to brokers: of a shipper, or of an overflow
  *   partition_stream   one partition in the batch loop

@@ -43,11 +43,6 @@ bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size,
 
 /* ---- a partition for each record ---- */
 
-struct assignment {
-    uint32_t partition_indices[CHUNK_COUNT_MAX];
-    bool is_sticky[CHUNK_COUNT_MAX];
-};
-
 /* The topic may have more partitions than are known. Returns false with an exception set. */
 static COLD bool more_partitions_wait(struct many *many, uint32_t topic_index, uint32_t partition)
 {
@@ -64,48 +59,21 @@ static COLD bool more_partitions_wait(struct many *many, uint32_t topic_index, u
     return is_there;
 }
 
-static inline bool is_keyless(const struct many *many, const struct chunk *chunk, uint32_t i)
+/* Ends the chunk before a record that gets no partition, and returns false with an exception set. */
+static bool chunk_assign_all(struct many *many, struct chunk *chunk, struct assignment *assignment)
 {
-    return chunk->partitions[i] < 0 && (chunk->records[i].record.key_size < 0 || many->producer->ignores_keys);
-}
-
-static inline uint32_t partition_choose(const struct many *many, const struct chunk *chunk, uint32_t i,
-                                        uint32_t partition_count)
-{
-    const struct record *record = &chunk->records[i].record;
-    if (chunk->partitions[i] >= 0) {
-        return (uint32_t)chunk->partitions[i];
-    }
-    if (!is_keyless(many, chunk, i)) {
-        return partition_of_key(record->key, (uint32_t)record->key_size, partition_count);
-    }
-    return partitioner_sticky(&many->producer->partitioner, &chunk->topics[i]->sticky, partition_count);
-}
-
-static inline bool record_assign(struct many *many, const struct chunk *chunk, uint32_t i,
-                                 struct assignment *assignment)
-{
-    struct topic_note *topic = chunk->topics[i];
-    assignment->is_sticky[i] = is_keyless(many, chunk, i);
-    if (assignment->is_sticky[i] && i > 0 && assignment->is_sticky[i - 1] && topic == chunk->topics[i - 1]) {
-        assignment->partition_indices[i] = assignment->partition_indices[i - 1];
-        return true;
-    }
-    uint32_t partition_count =
-        topic_partition_count(many->producer->partitioner.arena, topic->sticky.topic_index);
-    uint32_t partition = partition_count == 0 ? 0 : partition_choose(many, chunk, i, partition_count);
-    if (UNLIKELY(partition >= partition_count) &&
-        !more_partitions_wait(many, topic->sticky.topic_index, partition)) {
-        return false;
-    }
-    return partition_find(many->producer, topic, partition, &assignment->partition_indices[i]);
-}
-
-/* Returns false if the chunk had to be ended before a record. */
-static bool chunk_assign(struct many *many, struct chunk *chunk, struct assignment *assignment)
-{
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        if (UNLIKELY(!record_assign(many, chunk, i, assignment))) {
+    struct producer_object *producer = many->producer;
+    const struct chunk_rules rules = {.partitioner = &producer->partitioner, .ignores_keys = producer->ignores_keys};
+    uint32_t partition = 0;
+    enum status status;
+    while (UNLIKELY((status = chunk_assign(&rules, chunk, assignment, &partition)) != STATUS_OK)) {
+        uint32_t i = assignment->count;
+        uint32_t topic_index = chunk->topics[i]->sticky.topic_index;
+        bool is_found = status == STATUS_TRY_AGAIN
+                            ? more_partitions_wait(many, topic_index, partition)
+                            : partition_find_slow(producer->appender, topic_index, partition,
+                                                  &assignment->partition_indices[assignment->count++]);
+        if (!is_found) {
             return many_row_failed(many, chunk, i);
         }
     }
@@ -118,28 +86,17 @@ static bool chunk_assign(struct many *many, struct chunk *chunk, struct assignme
 struct group_call {
     struct append_target append; /* first: the append gives it back to choose_again */
     struct many *many;
-    struct topic_note *topic;
-    uint32_t count;
-    const struct measured_record *records;
+    struct chunk_group group; /* what is left of it */
 };
 
 static bool group_choose_again(struct append_target *target)
 {
     struct group_call *call = (struct group_call *)target;
     struct producer_object *producer = call->many->producer;
-    uint32_t partition_count = topic_partition_count(producer->partitioner.arena, call->topic->sticky.topic_index);
-    uint32_t partition = partitioner_sticky(&producer->partitioner, &call->topic->sticky, partition_count);
-    return partition_find(producer, call->topic, partition, &target->partition_index);
-}
-
-static struct group_call group_call_of(struct many *many, uint32_t partition_index, struct topic_note *topic,
-                                       bool is_sticky)
-{
-    struct group_call call = {.append = target_of(many), .many = many, .topic = topic};
-    call.append.partition_index = partition_index;
-    call.append.sticky = is_sticky ? &topic->sticky : NULL;
-    call.append.choose_again = group_choose_again;
-    return call;
+    struct topic_note *topic = call->group.topic;
+    uint32_t partition_count = topic_partition_count(producer->partitioner.arena, topic->sticky.topic_index);
+    uint32_t partition = partitioner_sticky(&producer->partitioner, &topic->sticky, partition_count);
+    return partition_find(producer, topic, partition, &target->partition_index);
 }
 
 /* Records under one hold of a partition's lock: some microseconds, which others may have to wait. An odd number, since
@@ -151,18 +108,19 @@ static void group_note(struct group_call *call, const struct append_result *resu
     struct producer_object *producer = call->many->producer;
     receipt_add_run(&call->many->receipt->receipt, call->append.partition_index, &result->first, result->appended);
     for (uint32_t i = 0; i < result->appended; i++) {
-        producer->record_bytes += record_size_upper_bound(&call->records[i].size);
+        producer->record_bytes += record_size_upper_bound(&call->group.records[i].size);
     }
     producer->record_count += result->appended;
-    call->records += result->appended;
-    call->count -= result->appended;
+    call->group.records += result->appended;
+    call->group.count -= result->appended;
 }
 
 static bool group_append_some(struct group_call *call)
 {
     struct append_result result = {0};
-    uint32_t count = call->count < RUN_COUNT_MAX ? call->count : RUN_COUNT_MAX;
-    bool is_appended = append_run(call->many->producer->appender, &call->append, call->records, count, &result);
+    uint32_t count = call->group.count < RUN_COUNT_MAX ? call->group.count : RUN_COUNT_MAX;
+    bool is_appended =
+        append_run(call->many->producer->appender, &call->append, call->group.records, count, &result);
     if (result.appended > 0) {
         group_note(call, &result);
     }
@@ -170,71 +128,18 @@ static bool group_append_some(struct group_call *call)
     return is_appended;
 }
 
-static bool group_append(struct group_call *call)
+static bool group_append(struct many *many, struct chunk_group group)
 {
-    while (call->count > 0) {
-        if (UNLIKELY(!group_append_some(call))) {
+    struct group_call call = {.append = target_of(many), .many = many, .group = group};
+    call.append.partition_index = group.partition_index;
+    call.append.sticky = group.is_sticky ? &group.topic->sticky : NULL;
+    call.append.choose_again = group_choose_again;
+    while (call.group.count > 0) {
+        if (UNLIKELY(!group_append_some(&call))) {
             return false;
         }
     }
     return true;
-}
-
-/* Sorts the records by group, and stores the first row of each group. */
-struct grouped {
-    struct measured_record records[CHUNK_COUNT_MAX];
-    uint8_t rows[CHUNK_COUNT_MAX];
-};
-
-static void chunk_arrange(const struct chunk *chunk, const struct grouping *grouping, struct grouped *grouped)
-{
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        grouped->records[grouping->places[i]] = chunk->records[i];
-        grouped->rows[grouping->places[i]] = (uint8_t)i;
-    }
-}
-
-/* A record with a key or a partition of its own does not move, and neither does its group. */
-static bool group_is_sticky(const struct assignment *assignment, const struct record_group *group,
-                            const uint8_t *rows)
-{
-    for (uint32_t i = 0; i < group->count; i++) {
-        if (!assignment->is_sticky[rows[group->start + i]]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool groups_append(struct many *many, const struct chunk *chunk, const struct assignment *assignment,
-                          const struct grouping *grouping)
-{
-    struct grouped grouped;
-    chunk_arrange(chunk, grouping, &grouped);
-    for (uint32_t i = 0; i < grouping->group_count; i++) {
-        const struct record_group *group = &grouping->groups[i];
-        struct topic_note *topic = chunk->topics[grouped.rows[group->start]];
-        struct group_call call =
-            group_call_of(many, group->partition_index, topic, group_is_sticky(assignment, group, grouped.rows));
-        call.records = &grouped.records[group->start];
-        call.count = group->count;
-        if (!group_append(&call)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool only_group_append(struct many *many, const struct chunk *chunk, const struct assignment *assignment)
-{
-    bool is_sticky = true;
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        is_sticky = is_sticky && assignment->is_sticky[i];
-    }
-    struct group_call call = group_call_of(many, assignment->partition_indices[0], chunk->topics[0], is_sticky);
-    call.records = chunk->records;
-    call.count = chunk->count;
-    return group_append(&call);
 }
 
 /* ---- chunks ---- */
@@ -267,6 +172,18 @@ static bool rows_add(struct many *many, const struct chunk *chunk, const struct 
     return status == STATUS_OK;
 }
 
+static bool groups_append(struct many *many, const struct chunk *chunk, const struct assignment *assignment,
+                          const struct grouping *grouping)
+{
+    struct arrangement arrangement;
+    bool is_done = true;
+    chunk_arrange(chunk, grouping, &arrangement);
+    for (uint32_t i = 0; i < grouping->group_count && is_done; i++) {
+        is_done = group_append(many, chunk_group(chunk, assignment, &grouping->groups[i], &arrangement));
+    }
+    return is_done;
+}
+
 static bool chunk_append(struct many *many, const struct chunk *chunk, const struct assignment *assignment)
 {
     struct grouping grouping;
@@ -274,8 +191,9 @@ static bool chunk_append(struct many *many, const struct chunk *chunk, const str
     if (!rows_add(many, chunk, &grouping)) {
         return false;
     }
-    return grouping.group_count == 1 ? only_group_append(many, chunk, assignment)
-                                     : groups_append(many, chunk, assignment, &grouping);
+    return grouping.group_count == 1
+               ? group_append(many, chunk_group(chunk, assignment, &grouping.groups[0], NULL))
+               : groups_append(many, chunk, assignment, &grouping);
 }
 
 /* The exception of a record is raised after the records before it are appended, unless their append fails. */
@@ -307,8 +225,9 @@ bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i)
 bool many_chunk(struct many *many, struct chunk *chunk)
 {
     struct assignment assignment;
+    assignment.count = 0;
     PyObject *former = PyErr_Occurred() ? exception_take() : NULL;
-    bool is_assigned = chunk_assign(many, chunk, &assignment);
+    bool is_assigned = chunk_assign_all(many, chunk, &assignment);
     if (UNLIKELY(!is_assigned)) {
         Py_XDECREF(former);
         return chunk_append_before(many, chunk, &assignment);

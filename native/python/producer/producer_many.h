@@ -3,9 +3,7 @@
  * Producer, many records in one call: from their rows to the runs of a receipt.
  *
  *   rows (columns of Python objects, or an Arrow batch)
- *     -> chunk      at most 255 records, parsed and measured
- *     -> partition  of each record: its own, that of its key, or the topic's sticky one
- *     -> groups     the records of a partition in a row (producer/grouping.h)
+ *     -> chunk      a partition for each record, and groups (producer/record_chunk.h)
  *     -> runs       what one batch took of a group (producer/receipt.h)
  *
  * No Python object is made per record. The GIL is released while a call waits, and briefly every few thousand records,
@@ -19,6 +17,7 @@
 #define PYTHON_PRODUCER_PRODUCER_MANY_H
 
 #include "producer/receipt.h"
+#include "producer/record_chunk.h"
 #include "python/producer/append.h"
 #include "python/producer/producer_type.h"
 
@@ -40,15 +39,6 @@ struct many {
     struct receipt_object *receipt;
     int64_t now_ms;      /* of records without a timestamp */
     int64_t deadline_ns; /* of all waits of this call. 0 until the first wait */
-};
-
-/* Records on their way. The filler sets `count` and, of each row, all of these. */
-struct chunk {
-    uint32_t count;
-    struct measured_record records[CHUNK_COUNT_MAX];
-    struct topic_note *topics[CHUNK_COUNT_MAX];
-    int32_t partitions[CHUNK_COUNT_MAX]; /* -1 if it is to be chosen */
-    bool has_timestamps; /* given by the caller: the receipt has to remember them one by one */
 };
 
 /* Returns false with an exception set. After true: many_end. */

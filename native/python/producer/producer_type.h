@@ -4,18 +4,11 @@
 #define PYTHON_PRODUCER_PRODUCER_TYPE_H
 
 #include "base/wall_clock.h"
-#include "producer/partition_indices.h"
-#include "producer/partitioner.h"
+#include "producer/record_chunk.h"
 #include "python/producer/append.h"
 
 extern PyType_Spec producer_spec;
 extern PyType_Spec confluent_spec; /* confluent_type.c */
-
-/* The data of a producer about a topic. */
-struct topic_note {
-    struct sticky sticky;
-    struct partition_indices indices;
-};
 
 /* A cell of a cache from the address of a str to the topic index. An equal str at another address is found more slowly.
  * The cell keeps its str alive, so its address is not reused. */

@@ -374,23 +374,31 @@ PyObject *py_half_requeue(struct sender_half_object *self, const struct py_half_
 PyObject *py_half_spill(struct sender_half_object *self, const struct py_half_spill *given)
 {
     struct batch_object *batch = batch_parse(self, given->batch);
-    return batch == NULL ? NULL
-                         : batch_answer(self, batch, sender_spill(self->core, batch->facts.slot_index, batch->facts.seq,
-                                                     &self->wakes), true);
+    if (batch == NULL) {
+        return NULL;
+    }
+    enum status status = sender_spill(self->core, batch->facts.slot_index, batch->facts.seq, &self->wakes);
+    return batch_answer(self, batch, status, true);
 }
 
 PyObject *py_half_spill_in_flight(struct sender_half_object *self, const struct py_half_spill_in_flight *given)
 {
     struct batch_object *batch = batch_parse_lent(self, given->batch);
-    return batch == NULL ? NULL
-                         : batch_answer(self, batch, sender_spill_in_flight(self->core, batch->facts.slot_index, batch->facts.seq), false);
+    if (batch == NULL) {
+        return NULL;
+    }
+    enum status status = sender_spill_in_flight(self->core, batch->facts.slot_index, batch->facts.seq);
+    return batch_answer(self, batch, status, false);
 }
 
 PyObject *py_half_quarantine(struct sender_half_object *self, const struct py_half_quarantine *given)
 {
     struct batch_object *batch = batch_parse(self, given->batch);
-    return batch == NULL ? NULL
-                         : batch_answer(self, batch, sender_quarantine(self->core, batch->facts.slot_index, batch->facts.seq), true);
+    if (batch == NULL) {
+        return NULL;
+    }
+    enum status status = sender_quarantine(self->core, batch->facts.slot_index, batch->facts.seq);
+    return batch_answer(self, batch, status, true);
 }
 
 /* ---- ending many ---- */
