@@ -19,18 +19,9 @@
 #include "python/common/errors.h"
 #include "python/common/items.h"
 #include "python/common/record_decode.h"
-#include "python/common/token_type.h"
-#include "python/common/view_type.h"
 #include "python/log/consumer_record.h"
 #include "python/log/log_end_type.h"
-#include "python/producer/buffer_wait_type.h"
-#include "python/producer/flush_ticket_type.h"
-#include "python/producer/future_type.h"
 #include "python/producer/producer_many.h"
-#include "python/producer/result_waiters_type.h"
-#include "python/sender/batch_loop_parts.h"
-#include "python/sender/batch_type.h"
-#include "python/sender/produce_request_type.h"
 
 /* ---- descriptors ---- */
 

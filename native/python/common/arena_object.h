@@ -19,8 +19,6 @@ struct arena_object {
     uint32_t call_count;
 };
 
-extern PyType_Spec arena_spec;
-
 /* Takes over `core`. Without memory, detaches it and returns NULL with an exception set. */
 PyObject *arena_object_new(struct module_state *state, struct arena *core);
 

@@ -59,6 +59,11 @@
     X(token)
 
 #define TYPE_MEMBER(name) PyTypeObject *name##_type;
+#define TYPE_SPEC(name) extern PyType_Spec name##_spec;
+
+PUBLIC_TYPES(TYPE_SPEC)
+extern PyType_Spec future_spec; /* derived from Token */
+extern PyType_Spec view_spec;   /* no attribute */
 
 enum {
     SEND_ARGUMENT_COUNT = 6,    /* topic, value, key, headers, partition, timestamp_ms */

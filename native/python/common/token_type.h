@@ -8,8 +8,6 @@
 #include "arena/completion.h"
 #include "python/common/module_state.h"
 
-extern PyType_Spec token_spec;
-
 struct token_object {
     PyObject ob_base;
     uint64_t seq;

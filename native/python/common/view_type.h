@@ -6,8 +6,6 @@
 #include "base/atomic.h"
 #include "python/common/module_state.h"
 
-extern PyType_Spec view_spec;
-
 /* Each is raised while a memoryview of bytes of the mapping lives. Any thread may release the last reference. */
 struct view_counts {
     atomic_u32 *arena;

@@ -31,8 +31,6 @@ struct record_source {
     bool has_value_views;
 };
 
-extern PyType_Spec consumer_record_spec;
-
 /* Makes the last record of a walk. `place` is a tuple of topic, partition and leader epoch. Returns NULL with an
  * exception set. */
 PyObject *consumer_record_new(const struct module_state *state, const struct record_walk *walk, PyObject *place,

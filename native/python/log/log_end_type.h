@@ -20,11 +20,6 @@
 #include "log/segment_end.h"
 #include "python/common/module_state.h"
 
-extern PyType_Spec segment_end_spec;
-extern PyType_Spec index_position_spec;
-extern PyType_Spec index_file_end_spec;
-extern PyType_Spec log_end_spec;
-
 struct log_end_object {
     PyObject ob_base;
     PyObject *parts[4]; /* segment, index position, offset index, time index: `core` points into them */

@@ -9,8 +9,6 @@
 #include "producer/appender.h"
 #include "python/common/arena_object.h"
 
-extern PyType_Spec appender_spec;
-
 struct appender_object {
     PyObject ob_base;
     struct module_state *state;

@@ -6,8 +6,6 @@
 #include "producer/appender.h"
 #include "python/common/arena_object.h"
 
-extern PyType_Spec buffer_wait_spec;
-
 enum buffer_wait_stage { WAIT_QUEUED, WAIT_TAKEN, WAIT_OVER };
 
 struct buffer_wait_object {

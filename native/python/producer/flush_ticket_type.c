@@ -2,8 +2,6 @@
  *
  * FlushTicket: the batches this process had appended to when flush_begin() was called. Python waits for them.
  */
-#include "python/producer/flush_ticket_type.h"
-
 #include "python/common/alone.h"
 #include "python/common/errors.h"
 #include "python/producer/appender_type.h"

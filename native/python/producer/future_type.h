@@ -6,8 +6,6 @@
 #include "producer/producer_batch.h"
 #include "python/common/token_type.h"
 
-extern PyType_Spec future_spec;
-
 /* A token and the tracker of its result. Not tracked by the garbage collector: it refers to its tracker, and to a tuple
  * of numbers once its result is known. */
 struct future_object {

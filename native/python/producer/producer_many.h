@@ -21,8 +21,6 @@
 #include "python/producer/append.h"
 #include "python/producer/producer_type.h"
 
-extern PyType_Spec receipt_spec;
-
 struct receipt_object {
     PyObject ob_base;
     struct arena_object *arena;

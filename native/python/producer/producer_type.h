@@ -7,9 +7,6 @@
 #include "producer/record_chunk.h"
 #include "python/producer/append.h"
 
-extern PyType_Spec producer_spec;
-extern PyType_Spec confluent_spec; /* confluent_type.c */
-
 /* A cell of a cache from the address of a str to the topic index. An equal str at another address is found more slowly.
  * The cell keeps its str alive, so its address is not reused. */
 struct topic_cell {

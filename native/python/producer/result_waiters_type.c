@@ -7,8 +7,6 @@
  * results that the ring does not have any more, and decides when to call observers (shmaccum/producer/delivery.py).
  * A waiter is removed before its observer is called, so an observer is called once.
  */
-#include "python/producer/result_waiters_type.h"
-
 #include "producer/result_waiters.h"
 #include "python/common/alone.h"
 #include "python/common/arena_object.h"

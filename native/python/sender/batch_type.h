@@ -5,8 +5,6 @@
 
 #include "python/sender/sender_half_type.h"
 
-extern PyType_Spec batch_spec;
-
 struct batch_object {
     PyVarObject ob_base;
     struct sender_half_object *half;

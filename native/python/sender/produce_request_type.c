@@ -10,8 +10,6 @@
  * It holds its buffers from its making until its last byte was written or `release` is called; then only what an answer
  * is compared with is left. One thread sends it: while that one is in the kernel, without the GIL, others are refused.
  */
-#include "python/sender/produce_request_type.h"
-
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"

@@ -9,8 +9,6 @@
 #include "python/common/arena_object.h"
 #include "sender/sender_half.h"
 
-extern PyType_Spec sender_half_spec;
-
 /* A batch whose object was freed before it was completed. */
 struct abandoned_batch {
     uint64_t seq;
