@@ -342,9 +342,4 @@ static PyType_Slot arena_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec arena_spec = {
-    .name = "shmaccum._native.Arena",
-    .basicsize = sizeof(struct arena_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = arena_slots,
-};
+PyType_Spec arena_spec = NATIVE_TYPE("Arena", struct arena_object, arena_slots, Py_TPFLAGS_DISALLOW_INSTANTIATION);

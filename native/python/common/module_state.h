@@ -58,6 +58,13 @@
     X(sender_half)      \
     X(token)
 
+/* The spec of a type of this module. Its objects have one size, and its attributes do not change. */
+#define NATIVE_TYPE(title, object, type_slots, more_flags)                     \
+    {.name = "shmaccum._native." title,                                        \
+     .basicsize = sizeof(object),                                              \
+     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | (more_flags),    \
+     .slots = (type_slots)}
+
 #define TYPE_MEMBER(name) PyTypeObject *name##_type;
 #define TYPE_SPEC(name) extern PyType_Spec name##_spec;
 

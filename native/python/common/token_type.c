@@ -74,9 +74,5 @@ static PyType_Slot token_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec token_spec = {
-    .name = "shmaccum._native.Token",
-    .basicsize = sizeof(struct token_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = token_slots,
-};
+PyType_Spec token_spec = NATIVE_TYPE("Token", struct token_object, token_slots,
+                                     Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION);

@@ -117,10 +117,5 @@ static PyType_Slot view_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec view_spec = {
-    .name = "shmaccum._native.View",
-    .basicsize = sizeof(struct view_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-             Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = view_slots,
-};
+PyType_Spec view_spec = NATIVE_TYPE("View", struct view_object, view_slots,
+                                    Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION);

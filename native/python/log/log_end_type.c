@@ -214,12 +214,7 @@ static PyType_Slot log_end_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec log_end_spec = {
-    .name = "shmaccum._native.LogEnd",
-    .basicsize = sizeof(struct log_end_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = log_end_slots,
-};
+PyType_Spec log_end_spec = NATIVE_TYPE("LogEnd", struct log_end_object, log_end_slots, Py_TPFLAGS_HAVE_GC);
 
 /* ---- calls ---- */
 

@@ -211,9 +211,4 @@ static PyType_Slot appender_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec appender_spec = {
-    .name = "shmaccum._native.Appender",
-    .basicsize = sizeof(struct appender_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = appender_slots,
-};
+PyType_Spec appender_spec = NATIVE_TYPE("Appender", struct appender_object, appender_slots, Py_TPFLAGS_HAVE_GC);

@@ -357,9 +357,5 @@ static PyType_Slot confluent_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec confluent_spec = {
-    .name = "shmaccum._native.ConfluentProducer",
-    .basicsize = sizeof(struct confluent_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = confluent_slots,
-};
+PyType_Spec confluent_spec = NATIVE_TYPE("ConfluentProducer", struct confluent_object, confluent_slots,
+                                         Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC);

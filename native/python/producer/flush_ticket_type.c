@@ -83,10 +83,5 @@ static PyType_Slot ticket_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec flush_ticket_spec = {
-    .name = "shmaccum._native.FlushTicket",
-    .basicsize = sizeof(struct flush_ticket_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-             Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = ticket_slots,
-};
+PyType_Spec flush_ticket_spec = NATIVE_TYPE("FlushTicket", struct flush_ticket_object, ticket_slots,
+                                            Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION);

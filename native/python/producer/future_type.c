@@ -223,9 +223,4 @@ static PyType_Slot future_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec future_spec = {
-    .name = "shmaccum._native.DeliveryFuture",
-    .basicsize = sizeof(struct future_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = future_slots,
-};
+PyType_Spec future_spec = NATIVE_TYPE("DeliveryFuture", struct future_object, future_slots, 0);

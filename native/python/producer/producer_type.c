@@ -537,9 +537,5 @@ static PyType_Slot producer_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec producer_spec = {
-    .name = "shmaccum._native.NativeProducer",
-    .basicsize = sizeof(struct producer_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = producer_slots,
-};
+PyType_Spec producer_spec = NATIVE_TYPE("NativeProducer", struct producer_object, producer_slots,
+                                        Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC);

@@ -195,9 +195,5 @@ static PyType_Slot receipt_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec receipt_spec = {
-    .name = "shmaccum._native.Receipt",
-    .basicsize = sizeof(struct receipt_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = receipt_slots,
-};
+PyType_Spec receipt_spec = NATIVE_TYPE("Receipt", struct receipt_object, receipt_slots,
+                                       Py_TPFLAGS_DISALLOW_INSTANTIATION);

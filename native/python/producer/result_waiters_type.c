@@ -329,9 +329,5 @@ static PyType_Slot waiters_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec result_waiters_spec = {
-    .name = "shmaccum._native.ResultWaiters",
-    .basicsize = sizeof(struct waiters_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = waiters_slots,
-};
+PyType_Spec result_waiters_spec = NATIVE_TYPE("ResultWaiters", struct waiters_object, waiters_slots,
+                                              Py_TPFLAGS_HAVE_GC);

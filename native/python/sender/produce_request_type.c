@@ -465,9 +465,4 @@ static PyType_Slot request_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec produce_request_spec = {
-    .name = "shmaccum._native.ProduceRequest",
-    .basicsize = sizeof(struct produce_request_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = request_slots,
-};
+PyType_Spec produce_request_spec = NATIVE_TYPE("ProduceRequest", struct produce_request_object, request_slots, 0);

@@ -237,9 +237,4 @@ static PyType_Slot half_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec sender_half_spec = {
-    .name = "shmaccum._native.SenderHalf",
-    .basicsize = sizeof(struct sender_half_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = half_slots,
-};
+PyType_Spec sender_half_spec = NATIVE_TYPE("SenderHalf", struct sender_half_object, half_slots, Py_TPFLAGS_HAVE_GC);
