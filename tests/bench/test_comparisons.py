@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -10,6 +12,7 @@ from bench.parts.arenas import TOPIC, drained_arena
 from bench.parts.sending import VALUE
 from bench.questions import compat_send, latency_future, logging_handler, memory, sync_append
 from shmaccum import Producer
+from shmaccum.config import ArenaOptions
 from tests.support.arenas import sender_pid
 from tests.support.processes import WATCHDOG_S
 
@@ -71,3 +74,55 @@ def test_the_goal_of_compat_confluent_is_that_of_sends_with_callbacks() -> None:
 
 def test_the_peer_of_the_handler_is_the_fastest_other_one() -> None:
     assert logging_handler.QUESTION.peer == logging_handler.CONFLUENT
+
+
+class WriterOfNothing:
+    """Remembers the options of a write, as Spark's DataFrameWriter takes them."""
+
+    def __init__(self, row_count: int) -> None:
+        self.given: dict[str, str] = {"rows": str(row_count)}
+
+    @property
+    def write(self) -> WriterOfNothing:
+        return self
+
+    def format(self, name: str) -> WriterOfNothing:
+        return self.options(format=name)
+
+    def mode(self, _name: str) -> WriterOfNothing:
+        return self
+
+    def options(self, **given: str) -> WriterOfNothing:
+        self.given.update(given)
+        return self
+
+    def save(self) -> None:
+        """Write nothing."""
+
+
+def test_sparks_own_sink_has_the_same_rows_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    from bench.parts import spark_session
+    from bench.questions import spark_kafka
+
+    writers: list[WriterOfNothing] = []
+
+    def rows(count: int) -> WriterOfNothing:
+        writers.append(WriterOfNothing(count))
+        return writers[-1]
+
+    monkeypatch.setattr(spark_session, "rows", rows)
+    monkeypatch.setattr(spark_session, "connector_jars", lambda: [Path("connector.jar")])
+    monkeypatch.setattr(spark_kafka, "_bootstrap", lambda: "127.0.0.1:9092")
+    contenders = {each.name: each for each in spark_kafka.contenders()}
+    for name in (spark_kafka.OURS, spark_kafka.OURS_LARGE):
+        ours = contenders[name]
+        peer = contenders[ours.peer or spark_kafka.QUESTION.peer]
+        ours.run()
+        peer.run()
+        mine, theirs = (writer.given for writer in writers[-2:])
+        assert theirs["format"] == "kafka"
+        assert theirs["rows"] == mine["rows"]
+        given = {"batch_size": mine["batchSize"]} if "batchSize" in mine else {}
+        assert int(theirs["kafka.batch.size"]) == ArenaOptions.parse(given).batch_size
+        assert theirs["kafka.linger.ms"] == mine["linger.ms"]
