@@ -113,20 +113,17 @@ def peak_size(pid: int) -> int:
     return int(match[1]) * 1024
 
 
-# --- the ways
-
-
-@contextlib.contextmanager
-def disk_folder() -> Iterator[Path]:
-    """Yield a temporary folder on a disk.
+def check_disk(size: int) -> None:
+    """Check that the folder for temporary files can have the queue and the log of the broker.
 
     Raises:
-        UnavailableError: the folder for temporary files is in memory.
+        UnavailableError: it is too small, or in memory.
     """
-    with tempfile.TemporaryDirectory() as name:
-        if _file_system(Path(name)) in ("tmpfs", "ramfs"):
-            raise UnavailableError(f"{name} is in memory: set TMPDIR to a folder on a disk")
-        yield Path(name)
+    folder, needed = Path(tempfile.gettempdir()), DISK_PARTS * size
+    if _file_system(folder) in ("tmpfs", "ramfs"):
+        raise UnavailableError(f"{folder} is in memory: set TMPDIR to a folder on a disk")
+    if (free := shutil.disk_usage(folder).free) < needed:
+        raise UnavailableError(f"{needed / 1e9:.1f} GB of disk are needed, {free / 1e9:.1f} are free: --megabytes N")
 
 
 def _file_system(path: Path) -> str:
@@ -136,17 +133,20 @@ def _file_system(path: Path) -> str:
     return max(above)[1]
 
 
+# --- the ways
+
+
 def arena(size: int, batch_size: str = "16KiB") -> OpenWay:
     """Return the way through an arena whose sender has an overflow."""
 
     @contextlib.contextmanager
     def open_way(bootstrap: str, _topic: str) -> Iterator[Way]:
-        with temporary_arena(batch_size=batch_size) as shared, disk_folder() as folder:
+        with temporary_arena(batch_size=batch_size) as shared, tempfile.TemporaryDirectory() as folder:
             options = {"linger_ms": f"{LINGER_MS}ms", "overflow": f"log:{folder}/overflow", "overflow_max_bytes": size}
             settings = [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
             command = [sys.executable, "-m", "shmaccum.sender", shared.name, "--no-log", "--sink", f"kafka:{bootstrap}"]
             with stopped(Helper([*command, *settings], lambda: shared.native.sender_is_alive)) as sender:
-                yield Way(ArenaClient, (shared.name, LINGER_MS), sender, folder)
+                yield Way(ArenaClient, (shared.name, LINGER_MS), sender, Path(folder))
 
     return open_way
 
@@ -252,7 +252,7 @@ def _is_taken(producer: Any, topic: str, number: int) -> bool:
 
 def run(open_way: Callable[[int], OpenWay], size: int) -> Measurement:
     """Measure a way with `size` bytes of values."""
-    _check_disk(size)
+    check_disk(size)
     broker, workers = warm_broker(), Workers()
     topic = broker.new_topic()
     try:
@@ -260,7 +260,6 @@ def run(open_way: Callable[[int], OpenWay], size: int) -> Measurement:
             workers.start(1)
             return _run(broker, workers, way, topic, size // VALUE_SIZE)
     finally:
-        broker.resume()
         workers.close()
         broker.delete(topic)
 
@@ -275,11 +274,13 @@ def _run(broker: Broker, workers: Workers, way: Way, topic: str, record_count: i
     order(workers, "open", way.client, (topic, *way.arguments), 1, has_acks=False)
     broker.wait_for_records(topic, 1)
     broker.suspend()
-    begin_s = time.perf_counter()
-    order(workers, "fill", JOB, record_count, VALUE_SIZE)
-    filled_s = time.perf_counter() - begin_s
-    stored, sequential_s = _cold(way.queue) if way.queue else (0, 0.0)
-    broker.resume()
+    try:
+        begin_s = time.perf_counter()
+        order(workers, "fill", JOB, record_count, VALUE_SIZE)
+        filled_s = time.perf_counter() - begin_s
+        stored, sequential_s = _cold(way.queue) if way.queue else (0, 0.0)
+    finally:
+        broker.resume()
     drain = Drain(broker, topic, record_count)
     drain.wait()
     kept_in = way.helper.process.pid if way.helper else workers.pid(0)
@@ -297,15 +298,9 @@ def _run(broker: Broker, workers: Workers, way: Way, topic: str, record_count: i
     }
 
 
-def _check_disk(size: int) -> None:
-    needed = DISK_PARTS * size
-    if (free := shutil.disk_usage(tempfile.gettempdir()).free) < needed:
-        raise UnavailableError(f"{needed / 1e9:.1f} GB of disk are needed, {free / 1e9:.1f} are free: --megabytes N")
-
-
 def run_discarding(size: int) -> Measurement:
     """Measure the arena with `size` bytes of values and a broker that discards them, so that only the sender works."""
-    _check_disk(size)
+    check_disk(size)
     workers = Workers()
     with (
         draining_process(PARTITION_COUNT, answers_each=True) as (port, _, pid),
