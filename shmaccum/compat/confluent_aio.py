@@ -157,16 +157,16 @@ class AIOProducer:
             try:
                 record()
             except BufferError:
-                await self._call(functools.partial(producer.wait_and_produce, record))
+                await self._call(functools.partial(producer._wait_and_produce, record))
         else:
-            await self._call(functools.partial(producer.wait_and_produce, record))
+            await self._call(functools.partial(producer._wait_and_produce, record))
             self._known_topics.add(topic)
 
     # --- results
 
     def _watch(self, producer: Producer, future: asyncio.Future[Message]) -> None:
         if not self._waiting:
-            results = LoopResults.of(producer.deliveries())
+            results = LoopResults.of(producer._deliveries())
             self._listening.enter_context(results.listening(functools.partial(self._serve, producer)))
         self._waiting[future] = None
         future.add_done_callback(self._forget)

@@ -369,11 +369,11 @@ class Producer(ConfluentProducer, ClosedOnExit):
         """Discards everything that this process waits for. A forked child calls it first."""
         self._callback_records.reset()
 
-    def deliveries(self) -> DeliveryTracker:
+    def _deliveries(self) -> DeliveryTracker:
         """The object that looks results up."""
         return self._tracker
 
-    def wait_and_produce(self, produce: Callable[[], None]) -> None:
+    def _wait_and_produce(self, produce: Callable[[], None]) -> None:
         """Calls a function that produces, and lets it wait for buffers as long as a flush without a timeout.
 
         Raises:

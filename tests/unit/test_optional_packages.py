@@ -165,7 +165,8 @@ def test_a_module_of_users_is_imported_or_its_error_names_what_is_missing(hidden
     failed = {name: error for name, error in found.items() if error is not None}
     assert {name: error for name, error in failed.items() if error[0] != "PackageMissingError"} == {}
     assert all(SENTENCE in error[1] for error in failed.values())
-    of_compat = ("kafka_python", "confluent", "confluent_errors", "confluent_callbacks", "aiokafka")
+    of_confluent = {f"confluent{part}" for part in ("", "_aio", "_callbacks", "_errors", "_producer", "_serializing")}
+    of_compat = of_confluent | {"kafka_python", "aiokafka"}
     importing = {"shmaccum.instrumentation", *(f"shmaccum.compat.{module}" for module in of_compat)}
     server = {"access", "asking", "call", "coordinator", "messages", "server"}
     assert {name for name in failed if not name.startswith("shmaccum.log.server.")} <= importing

@@ -153,9 +153,12 @@ def test_a_signal_handler_that_closes_ends_the_parked_send_that_it_interrupts(st
     producer = Producer(stuck, max_block_ms=LONG_MS)
     former = signal.signal(signal.SIGUSR1, lambda *_: producer.close(0))
 
+    ended = threading.Event()
+
     def interrupt() -> None:
         wait_until(lambda: parked_count(stuck) == 1, "it is parked")
-        os.kill(os.getpid(), signal.SIGUSR1)
+        while not ended.wait(0.1):  # a signal may come just before the system call that sleeps
+            os.kill(os.getpid(), signal.SIGUSR1)
 
     thread = threading.Thread(target=interrupt)
     try:
@@ -163,8 +166,10 @@ def test_a_signal_handler_that_closes_ends_the_parked_send_that_it_interrupts(st
             thread.start()
             with pytest.raises(ProducerClosedError):
                 producer.send(TOPIC, VALUE)
+            ended.set()
             thread.join()
     finally:
+        ended.set()
         signal.signal(signal.SIGUSR1, former)
     wait_until(lambda: producer._appender.closed, "a thread has ended the close")
 
