@@ -198,8 +198,9 @@ def test_a_child_of_a_fork_has_spans(arena: Arena, spans: Spans) -> None:
             try:
                 producer.send(TOPIC, b"child")
                 producer.flush(60)
-                sent = spans.await_named(f"send {TOPIC}", 1)
-                os._exit(0 if linked(sent[-1]) == ids(spans.named(f"create {TOPIC}"))[-1:] else 1)
+                created = ids(spans.named(f"create {TOPIC}"))[-1:]
+                wait_until(lambda: created in map(linked, spans.named(f"send {TOPIC}")), "the child's record is sent")
+                os._exit(0)
             except BaseException:  # noqa: BLE001 - the child must not return into pytest
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
