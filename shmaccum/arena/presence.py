@@ -299,6 +299,9 @@ class SenderWatch:
             self._ask_for_another_socket(number)
         except OSError:
             pass
+        except BaseException:  # such as that another thread has closed the arena
+            connection.close()
+            raise
         connection.close()
         return None
 

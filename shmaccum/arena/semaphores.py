@@ -9,10 +9,13 @@ that is missing, was posted too often, or whose poster was killed costs its wait
 
 from __future__ import annotations
 
+import contextlib
+
 import posix_ipc
 
 from shmaccum.arena.arena import Arena, remove_companions, semaphore_name
 from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
+from shmaccum.exceptions import ArenaClosedError
 
 
 def make_semaphore(arena: Arena, waiter_index: int) -> None:
@@ -46,5 +49,6 @@ def remove_orphans(arena: Arena) -> None:
     others still use them.
     """
     native = arena.native
-    if (native.is_lost or native.opened_semaphores) and not arena.is_linked():
-        remove_companions(ArenaFile.parse(arena.name), arena.uuid, arena.geometry["waiter_count"])
+    with contextlib.suppress(ArenaClosedError):  # another thread has closed it, and has removed them before
+        if (native.is_lost or native.opened_semaphores) and not arena.is_linked():
+            remove_companions(ArenaFile.parse(arena.name), arena.uuid, arena.geometry["waiter_count"])

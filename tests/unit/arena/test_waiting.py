@@ -19,7 +19,7 @@ import pytest
 from shmaccum import _native, aio
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.arena.semaphores import make_semaphore
+from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.exceptions import (
     ArenaRemovedError,
     BufferExhaustedError,
@@ -488,3 +488,10 @@ def test_many_processes_through_few_buffers(small: Arena) -> None:
         assert indices == list(range(record_count))
     assert small.native.counters()["allocations that waited for a buffer"] > 0
     check_idle(small)
+
+
+def test_the_companions_of_an_arena_that_another_thread_has_closed_are_left_to_it(arena_name: str) -> None:
+    arena = Arena.create(arena_name, buffer_memory="64KiB")
+    arena.close()
+    remove_orphans(arena)
+    Arena.remove(arena_name)

@@ -20,6 +20,7 @@ import pytest
 from shmaccum.arena import Arena, presence
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.presence import Presence, SenderWatch
+from shmaccum.exceptions import ArenaClosedError
 from shmaccum.sender import Sender
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.other_users import needs_root
@@ -101,6 +102,21 @@ def test_a_child_of_the_sender_does_not_keep_the_line(arena: Arena, watch: Sende
     present.close()
     assert waiting.ends()
     child.kill()
+
+
+def test_an_arena_that_is_closed_during_the_connection_leaves_no_socket(
+    arena: Arena, watch: SenderWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> bool:
+        raise ArenaClosedError
+
+    with contextlib.closing(Presence(arena)):
+        made = presence._new_socket()
+        monkeypatch.setattr(presence, "_new_socket", lambda: made)
+        monkeypatch.setattr(presence, "is_insider", refuse)
+        with pytest.raises(ArenaClosedError):
+            watch.wait()
+    assert made.fileno() == -1
 
 
 def test_a_watcher_that_cannot_connect_polls(watch: SenderWatch) -> None:
