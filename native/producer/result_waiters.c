@@ -158,9 +158,7 @@ static enum status add_locked(struct result_waiters *waiters, const struct arena
         waiter->number = waiters->added_count++;
         bucket_add(waiters, waiter);
         waiters->waiting_count++;
-        if (waiters->is_asleep) {
-            pthread_cond_signal(&waiters->changed);
-        }
+        pthread_cond_signal(&waiters->changed);
     }
     return status;
 }
@@ -188,16 +186,14 @@ static struct timespec time_after(uint64_t timeout_ns)
 /* Returns false if no waiter was added in this time, or the thread was woken. */
 static bool await_waiter(struct result_waiters *waiters, uint64_t timeout_ns)
 {
-    CHECK(!waiters->is_asleep);
+    CHECK(waiters->bucket_count == 0 || waiters->buckets != NULL);
     int error = 0;
     pthread_mutex_lock(&waiters->mutex);
     if (waiters->waiting_count == 0) {
         const struct timespec end = time_after(timeout_ns);
-        waiters->is_asleep = true;
         while (waiters->waiting_count == 0 && !waiters->is_woken && error == 0) {
             error = pthread_cond_timedwait(&waiters->changed, &waiters->mutex, &end);
         }
-        waiters->is_asleep = false;
     }
     bool is_there = waiters->waiting_count > 0;
     waiters->is_woken = waiters->is_woken && is_there;
@@ -395,7 +391,7 @@ bool result_waiter_is_any(const struct result_waiter *waiter)
 
 void result_waiters_close(struct result_waiters *waiters)
 {
-    CHECK(!waiters->is_asleep);
+    CHECK(waiters->waiting_count <= waiters->added_count);
     (void)pthread_mutex_init(&waiters->mutex, NULL);
     end_if(waiters, result_waiter_is_any);
     free(waiters->buckets);

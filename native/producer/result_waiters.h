@@ -52,7 +52,6 @@ struct result_waiters {
     struct result_waiter_list ended;
     uint64_t tail;                      /* no result before this number is of a waiter in the table */
     uint64_t added_count;
-    bool is_asleep;                     /* a thread waits for the first waiter */
     bool is_woken;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
