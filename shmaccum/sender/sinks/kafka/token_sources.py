@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shmaccum.common.packages import needed
 from shmaccum.common.secret_files import read_secret
 from shmaccum.config import KafkaSinkOptions
 from shmaccum.config.kafka import extensions_of
-from shmaccum.exceptions import InvalidArgumentError, PackageMissingError, ShmaccumError
+from shmaccum.exceptions import InvalidArgumentError, ShmaccumError
 
 LIFETIME_UNKNOWN_S = 60.0
 """The assumed lifetime of a token that does not state when it expires."""
@@ -210,14 +211,9 @@ def _reason(body: bytes) -> str:
 
 def _msk_source() -> TokenSource:
     """Return a source of tokens that a broker of Amazon MSK accepts: URLs signed with the credentials of the role."""
-    try:
+    with needed("aws-msk-iam-sasl-signer-python", "msk", "sasl_oauthbearer_method=aws_msk_iam needs"):
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         from botocore.session import Session
-    except ImportError as error:
-        raise PackageMissingError(
-            "sasl_oauthbearer_method=aws_msk_iam needs the package aws-msk-iam-sasl-signer-python: "
-            f"pip install '.[msk]' ({error})"
-        ) from None
     region = Session().get_config_variable("region")
     if not region:
         raise InvalidArgumentError("the region of the cluster is unknown: set AWS_DEFAULT_REGION")
