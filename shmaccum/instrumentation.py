@@ -18,7 +18,7 @@ from shmaccum import __version__
 from shmaccum.common.packages import needed
 from shmaccum.log.consumer import consumer
 from shmaccum.producer import pipeline
-from shmaccum.tracing import ConsumerTracingInterceptor, TracingInterceptor
+from shmaccum.tracing import TracingInterceptor
 
 with needed("opentelemetry-instrumentation", "opentelemetry", "the instrumentor needs"):
     from opentelemetry import metrics
@@ -44,15 +44,13 @@ class ShmaccumInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         return ("shmaccum",)
 
     def _instrument(self, **options: Any) -> None:
-        provider = options.get("tracer_provider")
-        pipeline.default_interceptors.append(TracingInterceptor(provider))
-        consumer.default_interceptors.append(ConsumerTracingInterceptor(provider))
+        interceptor = TracingInterceptor(options.get("tracer_provider"))
+        pipeline.default_interceptors.append(interceptor)
+        consumer.default_interceptors.append(interceptor)
 
     def _uninstrument(self, **_options: Any) -> None:
         for interceptors in (pipeline.default_interceptors, consumer.default_interceptors):
-            interceptors[:] = [
-                each for each in interceptors if not isinstance(each, (TracingInterceptor, ConsumerTracingInterceptor))
-            ]
+            interceptors[:] = [each for each in interceptors if not isinstance(each, TracingInterceptor)]
 
 
 def export_metrics(collector: ArenaCollector, meter_provider: MeterProvider | None = None) -> None:

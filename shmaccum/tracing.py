@@ -43,44 +43,39 @@ _calls: ContextVar[tuple[list[tuple[Any, str]], ...]] = ContextVar("shmaccum_cal
 """The open spans of each call of `send` or `send_many` in this context. One call may be inside another one."""
 
 
-def _attributes(topic: str, name: str, kind: str, **others: Any) -> dict[str, Any]:
+def _attributes(topic: str, name: str, kind: str) -> dict[str, Any]:
     return {
         "messaging.system": "kafka",
         "messaging.operation.name": name,
         "messaging.operation.type": kind,
         "messaging.destination.name": topic,
-        **{key: value for key, value in others.items() if value is not None},
     }
-
-
-def _tracer(provider: TracerProvider | None) -> Tracer:
-    """Returns the tracer of this library.
-
-    Raises:
-        PackageMissingError: the package opentelemetry-api is not installed.
-    """
-    with needed("opentelemetry-api", "opentelemetry", "spans need"):
-        from opentelemetry import trace
-    return trace.get_tracer("shmaccum", __version__, provider)
 
 
 @final
 class TracingInterceptor:
-    """Gives each record of a producer spans, and the headers that identify them.
+    """Gives the records of a producer or of a consumer spans. A producer adds the headers that identify them.
 
     The span ``create TOPIC`` ends with the append, and has its error. The span ``send TOPIC`` ends with the result. If
     the process ends before, the record is delivered, and the second span is lost. Headers of the same names are
-    replaced.
+    replaced. Each poll of a consumer has a span for each partition, with links to the spans of the producers.
 
     Args:
         tracer_provider: makes the tracer. The default is OpenTelemetry's global one.
+
+    Attributes:
+        tracer: makes the spans.
 
     Raises:
         PackageMissingError: the package opentelemetry-api is not installed.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
-        self._tracer = _tracer(tracer_provider)
+        with needed("opentelemetry-api", "opentelemetry", "spans need"):
+            from opentelemetry import propagate, trace
+        self._inject = propagate.inject
+        self._trace = trace
+        self.tracer: Tracer = trace.get_tracer("shmaccum", __version__, tracer_provider)
 
     def begin_call(self) -> None:
         """Begins a call that sends records."""
@@ -88,17 +83,17 @@ class TracingInterceptor:
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Begins the span of a record, and returns the record with its headers."""
-        from opentelemetry import propagate, trace
-
         attributes = _attributes(record.topic, "create", "create")
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
-        span = self._tracer.start_span(f"create {record.topic}", kind=trace.SpanKind.PRODUCER, attributes=attributes)
+        span = self.tracer.start_span(
+            f"create {record.topic}", kind=self._trace.SpanKind.PRODUCER, attributes=attributes
+        )
         calls = _calls.get()
         if calls:
             calls[-1].append((span, record.topic))
         carrier: dict[str, str] = {}
-        propagate.inject(carrier, trace.set_span_in_context(span))
+        self._inject(carrier, self._trace.set_span_in_context(span))
         others = [header for header in record.headers or () if header[0] not in carrier]
         return record._replace(headers=[*others, *((name, value.encode()) for name, value in carrier.items())])
 
@@ -115,16 +110,34 @@ class TracingInterceptor:
                 self._begin_delivery(future, span, topic)
 
     def _begin_delivery(self, future: DeliveryFuture, created: Span, topic: str) -> None:
-        from opentelemetry import trace
-
-        span = self._tracer.start_span(
+        span = self.tracer.start_span(
             f"send {topic}",
-            kind=trace.SpanKind.CLIENT,
+            kind=self._trace.SpanKind.CLIENT,
             attributes=_attributes(topic, "send", "send"),
-            links=[trace.Link(created.get_span_context())],
+            links=[self._trace.Link(created.get_span_context())],
         )
         future.add_callback(_end_delivered, span)
         future.add_errback(_end_failed, span)
+
+    def on_consume(
+        self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]
+    ) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
+        """Makes the spans, and returns the records unchanged."""
+        now_ns = time.time_ns()
+        for (topic, partition), found in records.items():
+            contexts = (self._trace.get_current_span(_context_of(record)).get_span_context() for record in found)
+            attributes = _attributes(topic, "poll", "receive") | {
+                "messaging.destination.partition.id": str(partition),
+                "messaging.batch.message_count": len(found),
+            }
+            self.tracer.start_span(
+                f"poll {topic}",
+                kind=self._trace.SpanKind.CLIENT,
+                attributes=attributes,
+                links=[self._trace.Link(context) for context in contexts if context.is_valid],
+                start_time=now_ns,
+            ).end()
+        return records
 
 
 def _end_delivered(span: Span, metadata: RecordMetadata) -> None:
@@ -145,43 +158,6 @@ def _fail(span: Span, error: BaseException | None) -> None:
     if error is not None:
         span.set_attribute("error.type", type(error).__qualname__)
         span.set_status(Status(StatusCode.ERROR, str(error)))
-
-
-@final
-class ConsumerTracingInterceptor:
-    """Gives each poll of a consumer a span for each partition, with links to the spans of the producers.
-
-    Args:
-        tracer_provider: makes the tracer. The default is OpenTelemetry's global one.
-
-    Raises:
-        PackageMissingError: the package opentelemetry-api is not installed.
-    """
-
-    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
-        self._tracer = _tracer(tracer_provider)
-
-    def on_consume(
-        self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]
-    ) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
-        """Makes the spans, and returns the records unchanged."""
-        from opentelemetry import trace
-
-        now_ns = time.time_ns()
-        for (topic, partition), found in records.items():
-            contexts = (trace.get_current_span(_context_of(record)).get_span_context() for record in found)
-            attributes = _attributes(topic, "poll", "receive") | {
-                "messaging.destination.partition.id": str(partition),
-                "messaging.batch.message_count": len(found),
-            }
-            self._tracer.start_span(
-                f"poll {topic}",
-                kind=trace.SpanKind.CLIENT,
-                attributes=attributes,
-                links=[trace.Link(context) for context in contexts if context.is_valid],
-                start_time=now_ns,
-            ).end()
-        return records
 
 
 def _context_of(record: ConsumerRecord) -> Any:
@@ -209,7 +185,7 @@ def processing(record: ConsumerRecord, tracer_provider: TracerProvider | None = 
     Raises:
         PackageMissingError: the package opentelemetry-api is not installed.
     """
-    tracer = _tracer(tracer_provider)
+    tracer = TracingInterceptor(tracer_provider).tracer
     from opentelemetry import trace
 
     attributes = _attributes(record.topic, "process", "process") | {

@@ -20,7 +20,7 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import InvalidArgumentError, PackageMissingError, RecordTooLargeError
 from shmaccum.producer.pipeline import ProducerRecord
-from shmaccum.tracing import ConsumerTracingInterceptor, TracingInterceptor, processing
+from shmaccum.tracing import TracingInterceptor, processing
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import Drainer, drain
 from tests.support.processes import wait_until
@@ -231,7 +231,7 @@ def test_nothing_is_instrumented_any_more_after_uninstrument(arena: Arena, spans
 def test_records_without_a_trace_are_not_linked(arena: Arena, spans: Spans, tmp_path: Path) -> None:
     with sent_to(arena, tmp_path) as producer:
         producer.send(TOPIC, b"v", headers=[("traceparent", None), ("other", b"\xff")])
-    interceptors = [ConsumerTracingInterceptor(spans.provider)]
+    interceptors = [TracingInterceptor(spans.provider)]
     with Consumer(tmp_path, TOPIC, auto_offset_reset="earliest", interceptors=interceptors) as consumer:
         consumer.poll(60_000)
     (polled,) = spans.named(f"poll {TOPIC}")
@@ -248,11 +248,10 @@ def test_headers_of_the_same_name_are_replaced_and_others_stay(spans: Spans) -> 
     assert [record.headers for record in records] == [[("own", b"1"), first], [second]]
 
 
-@pytest.mark.parametrize("make", [TracingInterceptor, ConsumerTracingInterceptor])
-def test_without_the_package_the_error_reports_what_to_install(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+def test_without_the_package_the_error_reports_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(InvalidArgumentError, match=r"opentelemetry-api: pip install '\.\[opentelemetry\]'"):
-        make()
+        TracingInterceptor()
 
 
 # --- metrics
