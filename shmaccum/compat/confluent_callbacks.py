@@ -83,9 +83,7 @@ class CallbackRecords:
         self._batches: dict[Batch, list[Record]] = {}
         self._tail = 0
         self._is_whole = True
-        self._has_late = False
         self._scan_lock = threading.Lock()  # never waited for
-        self.scan_count = 0
         self._refused.clear()  # the same objects: a callback may fork
         self._due.clear()
 
@@ -100,12 +98,6 @@ class CallbackRecords:
         """The number of callbacks that are due."""
         return len(self._refused) + sum(length_hint(due.records) for due in listed(self._due))
 
-    def join(self, record: Record) -> None:
-        """Adds a record that Python sent. If it names no batch, the next scan queries its result."""
-        self._new.append(record)
-        if record[BATCH] is None:
-            self._has_late = True
-
     def refuse(self, record: Record, partition: int, error: KafkaError, timestamp_ms: int) -> None:
         """Adds a record that was not appended to the arena."""
         self._refused.append((record, partition, error, timestamp_ms))
@@ -116,7 +108,7 @@ class CallbackRecords:
         """Finds the records whose results came since the last scan. Returns True if a callback is due."""
         try:
             tail = self._tracker.result_count
-            is_quiet = self._is_whole and tail == self._tail and not (self._has_late or self._source._has_late)
+            is_quiet = self._is_whole and tail == self._tail and not self._source._has_late
             if not is_quiet and self._scan_lock.acquire(blocking=False):
                 try:
                     self._scan()
@@ -129,9 +121,7 @@ class CallbackRecords:
     def _scan(self) -> None:
         tail, was_whole = self._tracker.result_count, self._is_whole
         self._is_whole = False  # after an exception here, the next scan queries each result
-        self.scan_count += 1
         self._source._take_told(self._new)
-        self._has_late = False
         late = self._add_new()
         for batch in late if self._walk(tail) and was_whole else list(self._batches):
             self._look_up_each(batch)

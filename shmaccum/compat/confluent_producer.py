@@ -407,11 +407,8 @@ class Producer(ConfluentProducer, ClosedOnExit):
             error: the exception if C has tried to send the record.
             partition: None or -1 for the choice of the partitioner. The others are the arguments of `produce`.
         """
-        producer, callback, scan_count = (
-            self._open(),
-            callback or on_delivery or self._on_delivery,
-            self._callback_records.scan_count,
-        )
+        producer, callback = self._open(), callback or on_delivery or self._on_delivery
+        take_count = self._take_count
         if error is not None and not isinstance(error, ShmaccumError):
             raise error
         value, key = _as_bytes(value), _as_bytes(key)
@@ -435,9 +432,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 self._fallback.send(refusal, lambda library: library.produce(topic, value, key, **given))
         else:
             if callback is not None:
-                is_known_new = scan_count == self._callback_records.scan_count
-                batch = (future.partition_index, future.seq) if is_known_new else None
-                self._callback_records.join((future.record_index, future, *record[2:7], batch, None))
+                self._join(record, future, take_count)
 
     def produce_batch(
         self,

@@ -3,7 +3,8 @@
  * ConfluentProducer: produce() with confluent-kafka's signature, a thin variant of Producer.send() (producer_type.c).
  *
  * It sends a record of a topic, a value and a key. _produce_in_python() of the Python class takes any other record, and
- * a rejected record's error. A record with a callback joins a chain, which poll() reads (confluent_callbacks.py):
+ * a rejected record's error. A record with a callback joins a chain, which poll() reads (confluent_callbacks.py), also
+ * one that Python has sent:
  *
  *   record   a tuple: index in the batch, DeliveryFuture, callback, topic, value, key, headers, batch, next
  *   batch    (partition index, seq): one object for records that follow each other in a batch
@@ -85,6 +86,28 @@ static void record_join(struct confluent_object *self, PyObject *record, uint64_
     Py_XDECREF(batch);
     Py_XDECREF(index);
     PyErr_Clear();
+}
+
+/* For a record that Python has sent. All its items but the future are those of send_told(). */
+static PyObject *confluent_join(PyObject *object, PyObject *args)
+{
+    struct confluent_object *self = confluent_of(object);
+    PyObject *record;
+    PyObject *future;
+    unsigned long long take_count;
+    if (self->state == NULL) {
+        return PyErr_Format(PyExc_RuntimeError, "Producer has been closed");
+    }
+    if (!PyArg_ParseTuple(args, "O!O!K:_join", &PyTuple_Type, &record, self->state->future_type, &future,
+                          &take_count)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(record) != ITEM_COUNT || PyTuple_GET_ITEM(record, FUTURE) != Py_None) {
+        return PyErr_Format(PyExc_TypeError, "_join() takes a record of %d items without a future", ITEM_COUNT);
+    }
+    Py_SETREF(items_of(record)[FUTURE], Py_NewRef(future));
+    record_join(self, record, take_count);
+    Py_RETURN_NONE;
 }
 
 /* Moves the records of the chain to the end of a list. An exception leaves the chain as it is. */
@@ -334,6 +357,9 @@ static PyMethodDef confluent_methods[] = {
      "        headers=None)\n--\n\nAppends a record to the arena; a sender delivers it."},
     {"_call", confluent_call, METH_VARARGS,
      "_call(records, message type, partition, time kind, base offset, first, now)"},
+    {"_join", confluent_join, METH_VARARGS,
+     "_join($self, record, future, take_count, /)\n--\n\nAdds a record that Python has sent to the chain.\n\n"
+     "take_count is _take_count before the record was sent."},
     {"_produce_through", FAST(confluent_produce_through), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
      "_produce_through($self, producer, on_delivery, /)\n--\n\nSends through this producer; None closes."},
     {"_take_told", alone_confluent_take_told, METH_O, "Moves the records with a callback to the end of a list."},
@@ -344,6 +370,8 @@ static PyMemberDef confluent_members[] = {
     {"_chain_count", T_PYSSIZET, offsetof(struct confluent_object, chain_count), READONLY,
      "The number of records that _take_told() would move."},
     {"_has_late", T_BOOL, offsetof(struct confluent_object, has_late), READONLY, "True if one of them is late."},
+    {"_take_count", T_ULONGLONG, offsetof(struct confluent_object, take_count), READONLY,
+     "The number of calls of _take_told()."},
     {NULL, 0, 0, 0, NULL},
 };
 

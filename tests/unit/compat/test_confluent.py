@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import inspect
 import json
 import logging
 import os
 import pickle
+import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, final
 
 import pytest
@@ -520,19 +524,20 @@ def test_results_that_were_overwritten_are_reported_as_lost(unkept: dict[str, An
     assert (heard.errors[1], heard.messages[1].offset()) == (None, 10)
 
 
-def record_of(future: DeliveryFuture, heard: Heard, value: bytes, batch: tuple[int, int] | None) -> tuple[Any, ...]:
+def record_of(heard: Heard, value: bytes) -> tuple[Any, ...]:
     """A reported record as `Producer._produce_in_python` creates it."""
-    return future.record_index, future, heard, TOPIC, value, None, None, batch, None
+    return None, None, heard, TOPIC, value, None, None, None, None
 
 
 def test_a_result_that_came_before_the_last_look_is_reported(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     with Taken(unsent) as taken:
+        take_count = producer._take_count
         future = producer._open().send(TOPIC, b"early")
         taken.end(3)
         assert producer.poll(0) == 0
-        producer._callback_records.join(record_of(future, heard, b"early", None))
+        producer._join(record_of(heard, b"early"), future, take_count)
         producer.produce(TOPIC, b"pending", on_delivery=heard)
         assert (producer.poll(0), len(producer)) == (1, 1)
         taken.end(4)
@@ -563,14 +568,60 @@ def test_a_record_whose_result_is_walked_during_its_call_is_reported(
     assert [(message.value(), message.offset()) for message in heard.messages] == [(b"v", 5)]
 
 
+def before_line(line_index: int, action: Callable[[], object], call: Callable[[], object]) -> bool:
+    """Calls a function, and the action before one of the lines of Python that this function runs.
+
+    Returns:
+        True if it ran so many lines.
+    """
+    left, former = line_index, sys.gettrace()
+
+    def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left == -1:
+                action()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(former)
+    return left < 0
+
+
+def test_a_record_is_reported_if_a_poll_comes_before_any_line_of_its_produce(
+    unkept: dict[str, Any], unsent: Arena
+) -> None:
+    heard = Heard()
+    producer = Producer(dotted(unkept))
+    with Taken(unsent) as taken:
+
+        def deliver_and_poll() -> None:
+            taken.end()
+            producer.poll(0)
+
+        values: list[bytes] = []
+        is_within = True
+        while is_within:
+            values.append(b"%d" % len(values))
+            produce = functools.partial(producer.produce, TOPIC, values[-1], on_delivery=heard, headers={"h": b"1"})
+            is_within = before_line(len(values) - 1, deliver_and_poll, produce)
+            deliver_and_poll()
+        assert len(values) > 10, "produce runs no Python code"
+        assert [message.value() for message in heard.messages] == values
+        producer.close()
+
+
 def test_records_that_join_out_of_order_are_reported_in_order(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     values = [b"%d" % number for number in range(5)]
     futures = [producer._open().send(TOPIC, value) for value in values]
     for index in (3, 0, 4, 1, 2):
-        batch = futures[index].partition_index, futures[index].seq
-        producer._callback_records.join(record_of(futures[index], heard, values[index], batch))
+        producer._join(record_of(heard, values[index]), futures[index], producer._take_count)
     with Taken(unsent) as taken:
         taken.end()
         assert producer.poll(0) == 5
@@ -586,7 +637,14 @@ def test_the_methods_for_reported_records_refuse_other_arguments(unkept: dict[st
             producer._call(*arguments)
     with pytest.raises(TypeError, match="_produce_through"):
         producer._produce_through(3, None)  # type: ignore[arg-type]
-    producer.close()
+    future = producer._open().send(TOPIC, b"v")
+    no_future: Any = None
+    with pytest.raises(TypeError, match="_join"):
+        producer._join((), future, 0)
+    with pytest.raises(TypeError, match="_join"):
+        producer._join(record_of(Heard(), b"v"), no_future, 0)
+    with Drainer(unsent):
+        producer.close()
 
 
 def test_threads_that_produce_and_poll_get_each_result_once(unkept: dict[str, Any], unsent: Arena) -> None:

@@ -38,6 +38,7 @@ ENTRY = re.compile(
 LIST_ENTRY = re.compile(r"^(?:PROPERTY|NO_ARGUMENTS|METHOD|METHOD_OF_BYTES|VALUE|RESULT|RESULT_OF)\(", re.MULTILINE)
 ALONE_BY_THEMSELVES = {
     "confluent_call",
+    "confluent_join",
     "confluent_produce",
     "confluent_produce_through",
     "producer_send",
