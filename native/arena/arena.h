@@ -7,15 +7,15 @@
  *   superblock         the facts that never change                attach             create, attach, detach
  *   process            process entries and liveness               fork               a child is attached to no arena
  *   byte_lock          locks on bytes of the file                 lock               locks in the file
- *   registry           topics and partitions                      buffer_pool        slots out and back, the wait
+ *   registry           topics and partitions                      buffer_pool        slots, and waits for them
  *   waiter_semaphores  what a waiter sleeps on                    process_share      the share of one process
  *   ready_hints        batches the sender has not seen            batch_seal         a batch gets no more records
  *   completion         the results of batches                     spilled            batches in an overflow
  *   producer_id        the producer id and sequences              transaction        the transaction of all processes
  *   delivery_clock     the age of records                         durability         an arena on disk
  *   counters           rare events and errors                     census             a count of all slots
- *   recovery           the work of the first opener               verify             the checker of the invariants
- *   closing            the end of an arena without a name         arena              the mapping (here)
+ *   recovery           repair by the first attach                 verify             the checker of the invariants
+ *   closing            an arena without a file name               arena              the mapping (here)
  *   layout_fields      the place of every field, frozen           extension          features, extension regions
  *   topic_share        the limits of topics                       lost_memory        a mapping whose file was cut
  *   parked_waiters     the turns of parked waiters                waiter_sleep       the sleep of a wait

@@ -66,8 +66,8 @@ static enum status descriptors_check(struct arena *arena, struct stat *found, st
     return STATUS_OK;
 }
 
-/* The lock must be visible to another open of the file. On some network file systems it is not, and liveness would be
- * unknown. */
+/* Another open of the file must see the lock. On some network file systems it does not, and then no process could
+ * detect whether another one is alive. */
 static enum status byte_locks_check(const struct arena *arena, struct error *error)
 {
     if (!byte_is_locked(arena->map_descriptor, ATTACH_LOCK_BYTE)) {
@@ -77,8 +77,8 @@ static enum status byte_locks_check(const struct arena *arena, struct error *err
     return STATUS_OK;
 }
 
-/* Kernels before 5.14 do not support the advice. There each page is read, which is enough for memory that
- * posix_fallocate reserved. EFAULT and similar errors mean that a store would raise SIGBUS, so fail now. */
+/* Kernels before 5.14 do not support the advice. There, each page is read, which is enough because posix_fallocate has
+ * reserved it. EFAULT and similar errors mean that a later store would raise SIGBUS, so fail now. */
 static enum status arena_populate(const struct arena *arena, uint64_t size, struct error *error)
 {
     CHECK(arena->base != NULL);
@@ -115,7 +115,7 @@ static enum status arena_enter(struct arena *arena, struct error *error)
     return STATUS_OK;
 }
 
-/* Adds to the list first: a fork between the two must not keep the descriptor that has the locks. */
+/* Adds the arena to the list before it takes locks. Otherwise, a child forked in between would keep the locks. */
 static enum status arena_register(struct arena *arena, struct error *error)
 {
     fork_list_add(arena);
@@ -197,7 +197,7 @@ enum status arena_create(int map_descriptor, int lock_descriptor, const struct g
     }
     enum status status = geometry_validate(geometry, error);
     if (status == STATUS_OK && options_size > OPTIONS_SIZE_MAX) {
-        status = error_set(error, STATUS_INVALID, "the options take %u bytes, an arena keeps at most %d", options_size,
+        status = error_set(error, STATUS_INVALID, "the options take %u bytes, an arena stores at most %d", options_size,
                            OPTIONS_SIZE_MAX);
     }
     if (status == STATUS_OK) {
@@ -216,9 +216,9 @@ static enum status superblock_find(struct arena *arena, struct error *error)
     return superblock_read(arena, found.st_size, error);
 }
 
-/* If no other process is attached, takes the lock exclusively, so that none attaches before recovery is done. Otherwise
- * some process has an entry, and an entry proves that the arena was recovered. A shared lock without any entry proves
- * nothing: the recovering process may have died. */
+/* If no other process is attached, takes the lock exclusively, so that none attaches before recovery is done.
+ * Otherwise, takes it shared, if some process has an entry: an entry proves that the arena was recovered. A shared lock
+ * without any entry proves nothing, because the recovering process may have died. */
 static enum status attach_lock_try(struct arena *arena, bool *is_alone, struct error *error)
 {
     enum status status = byte_lock_try(arena->lock_descriptor, ATTACH_LOCK_BYTE, BYTE_EXCLUSIVE, error);
@@ -292,8 +292,7 @@ enum status arena_open_read_only(int map_descriptor, int lock_descriptor, struct
     return arena_finish(arena, status, result);
 }
 
-/* The parent may be dead, and so may be the process that recovered the arena last. A child that is alone recovers it.
- */
+/* If no other process is attached any more, the child recovers the arena. */
 static enum status arena_join_again(struct arena *arena, struct error *error)
 {
     bool is_alone;
@@ -330,7 +329,7 @@ enum status arena_ensure_attached(struct arena *arena, struct error *error)
     }
     enum status status = arena_join_again(arena, error);
     if (status != STATUS_OK) {
-        close(arena->lock_descriptor); /* which releases byte 0, for which other processes wait */
+        close(arena->lock_descriptor); /* this releases byte 0, and other processes wait for it */
         arena->lock_descriptor = -1;
     }
     return status;

@@ -6,13 +6,13 @@
  *            downgrade to shared → register
  *   attach   check owner, mode and size → byte lock 0: exclusive if no other process is attached (then cold recovery),
  *            else shared, if some process has an entry → superblock by pread → map → register
- *   detach   give back what this process holds → mark the entry clean → close the lock descriptor and its byte locks
- *   fork     the child handler closes the lock descriptor and forgets the entry; the first use attaches again, on the
- *            child's mapping, with the same locks, and with cold recovery if no other process is attached
+ *   detach   return what this process holds → mark the entry clean → close the lock descriptor and its byte locks
+ *   fork     the child handler closes the lock descriptor and forgets the entry; the first use attaches again, with the
+ *            child's mapping and new locks, and with cold recovery if no other process is attached
  *
  * DEATHS. A creator names the file after these steps (shmaccum/arena/creation.py), so a named arena is complete. A file
- * that was left without the magic is reported as UNFINISHED. An attaching process that dies at any step leaves at most
- * an entry whose byte the kernel frees. No step uses a timeout to decide that a process is dead.
+ * without the magic is reported as UNFINISHED. A process that dies while it attaches leaves at most an entry, whose
+ * byte the kernel unlocks. No step uses a timeout to decide that a process is dead.
  *
  * The caller opens the file twice: `map_descriptor` is mapped, `lock_descriptor` has the byte locks and is never
  * mapped. A mapping would keep the open file description, and with it the locks, alive in a forked child.

@@ -22,8 +22,8 @@ static void free_hint_set(struct arena *arena, uint32_t slot_index)
     }
 }
 
-/* Takes one hint out of the bitmap: the lowest from the scan hint on, so that a lightly used arena stays in the cache.
- * Clears the bit before the slot word is read, so a process that stores FREE later sets it again. */
+/* Takes the lowest hint from the scan hint on, so that a lightly used arena stays in the processor's cache. The bit is
+ * cleared before the slot word is read. If another process stores FREE later, it sets the bit again. */
 static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
 {
     uint32_t count = arena->layout.bitmap_word_count;
@@ -46,8 +46,8 @@ static bool free_hint_take(struct arena *arena, uint32_t *slot_index)
     return false;
 }
 
-/* Finds a FREE slot through the hints and changes it to `state` with `payload`. A hint may be stale, and its slot may
- * have a batch by now, so `slot_index` receives only a slot that was taken. */
+/* Finds a FREE slot through the hints and changes it to `state` with `payload`. A hint may be stale: its slot may have
+ * a batch by now. So `slot_index` is set only after the slot was taken. */
 static bool slot_take_free(struct arena *arena, enum slot_state state, uint64_t payload, uint32_t *slot_index)
 {
     CHECK(state == SLOT_OWNED || state == SLOT_GRANT);
@@ -76,7 +76,7 @@ static void slot_scrub(struct arena *arena, uint32_t slot_index)
     uint32_t end = load_relaxed_u32(&slot->written_end);
     memset(arena_slot_data(arena, slot_index), 0, end < stride ? end : stride);
     store_relaxed_u32(&slot->written_end, 0);
-    if (slot->chain_next != 0) { /* otherwise it is freed without the pool lock, and a recount may be reading it */
+    if (slot->chain_next != 0) { /* without a link, the pool lock is not held, and a recount may read it */
         slot->chain_next = 0;
     }
 }
@@ -246,8 +246,8 @@ static bool cont_is_valid(const struct arena *arena, uint64_t word)
            (state == SLOT_OWNED || state == SLOT_READY || state == SLOT_DONE || state == SLOT_BAD);
 }
 
-/* Returns true only for words that no living process may change: of a dead owner, a void grant, a piece without its
- * head. */
+/* Returns true only for words that no living process may change: that of a dead owner, an invalid grant, or a piece
+ * without its head. */
 static bool slot_is_abandoned(const struct arena *arena, uint64_t word)
 {
     switch (slot_word_state(word)) {
@@ -325,7 +325,7 @@ static void locked_recount(struct arena *arena)
     store_relaxed_u64(&arena->globals->oversized_bytes, oversized_count * arena->geometry.batch_size);
 }
 
-/* A fixer that died between its last grant and GOT left a waiter that has all it needs. */
+/* Stores GOT for a waiter that was granted all its slots by a process that then died. */
 static void locked_finish_grants(struct arena *arena)
 {
     for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
@@ -348,7 +348,7 @@ static void locked_repair(struct arena *arena)
     locked_finish_grants(arena);
 }
 
-/* Requires a waiter whose word is no longer WAIT or GOT. */
+/* Requires that the waiter's word is neither WAIT nor GOT. */
 static void locked_free_grants(struct arena *arena, uint32_t waiter_index, uint32_t need, uint64_t ticket)
 {
     CHECK(waiter_index < arena->geometry.waiter_count);
@@ -383,7 +383,7 @@ static bool grants_are_stale(const struct waiter_entry *waiter, uint64_t word, u
            now_ns - granted_ns > limit_ns;
 }
 
-/* The word is stored first: grants of a parked waiter are void, so repair frees what a death in between leaves. */
+/* The word is stored first: if this process dies in between, repair frees the grants, because the waiter is parked. */
 static void locked_revoke(struct arena *arena, struct waiter_entry *waiter, uint64_t word)
 {
     struct globals *globals = arena->globals;
@@ -396,8 +396,8 @@ static void locked_revoke(struct arena *arena, struct waiter_entry *waiter, uint
     counter_add(arena, COUNTER_GRANTS_REVOKED, 1);
 }
 
-/* Runs after a fix, so an eligible waiter remains only if no slot is free. The next waiter may itself be stale, with a
- * part of its slots. */
+/* Runs after a fix, so an eligible waiter remains only if no slot is free. The next waiter may also be stale, with only
+ * some of its slots. */
 static void locked_revoke_stale(struct arena *arena, struct wake_set *wakes)
 {
     bool is_exhausted = locked_next_waiter(arena) != NULL;
@@ -419,10 +419,10 @@ enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index)
 {
     CHECK(arena->owner != 0);
     if (load_acquire_u32(&arena->globals->waiting_count) != 0) { /* V2 */
-        return STATUS_EXHAUSTED; /* no barging past waiters */
+        return STATUS_EXHAUSTED; /* waiters are served first */
     }
     if (!arena_takes_records(arena)) {
-        return STATUS_EXHAUSTED; /* the caller then enqueues, which returns the reason */
+        return STATUS_EXHAUSTED; /* the caller then calls buffer_pool_enqueue, which returns the reason */
     }
     uint64_t payload = slot_payload_owned(arena->owner, false);
     if (!process_share_allows_one(arena) || !slot_take_free(arena, SLOT_OWNED, payload, slot_index)) {
@@ -445,7 +445,7 @@ static bool locked_find_idle_waiter(const struct arena *arena, uint32_t *waiter_
     return false;
 }
 
-/* Repairs the pool if all waiters are in use: some may be dead, and perhaps no other process is left to repair. */
+/* Repairs the pool if all waiter entries are in use: those of dead processes become IDLE. */
 static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
 {
     if (locked_find_idle_waiter(arena, waiter_index)) {
@@ -455,7 +455,7 @@ static bool locked_claim_waiter(struct arena *arena, uint32_t *waiter_index)
     return locked_find_idle_waiter(arena, waiter_index);
 }
 
-/* W3: parked_count is raised before PARKED is stored, so a death in between leaves it too high, never too low. */
+/* W3: parked_count is raised before PARKED is stored, so that after a death in between it is too high, not too low. */
 static void locked_park(struct arena *arena, uint32_t partition_index, struct buffer_wait *wait)
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
@@ -495,8 +495,8 @@ void buffer_pool_end_linger(const struct arena *arena, const struct waiter_entry
     }
 }
 
-/* PARKED -> WAIT, by the owner alone, if the limits allow it. W1: waiting_count is raised before WAIT is stored, so a
- * death in between leaves it too high, never too low. */
+/* PARKED -> WAIT, by the owner alone, if the limits allow it. W1: waiting_count is raised before WAIT is stored. If the
+ * process dies in between, the count is too high, never too low. */
 static void locked_admit(struct arena *arena, const struct buffer_wait *wait)
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
@@ -642,7 +642,7 @@ static enum status locked_take(struct arena *arena, const struct buffer_wait *wa
     return STATUS_OK;
 }
 
-/* Returns STATUS_EXHAUSTED if nothing was granted, or if it was revoked since the owner polled. */
+/* Returns STATUS_EXHAUSTED if nothing was granted, or if the grant was revoked after the owner polled. */
 static enum status locked_take_granted(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
 {
     RETURN_IF_FAILED(buffer_pool_poll(arena, wait));
@@ -655,7 +655,7 @@ static enum status locked_take_granted(struct arena *arena, const struct buffer_
 static enum status take_checked(struct arena *arena, enum status status)
 {
     if (status == STATUS_CORRUPT) {
-        arena_poison(arena, status, "a granted buffer was not where its waiter's list says");
+        arena_poison(arena, status, "a granted buffer is missing from its waiter's list");
     }
     return status;
 }
@@ -695,7 +695,7 @@ static void maybe_fix(struct arena *arena, struct wake_set *wakes)
     }
 }
 
-/* Starts at the tail: after a death, the remaining slots are still linked to their head. */
+/* Starts at the tail, so that after a death the remaining slots are still linked to their head. */
 static void slots_become_free(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
     CHECK(count <= arena->geometry.slot_count);

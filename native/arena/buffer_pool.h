@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The buffer pool: allocates slots and takes them back, in the order of waiting (Kafka's BufferPool, across processes).
+ * The buffer pool allocates and frees slots, and serves waiters in their order (Kafka's BufferPool, across processes).
  *
  * FAST PATH, if no process waits and one slot is wanted:
- *     CAS FREE -> OWNED(me). The allocation names its owner in the same atomic, so there is no leak window.
+ *     CAS FREE -> OWNED(me). The same CAS stores the owner, so a process that dies at any moment leaks no slot.
  *
  * QUEUE, if the pool is exhausted, a process waits already, a limit is reached, or several slots are wanted (an
  * oversized record):
@@ -11,9 +11,9 @@
  *               unlock
  *     admit     the limits of its topic and partition (topic_share.h) allow it: raise waiting_count → word = WAIT
  *     sleep     on the waiter's semaphore, in slices; the semaphore is a hint, the waiter word is the truth
- *     wait on   every slice. WAIT: pool lock (stolen if its owner died) → repair → fix → revoke → unlock. Any
- *               living waiter is enough to repair everything. PARKED: at its turn, and when it was posted, check the
- *               limits without a lock, and if they allow it: pool lock → admit → fix → unlock
+ *     wait on   every slice. WAIT: pool lock (stolen if its owner died) → repair → fix → revoke → unlock. One living
+ *               waiter is enough to repair everything. PARKED: at its turn, and when it was posted, check the limits
+ *               without a lock. If they allow it: pool lock → admit → fix → unlock
  *     take      pool lock: word is GOT: GRANT -> OWNED(me) for each slot → word = IDLE → unlock. If the word is PARKED
  *               again, keep waiting
  *     leave     max_block_ms is over: pool lock: GOT: take; else word = IDLE → free its grants → fix → unlock
@@ -24,41 +24,41 @@
  *
  *   The queue is the order of the tickets, so there is no list to corrupt. New arrivals queue after waiters.
  *
- * PARKED: the waiter keeps its ticket and its partition. It is not eligible, and it does not repair. It is not counted
- *     in waiting_count, so it neither closes the fast path of others nor ends their lingering. When slots are freed,
+ * PARKED: the waiter keeps its ticket and its partition. It is not eligible, and it does not repair. waiting_count does
+ *     not include it, so other processes still use the fast path and let their batches linger. When slots are freed,
  *     the sender posts as many parked waiters as now fit. Otherwise they check in turns (parked_waiters.h). Only its
- *     owner changes PARKED to WAIT, so a stopped process is not served again before it is continued. Order holds
- *     within a partition: a thread waits for one place at a time, and tasks of a loop that send to one topic do so one
- *     after another, so no later record of a process passes its parked one.
+ *     owner changes PARKED to WAIT, so a stopped process is not served again before it is continued. The records of a
+ *     process stay in order within a partition: a thread waits for one buffer at a time, and the tasks of an event loop
+ *     send to a topic one after another.
  *
  * FIX (under the pool lock; any number of times): while there is a free slot and an eligible waiter, the lowest ticket
  *     gets it: CAS FREE -> GRANT(waiter, ticket), and when it has all it needs: WAIT -> GOT. At the end waiting_count =
- *     number of WAIT, parked_count = number of PARKED. It is a CAS because the fast path runs without the lock.
+ *     number of WAIT, parked_count = number of PARKED. The fast path runs without the lock, so the grant is a CAS.
  *     A waiter for an oversized record is eligible while oversized_bytes and the bytes that it still needs stay within
- *     oversized_bytes_max. An ineligible one does not block later waiters, and among oversized ones order holds. Only
- *     the lowest eligible ticket accumulates, so two partly served waiters never wait for each other.
+ *     oversized_bytes_max. An ineligible waiter does not block later ones, but oversized records are served in order.
+ *     Only the lowest eligible ticket gathers slots, so two partly served waiters never wait for each other.
  *
  * REVOKE (under the pool lock, after fix): no slot is free, a waiter has held grants for GRANT_NS_MAX (chains:
  *     GRANT_CHAIN_NS_MAX), and another one is eligible. Then the process of the first one is stopped, and nothing was
- *     written into its grants. First its word: GOT or WAIT -> PARKED(its ticket), then its slots: GRANT -> FREE. Never
- *     GRANT -> FREE while the word is WAIT: the lowest ticket would get the slot again at once. A living waiter that
+ *     written into its grants. First its word: GOT or WAIT -> PARKED(its ticket), then its slots: GRANT -> FREE. If a
+ *     slot became FREE while the word is WAIT, this lowest ticket would get it again at once. A living waiter that
  *     gathers slots renews granted_ns at each slice.
  *
  * REPAIR (under the pool lock, from the words alone): GRANT of a dead, cancelled, parked or older ticket -> FREE; OWNED
  *     by a dead process -> scrubbed, FREE; CONT whose head is gone -> scrubbed, FREE; waiter words of dead processes ->
  *     IDLE; then recount what is cached (hints, grants, oversized bytes). locked_free_abandoned (buffer_pool.c) frees
- *     the slots. A waiter repairs (wait on), and so do an attach that finds the entry of a dead process (attach.c) and
- *     the sender in its rounds (sender_maintain, native/sender/sender_role.c).
+ *     the slots. The pool is repaired by a waiter (wait on), by an attach that finds the entry of a dead process
+ *     (attach.c), and by the sender (sender_maintain, native/sender/sender_role.c).
  *
- * SHARES: a process holds at most its share of the slots (process_share.h). One that has used it up is not queued, so
- *     it blocks no other process there.
+ * SHARES: a process holds at most its share of the slots (process_share.h). A process that has used up its share is not
+ *     queued, so it blocks no other process in the queue.
  *
  * A slot is scrubbed before it becomes FREE: a free slot is all zeros, so nothing of one topic is readable in another.
  *
  * DEATHS. Every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore that
  * was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9.
- * STOPS. A stopped waiter loses its grants to others (REVOKE), and finds itself PARKED. A stopped holder of the pool
- * lock makes plain stores to several words, so an exhausted pool allocates nothing until it continues (stat names it).
+ * STOPS. A stopped waiter loses its grants (REVOKE) and is PARKED. The pool lock is not taken from a stopped holder,
+ * because its plain stores could follow. So an exhausted pool allocates nothing until it continues (stat names it).
  *
  *   W1 waiter: waiting_count raised, full barrier, then free slots are searched for (fix)
  *   W2 freer:  slot word = FREE, full barrier, then waiting_count is read
@@ -127,25 +127,25 @@ static inline uint32_t waiter_partition_index(const struct waiter_entry *waiter)
 /* Returns STATUS_EXHAUSTED if no slot is free, a process waits already, or the share may be used up. Lock-free. */
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index) MUST_USE;
 
-/* Joins the queue for `need` slots of a partition (NO_PARTITION: of none). Returns STATUS_RECORD_TOO_LARGE if so many
- * are never available, STATUS_NO_WAITER if too many processes wait, and STATUS_SHARE_USED while this process holds its
- * share: sleep until a result is recorded (completion.h), then try again. It may be granted at once: poll before
- * sleeping. */
+/* Joins the queue for `need` slots of a partition, or of none (NO_PARTITION). The wait may be granted at once: poll
+ * before sleeping. Returns STATUS_RECORD_TOO_LARGE if `need` exceeds the limit, and STATUS_NO_WAITER if too many
+ * processes wait. Returns STATUS_SHARE_USED while this process holds its share: sleep until a result is recorded
+ * (completion.h), then try again. */
 enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, uint32_t need, struct buffer_wait *wait,
                                 struct wake_set *wakes) MUST_USE;
 
-/* Returns STATUS_OK if granted (call buffer_pool_take), else STATUS_EXHAUSTED. */
+/* Returns STATUS_OK if the wait was granted (call buffer_pool_take), else STATUS_EXHAUSTED. */
 enum status buffer_pool_poll(const struct arena *arena, const struct buffer_wait *wait) MUST_USE;
 
 bool buffer_pool_is_parked(const struct arena *arena, const struct buffer_wait *wait);
 
-/* Returns true while it is parked and does not fit. Takes no lock. */
+/* Returns true while the waiter is parked and its limits do not allow its slots. Takes no lock. */
 bool buffer_pool_stays_parked(const struct arena *arena, const struct buffer_wait *wait);
 
 /* Ends the linger of the topic of a parked waiter that does not fit. */
 void buffer_pool_end_linger(const struct arena *arena, const struct waiter_entry *waiter);
 
-/* Continues a wait whose slice ended without a grant: helps, or if it is parked, checks whether it fits now. */
+/* Called after a slice without a grant. If the waiter is parked, checks its limits again, else helps the pool. */
 void buffer_pool_wait_on(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes);
 
 /* Repairs the pool, serves waiters, and revokes grants. */
@@ -155,20 +155,19 @@ void buffer_pool_help(struct arena *arena, struct wake_set *wakes);
  * not granted, or were revoked. */
 enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots) MUST_USE;
 
-/* Ends the wait in one locked step. Returns STATUS_OK if it was granted meanwhile and `slots` are now OWNED by this
- * process, else STATUS_EXHAUSTED. */
+/* Ends the wait. Returns STATUS_OK if it was granted meanwhile and `slots` are now OWNED by this process, else
+ * STATUS_EXHAUSTED. */
 enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots,
                               struct wake_set *wakes) MUST_USE;
 
-/* Gives back slots OWNED by this process (a spare, a chain that was not used). */
+/* Frees slots OWNED by this process (a spare, a chain that was not used). */
 void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);
 
 /* Sender only: DONE -> scrubbed -> FREE, with the rest of the chain. Requires that no process writes into it
  * (process.h). */
 void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes);
 
-/* Takes the pool lock and repairs. Any process that proves a death may call it. It wakes no waiter; their slices end.
- */
+/* Takes the pool lock and repairs. Any process that detects a death may call it. Waiters notice after their slice. */
 void buffer_pool_repair(struct arena *arena);
 
 /* Fills `slots` with at most `slots_max` indices of the chain, the head first, and returns their number. Stops at the

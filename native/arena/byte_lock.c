@@ -33,7 +33,7 @@ enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, str
     if (errno == EAGAIN || errno == EACCES) {
         return error_set(error, STATUS_BUSY, "another process has the requested lock of the arena: try again");
     }
-    return error_set_os(error, "this file system does not give open-file-description locks");
+    return error_set_os(error, "this file system does not support open-file-description locks");
 }
 
 void byte_lock_pause(void)
@@ -50,7 +50,7 @@ bool bytes_are_locked(int descriptor, int64_t first, int64_t count)
 {
     struct flock answer;
     if (ofd_lock(descriptor, F_OFD_GETLK, F_RDLCK, first, count, &answer) < 0) {
-        return true; /* without a proof of death, the process counts as alive */
+        return true; /* unless its death is proven, the process counts as alive */
     }
     return answer.l_type != F_UNLCK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks on single bytes of the arena's file. Each belongs to an open file description (OFD lock), so the kernel
- * releases it when the last descriptor of its process is gone. layout.h lists the bytes and their meanings.
+ * Locks on single bytes of the arena's file. Each belongs to an open file description (OFD lock). The kernel releases
+ * it when the last descriptor of that description is closed. layout.h lists the bytes and their meanings.
  */
 #ifndef ARENA_BYTE_LOCK_H
 #define ARENA_BYTE_LOCK_H

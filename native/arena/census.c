@@ -42,7 +42,7 @@ static void count_damaged(const struct arena *arena, struct census *census, uint
     queue->damaged_record_count += slot_word_count(word);
 }
 
-/* Returns the last row, unless the owner is the process that has its entry now, or had it last. */
+/* Returns the row of the owner's entry, or the last row if another process has taken the entry since. */
 static struct holding_census *holding_of(const struct arena *arena, struct census *census, uint32_t owner)
 {
     CHECK(owner != 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A count of everything in the slots, taken in one scan of their words, for monitoring.
+ * A count of the slots and their batches, taken in one scan of the slot words, for monitoring.
  *
  *   state of the slot            what it is counted for
  *   any                          its state
@@ -10,8 +10,8 @@
  *   OWNED OPEN READY DONE CONT   the process that holds it (process_share.h)
  *
  * WHY IT IS SAFE. The scan writes nothing and takes no lock. Each word is loaded once, so every slot is counted for one
- *   state. A slot may be freed between its word and its header. Then the header of the next batch is counted once,
- *   which no program relies on. Partition and owner are untrusted: one that does not exist is counted in the last row.
+ *   state. A slot may be freed between its word and its header. Then the header belongs to the next batch, and one
+ *   number is inexact. Partition and owner are untrusted: one that does not exist is counted in the last row.
  */
 #ifndef ARENA_CENSUS_H
 #define ARENA_CENSUS_H
@@ -31,7 +31,7 @@ struct queue_census {
 
 struct holding_census {
     uint32_t owned; /* OWNED slots */
-    uint32_t held;  /* those, and slots of batches that it opened */
+    uint32_t held;  /* OWNED slots, and slots of batches that it opened */
 };
 
 struct census {

@@ -50,7 +50,7 @@ void completion_record(struct arena *arena, const struct completion *completion)
     store_release_u64(&arena->globals->completion_tail, number + 1); /* C7 */
 }
 
-/* If the cell has the number `tail`, a sender finished it and died before it raised the tail. */
+/* If the cell after the tail is complete, its sender died before it raised the tail. */
 void completion_repair(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
@@ -86,7 +86,7 @@ static bool completion_read(const struct arena *arena, uint64_t number, struct c
         .log_append_time_ms = (int64_t)load_acquire_u64(&cell->log_append_time_ms), /* C1 */
     };
     *previous = load_acquire_u64(&cell->previous); /* C1 */
-    return load_acquire_u64(&cell->number) == number + 1; /* C9: every load above is before this one */
+    return load_acquire_u64(&cell->number) == number + 1; /* C9: the loads above precede this one */
 }
 
 static bool completion_is_of(const struct completion *completion, const struct record_token *token)
@@ -95,7 +95,7 @@ static bool completion_is_of(const struct completion *completion, const struct r
            token->record_index - completion->first_record < completion->record_count;
 }
 
-/* Returns true while the slot still holds this batch. If it completes between the loads, its result is found. */
+/* Returns true while the slot still has this batch. If it completes between the loads, the ring has its result. */
 static bool token_is_in_slot(const struct arena *arena, const struct record_token *token)
 {
     CHECK(token->slot_index < arena->geometry.slot_count);
@@ -105,9 +105,9 @@ static bool token_is_in_slot(const struct arena *arena, const struct record_toke
            load_relaxed_u32(&slot->partition_index) == token->partition_index;
 }
 
-/* Returns true if the result was recorded before the token's batch, which is still in its slot, was opened. A partition
- * numbers its batches in the order of opening. A batch of another partition had left the slot; only the overflow brings
- * a later result, and the sender stores the range before it frees the slot. */
+/* Returns true if the result was recorded before the token's batch was opened. Requires that this batch is still in its
+ * slot. A partition numbers its batches in the order of opening. A batch of another partition has left the slot. It
+ * gets a result after that only if it was spilled, and the sender stores the spilled range before it frees the slot. */
 static bool completion_is_before(const struct arena *arena, const struct completion *completion,
                                  const struct record_token *token)
 {
@@ -117,8 +117,8 @@ static bool completion_is_before(const struct arena *arena, const struct complet
     return !spilled_may_have_had(arena, completion->partition_index, completion->seq);
 }
 
-/* Walks back in time over the results of the slot. Numbers only decrease, so it ends, and the ring bounds its length.
- * For a batch that is in its slot, it ends at the first result recorded before the batch was opened. */
+/* Walks from the newest result of the slot to older ones. Their numbers decrease, so the walk ends within one pass over
+ * the ring. For a batch in its slot, it ends at the first result recorded before the batch was opened. */
 static enum status completion_walk(const struct arena *arena, const struct record_token *token, bool is_in_slot,
                                    struct completion *completion)
 {
@@ -142,8 +142,8 @@ static enum status completion_walk(const struct arena *arena, const struct recor
     return STATUS_RESULT_EXPIRED;
 }
 
-/* Reads the slot first, then the overflow (spilled.h), then the ring: a batch that is over has its result recorded
- * already. A batch whose result was decided in flight is still READY, so the ring is searched in every case. */
+/* Reads the slot first, then the overflow (spilled.h), then the ring: a batch that is in neither has its result in the
+ * ring. A READY batch may have a result, too: one that was decided in flight. So the ring is always searched. */
 enum status completion_find(const struct arena *arena, const struct record_token *token, struct completion *completion)
 {
     if (token->slot_index >= arena->geometry.slot_count) {
@@ -181,7 +181,7 @@ static uint32_t *wait_futex(struct arena *arena)
     return (uint32_t *)(void *)&arena->globals->completion_wait;
 }
 
-/* Sleeps until the next wake-up after the count in `raised`. Returns at once if it has occurred. */
+/* Sleeps until the wake-up count differs from that in `raised`. */
 static void wake_up_sleep(struct arena *arena, uint32_t raised, uint64_t timeout_ns)
 {
     uint64_t slice_ns = timeout_ns < COMPLETION_SLICE_NS ? timeout_ns : COMPLETION_SLICE_NS;
@@ -200,8 +200,8 @@ void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t
     }
 }
 
-/* Clears the flag and counts a wake-up. Returns false if no process waits. An event loop may set its own flag
- * meanwhile. */
+/* Clears the flag and counts a wake-up. Returns false if no process waits. An event loop may set its flag meanwhile, so
+ * the CAS is repeated. */
 static bool wake_up_count(struct arena *arena)
 {
     CHECK(!arena->is_read_only);

@@ -4,20 +4,20 @@
  *
  *   cell = number % completion_count, number = 0, 1, 2, ... without end
  *   slot header: last_completion = number + 1 of the newest result of that slot
- *   cell: previous = last_completion before this one. So the results of a slot form a list back in time, which ends
- *   where the ring has overwritten it.
+ *   cell: previous = last_completion before this one. So the results of a slot form a list from new to old, which ends
+ *   at a cell that was overwritten.
  *
  * record (sender):  cell.number = 0 (C1) → fields → cell.number = number + 1 (release, C2) → slot.last_completion
  *                   (release) → completion_tail = number + 1 (release)
- * find (anyone):    (partition, seq) identifies a batch, and is never used twice. Read the slot's word: if it is still
- *                   OPEN or READY with these, the batch is pending. Else walk the list from last_completion: number
- *                   (acquire, C2), fields, number again (C1): changed = overwritten. If the batch's own cell is not
- *                   found, the result has expired. A batch in the sender's overflow (spilled.h) is in no slot, and
- *                   pending, too. An OPEN or READY batch may also have a result: it was split, or decided in flight.
- *                   The walk for it ends at the first result of a batch that had the slot before.
+ * find (anyone):    (partition, seq) identifies a batch, and is never used twice. If the slot's word is still OPEN or
+ *                   READY with this pair, the batch is pending. Else walk the list from last_completion: number
+ *                   (acquire, C2), fields, number again (C1). If the number has changed, the cell was overwritten. If
+ *                   no cell is the batch's, its result has expired. A batch in the sender's overflow (spilled.h) is
+ *                   also pending. An OPEN or READY batch may have a result, too: it was split, or decided in flight.
+ *                   The walk for it ends at the first result of an earlier batch of the slot.
  *
  * WAITING for results: completion_wait is one word with a count of wake-ups, two flags and a futex. The word is a hint;
- * after a wake-up, the process reads the truth again.
+ * after a wake-up, the process reads completion_tail or the transaction again.
  *
  *   completion_wait   | wake-ups so far 30 | a loop listens 1 | a process waits 1 |
  *
@@ -35,12 +35,11 @@
  *   (C3) and checks. The sender clears that flag after its results (C4), and wakes the loops. Without a loop this costs
  *   a load.
  *
- * A batch may have several results, one per part, if it was split; the parts are contiguous and in order.
+ * A batch that was split has several results, one per part. The parts are contiguous and in order.
  *
- * DEATHS. The sender dies before C2: the cell is void, and since completion_tail was not raised the next sender writes
- * the same cell; readers see number 0. Between C2 and the slot's DONE: the next sender sends the batch again (the
- * broker recognises it) and records a second result. The older one is further back in the list, the newer one is found
- * first, and both are equal.
+ * DEATHS. The sender dies before C2: readers see number 0, and the next sender writes the same cell, because
+ * completion_tail was not raised. Between C2 and the slot's DONE: the next sender sends the batch again (the broker
+ * recognises it) and records a second result. The newer one is found first, and both are equal.
  */
 #ifndef ARENA_COMPLETION_H
 #define ARENA_COMPLETION_H
@@ -85,11 +84,10 @@ void completion_record(struct arena *arena, const struct completion *completion)
 enum status completion_find(const struct arena *arena, const struct record_token *token,
                             struct completion *completion) MUST_USE;
 
-/* Returns true while a sender has drained the record's batch and there is no result. The sender handles the batch by
- * itself then: it waits for a response, or retries. */
+/* Returns true while the record's batch is drained and has no result: the sender waits for a response, or retries. */
 bool completion_is_under_way(const struct arena *arena, const struct record_token *token);
 
-/* Returns the result with this number in history, STATUS_PENDING before it is recorded, or STATUS_RESULT_EXPIRED. */
+/* Finds the result with this number. Returns STATUS_PENDING before it is recorded, or STATUS_RESULT_EXPIRED. */
 enum status completion_at(const struct arena *arena, uint64_t number, struct completion *completion) MUST_USE;
 
 /* Sleeps until *cell differs from `seen`, at most timeout_ns and at most COMPLETION_SLICE_NS. May return early: check,
@@ -97,13 +95,13 @@ enum status completion_at(const struct arena *arena, uint64_t number, struct com
 #define COMPLETION_SLICE_NS (UINT64_C(50) * NS_PER_MS)
 void completion_wait_slice(struct arena *arena, const atomic_u64 *cell, uint64_t seen, uint64_t timeout_ns);
 
-/* Sender, once after one or more results, and after the end or a failure of the transaction: wakes all waiters. */
+/* Sender only: wakes all waiters. Called after results were recorded, and after a transaction ended or failed. */
 void completion_wake(struct arena *arena);
 
 /* Records that an event loop waits for results from now on. */
 void completion_listen(struct arena *arena);
 
-/* Sender, after completion_wake: returns true once after completion_listen. The caller then wakes the loops. */
+/* Sender only, after completion_wake: returns true once after completion_listen. The caller then wakes the loops. */
 bool completion_take_listening(struct arena *arena);
 
 /* Sender takeover: raises completion_tail past cells that a dead sender finished without raising it. */

@@ -32,7 +32,7 @@ static uint64_t error_key(uint32_t code, const char *text)
     return key | 1; /* 0 marks an unused cell */
 }
 
-/* If the process dies before is_readable, the cell keeps its count and is shown without text. */
+/* If the process dies before it stores is_readable, the cell still counts, and is shown without a text. */
 static void error_entry_write_text(struct error_entry *entry, uint32_t code, const char *text, uint64_t now_ns)
 {
     entry->code = code;

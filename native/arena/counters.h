@@ -63,8 +63,8 @@ static inline void counter_add(struct arena *arena, enum counter counter, uint64
     add_u64(&arena->counters[counter].value, amount); /* V1 */
 }
 
-/* The code of an entry of the error log: the status 8 bits | a note of the reporter 24 bits, 0 from the core itself
- * (shmaccum/arena/reports.py has the notes of Python). */
+/* The code of an entry of the error log has the status in its low 8 bits, and a note of the reporter in 24 bits. The
+ * note is 0 for the core; shmaccum/arena/reports.py defines the notes of Python. */
 #define ERROR_NOTE_MAX ((uint32_t)LOW_BITS(24))
 
 static inline enum status error_code_status(uint32_t code)
@@ -77,7 +77,7 @@ static inline uint32_t error_code_note(uint32_t code)
     return code >> 8;
 }
 
-/* Adds one occurrence of (status, note, text) to the error log; a full log drops it. `text` is truncated at
+/* Counts one occurrence of (status, note, text) in the error log. A full log ignores new errors. `text` is truncated at
  * ERROR_LOG_TEXT_SIZE. */
 void error_log_note(struct arena *arena, enum status status, uint32_t note, const char *text);
 
@@ -86,7 +86,7 @@ void error_log_record(struct arena *arena, enum status status, const char *text)
 /* ---- poison ----
  *
  * A poisoned arena takes no more work: its bytes contradict each other and no process can determine which of them are
- * true, or the disk rejected them. They stay for `inspect` and `recover`, and a cold recovery clears the word. */
+ * true, or the disk rejected them. `inspect` and `recover` can still read them, and a cold recovery clears the word. */
 
 /* The first failure is stored; later work returns STATUS_POISONED. */
 void arena_poison(struct arena *arena, enum status status, const char *what);

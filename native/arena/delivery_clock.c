@@ -6,7 +6,7 @@
 #include "arena/process.h"
 #include "base/point.h"
 
-enum { OUTAGE_READS = 8 }; /* a text that changes more often during a read is hostile */
+enum { OUTAGE_READS = 8 }; /* if the text changes more often during a read, the arena is damaged */
 
 void delivery_clock_announce(struct arena *arena, uint64_t delivery_timeout_ns, bool counts_always)
 {

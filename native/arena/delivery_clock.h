@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The delivery clock: the age of a record for delivery_timeout_ms. It runs only while delivery is possible.
+ * The delivery clock measures the age of a record for delivery_timeout_ms. It runs only while delivery is possible.
  *
  *   boot clock       ----------------------------------------------------------------->
  *   delivery clock   0 ---- 40 s | no sender: stands | 40 s --- 70 s | no broker | 70 s --->
@@ -25,21 +25,21 @@
  *                       older. Its successor continues from that value, and so do the spans.
  *   A late sender       cannot make a batch too old: the boot clock bounds its age from above.
  *   Hostile bytes       A corrupt word or stamp gives some number of milliseconds, which the boot clock bounds. A
- *                       created_ns in the future was never valid, so only the clock counts then. A living sender stores
- *                       its own sum in the next round, whatever it finds.
+ *                       created_ns in the future is invalid, and then only the clock counts. A living sender overwrites
+ *                       the sum in the next round.
  *   Precision           Both ends are truncated to milliseconds: after an outage a batch may be 1 ms too old.
  *
- * OUTAGE. The sender publishes since when and why its sink does not work, so that every reader of the arena can show
- * why the clock stands still. `outage_number` is odd while the text changes. A reader takes the text between two equal
- * even numbers. A sender that dies in between leaves an odd number. Then there is no outage to show, because there is
- * no sender either, and its successor begins with the next even number and no outage.
+ * OUTAGE. The sender publishes since when and why its sink does not work, so that monitoring shows why the clock stands
+ * still. `outage_number` is odd while the text changes. A reader takes the text between two equal even numbers. If a
+ * sender dies in between, the number stays odd, and no outage is shown while there is no sender. The next sender stores
+ * the next even number, without an outage.
  */
 #ifndef ARENA_DELIVERY_CLOCK_H
 #define ARENA_DELIVERY_CLOCK_H
 
 #include "arena/arena.h"
 
-/* A batch may be opened shortly after its reader read the boot clock. */
+/* The largest lead of created_ns over the clock of a reader, which may have been read before the batch was opened. */
 #define CREATED_AHEAD_NS_MAX NS_PER_S
 
 static inline uint32_t delivery_stamp_of(uint64_t delivery_clock_ns)
@@ -76,11 +76,11 @@ void delivery_clock_announce(struct arena *arena, uint64_t delivery_timeout_ns, 
  * longer text is truncated. */
 void delivery_clock_publish_outage(struct arena *arena, uint64_t since_ns, const char *text);
 
-/* Returns the begin of the outage that the living sender has published, and copies its text. Returns 0 if the sink
- * works, no sender lives, or the text changes too fast. */
+/* Returns when the outage began that the living sender has published, and copies its text. Returns 0 if the sink works,
+ * no sender lives, or the text changes too often. */
 uint64_t delivery_clock_outage(const struct arena *arena, char text[OUTAGE_SIZE]);
 
-/* Begins a new span for a batch. Requires that no other process writes the slot: cold recovery. */
+/* Restarts the age of a batch at 0. Only for cold recovery: no other process may write to the slot. */
 void delivery_span_begin(struct arena *arena, uint32_t slot_index);
 
 #endif

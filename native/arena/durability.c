@@ -90,8 +90,8 @@ static void state_fill(const struct slot_header *slot, uint64_t word, struct syn
                                   .base_timestamp_ms = slot->base_timestamp_ms};
 }
 
-/* Reads the state of an open batch at one moment. An appender changes the word (P1) before it touches the meta cell of
- * the word that was read. Returns false if there is no open batch with records. */
+/* Reads a consistent state of an open batch. An appender changes the word (P1) before it writes to the meta cell that
+ * belonged to the old word. Returns false if there is no open batch with records. */
 static bool state_read(const struct slot_header *slot, struct sync_record *state)
 {
     for (;;) {
@@ -124,7 +124,7 @@ static void sync_record_store(struct arena *arena, uint32_t slot_index, uint64_t
 
 /* ---- group commit ---- */
 
-/* Little-endian: the low half is the first. */
+/* The futex is the low half, which is first on a little-endian machine. */
 static uint32_t *done_futex(struct arena *arena)
 {
     CHECK(!arena->is_read_only);
@@ -196,7 +196,7 @@ static enum status lead(struct arena *arena, uint64_t ticket)
     }
     arena->is_leading = false;
     store_relaxed_u32(&arena->me->is_forcing, 0);
-    (void)!byte_lock_try(arena->lock_descriptor, SYNC_LOCK_BYTE, BYTE_UNLOCKED, NULL); /* the bytes stay on disk */
+    (void)!byte_lock_try(arena->lock_descriptor, SYNC_LOCK_BYTE, BYTE_UNLOCKED, NULL); /* a close unlocks it, too */
     syscall(SYS_futex, done_futex(arena), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return status;
 }

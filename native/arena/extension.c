@@ -75,7 +75,7 @@ enum status extensions_validate(const struct superblock *superblock, uint64_t ba
     }
     for (uint32_t i = 0; i < superblock->extension_count; i++) {
         if (!extension_is_possible(&superblock->extensions[i], start)) {
-            return error_set(error, STATUS_CORRUPT, "the superblock gives extension region %u an impossible place", i);
+            return error_set(error, STATUS_CORRUPT, "extension region %u has an impossible place in the superblock", i);
         }
         start = extension_end(&superblock->extensions[i]);
     }

@@ -8,15 +8,15 @@
  *   file:   base layout (layout.h) | slot data | region 0 | region 1 | ... | (padding to a page)
  *
  * FEATURES. A build that finds an unknown bit:
- *   in features_compatible     attaches and works, and leaves the feature's regions and words alone
+ *   in features_compatible     attaches and works, and does not use the feature's regions and words
  *   in features_read_only      maps the arena without write permission, for inspection
  *   in features_incompatible   rejects the arena, and names both builds
- * A feature that all processes have to maintain is incompatible, because a build that does not know it would not.
+ * A feature that all processes have to maintain is incompatible.
  *
- * REGIONS. An array with an element for each slot, partition or process. The kind defines which, and the elements.
- *   Regions follow the slot data, in the order of the table, and do not overlap. A build that does not know a kind
- *   neither reads nor writes that region, not even when it recovers the arena, scrubs a slot or takes a process entry.
- *   So a region is valid only if its users have marked it:
+ * REGIONS. An array with an element for each slot, partition or process. The kind states which of the three, and
+ *   defines the elements. Regions follow the slot data, in the order of the table, and do not overlap. A build that
+ *   does not know a kind neither reads nor writes that region, even when it recovers the arena, scrubs a slot or takes
+ *   a process entry. So a region is valid only if its users have marked it:
  *
  *   globals.extension_epoch[i] == globals.arena_epoch    region i is valid
  *   otherwise                                            the arena was recovered since, perhaps by a build that does
@@ -24,15 +24,14 @@
  *
  *   rebuild   registry lock → check again → build the region from words of the base layout → extension_epoch[i] =
  *             arena_epoch (release, X3) → unlock
- *   use       extension_epoch[i] == arena_epoch (acquire, X3), once per attach: an arena that has attached processes
- *             is not recovered
+ *   use extension_epoch[i] == arena_epoch (acquire, X3), once per attach: it stays equal while a process is attached
  *   Both are 0 in a new arena, and the region is all zeros: zeros have to be correct for an arena without records.
  *
- * DEATHS. A process that dies during a rebuild leaves the epoch unchanged, and a lock that is stolen: the next user
- * rebuilds. is_clean does not cover regions.
+ * DEATHS. If a process dies during a rebuild, the epoch is unchanged. The next user steals the lock and rebuilds.
+ * is_clean does not cover regions.
  *
- * Processes that do not know a region open batches, free slots and leave meanwhile. So its users compare the generation
- * in its element with that of the slot or of the process entry.
+ * Processes that do not know a region open batches, free slots and detach meanwhile. So an element has a generation,
+ * and its users compare it with that of the slot or process entry.
  */
 #ifndef ARENA_EXTENSION_H
 #define ARENA_EXTENSION_H
@@ -60,10 +59,10 @@ enum status features_validate(const struct superblock *superblock, bool is_read_
  * both. */
 enum status extensions_validate(const struct superblock *superblock, uint64_t base_size, struct error *error) MUST_USE;
 
-/* Returns the size of an arena with these regions, which are possible. */
+/* Returns the size of an arena with these regions. Requires that they are valid. */
 uint64_t extensions_end(const struct extension *extensions, uint32_t count, uint64_t base_size);
 
-/* Copies the name of the build that created the arena, or a phrase if it is not readable. */
+/* Copies the name of the build that created the arena, or "another version of shmaccum" if it is not readable. */
 void build_name_of(const struct superblock *superblock, char name[BUILD_SIZE]);
 
 /* Requires index < arena->extension_count. */

@@ -18,8 +18,8 @@ static void fork_parent(void)
     pthread_mutex_unlock(&fork_mutex);
 }
 
-/* Async-signal-safe: close() and plain stores. The child must neither keep its parent's locks alive nor write as its
- * parent. */
+/* Only async-signal-safe operations: close() and plain stores. Without it, the child would keep its parent's locks
+ * alive, and write with its parent's entry. */
 static void fork_child(void)
 {
     for (struct arena *arena = fork_list; arena != NULL; arena = arena->next_attached) {

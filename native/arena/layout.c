@@ -41,7 +41,7 @@ const struct layout_field *geometry_fields(size_t *count)
     return first;
 }
 
-STATIC_CHECK(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__); /* for the next two */
+STATIC_CHECK(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__); /* required by the next two lines */
 
 uint64_t geometry_number(const struct geometry *geometry, const struct layout_field *field)
 {

@@ -30,7 +30,7 @@
  * Sums that always hold:
  *   FREE + GRANT + OWNED + OPEN + READY + DONE + CONT + BAD == slot_count
  *   waiting_count >= number of waiter words in WAIT          (equal while no process holds the pool lock)
- *   oversized_bytes == batch_size for each slot granted, owned or filled for a record that needs several (same)
+ *   oversized_bytes == batch_size for each slot granted, owned or filled for an oversized record  (same condition)
  *
  * The writers (the rule of each field is next to it):
  *   creator   once, before the magic
@@ -43,12 +43,12 @@
  * Shared memory is untrusted. The geometry is copied to private memory at attach, and every index, size and ref read
  * from the arena is checked against that copy when it is used.
  *
- * A cache line is 64 bytes. Fields that different parties write often never share one.
+ * A cache line is 64 bytes. Fields that different writers often change never share one.
  *
- * FROZEN. Processes of different builds use one arena at a time. So a field of a released layout never moves and never
- * changes its size or meaning, and strides are constants (layout_fields.h asserts each offset). A reserved word is 0,
- * and no build writes to it. A later build may give it a meaning only under a feature of the superblock (extension.h):
- *   0 means what builds do that do not know the word     a compatible feature, or none at all
+ * FROZEN. Processes of different builds use an arena at the same time. So a field of a released layout never moves and
+ * never changes its size or meaning, and strides are constants (layout_fields.h asserts each offset). A reserved word
+ * is 0, and no build writes to it. A later build may use it only with a feature of the superblock (extension.h):
+ *   0 has the meaning that older builds assume a compatible feature, or none at all
  *   each process that appends or sends must maintain it  an incompatible feature
  * A slot header is full. Further words of a slot are in an extension region that is parallel to the slots.
  */
@@ -87,13 +87,13 @@ enum {
 
 #define PARTITION_UNAVAILABLE UINT32_MAX /* as queued_batch_count: no batch can be delivered there now */
 
-/* How the sender waits, and which processes wake it meanwhile. */
+/* The processes that have to wake the sender while it waits. */
 enum sender_sleep {
     SENDER_AWAKE = 0,
     SENDER_ASLEEP = 1,  /* each process that has something to send */
-    SENDER_SHORT_WAIT = 2, /* only a process that waits for the sender, which wakes by itself within about a
-                         * millisecond. A longer wait adds its microseconds to the word. Then a process with
-                         * something due earlier also wakes it: a full batch, or one with less linger */
+    SENDER_SHORT_WAIT = 2, /* only a process that waits for the sender. The sender wakes by itself within about a
+                         * millisecond. A longer wait adds its microseconds to the word: then a process whose
+                         * batch is ready earlier (full, or with less linger) also wakes it */
 };
 
 /* The progress of a transaction (transaction.h). */
@@ -125,7 +125,7 @@ enum durability { DURABILITY_PROCESS = 0, DURABILITY_INTERVAL = 1, DURABILITY_SY
 
 #define ARENA_MAGIC UINT64_C(0x31616e6572616d73) /* "smarena1" read as little-endian bytes */
 
-/* The creator's choices. All regions follow from these numbers. */
+/* The numbers that the creator chooses. They determine all regions. */
 struct geometry {
     uint64_t buffer_memory; /* bytes of slot data promised to the user: slot_count * batch_size */
     uint64_t oversized_bytes_max; /* the largest oversized_bytes: option oversized_max_bytes */
@@ -195,7 +195,7 @@ struct globals {
     ALIGNED atomic_u64 next_ticket;     /* holder of pool_lock; only grows */
     atomic_u64 oversized_bytes;         /* holder of pool_lock; bytes charged to records larger than a slot:
                                          * batch_size for each of their slots. Cache, recounted by repair */
-    atomic_u32 waiter_count_used;       /* holder of pool_lock, only grows: entries at or above it never waited */
+    atomic_u32 waiter_count_used;       /* holder of pool_lock, only grows: later entries were never used */
     uint32_t reserved_ticket;
     uint64_t reserved_ticket_2[5];
 
@@ -206,12 +206,12 @@ struct globals {
     ALIGNED atomic_u32 topic_count; /* holder of registry_lock, release after the entry is complete */
     atomic_u32 partition_count;     /* same as topic_count */
     atomic_u32 name_heap_used;      /* same as topic_count */
-    atomic_u32 process_count_used;  /* anyone, only grows: entries at or above it were never taken */
+    atomic_u32 process_count_used;  /* anyone, only grows: later entries were never taken */
     uint64_t reserved_counts[6];
 
     ALIGNED atomic_u64 sender_epoch;   /* sender: raised at every takeover */
-    atomic_u64 sender_heartbeat_ns;    /* sender: its sign of life, at each progress of a round. Its age lets no
-                                        * process take the role. On request, a supervisor kills the holder
+    atomic_u64 sender_heartbeat_ns;    /* sender: the time of its last progress. An old heartbeat lets no process
+                                        * take the role. If configured, a supervisor kills the sender
                                         * (decision 0021) */
     atomic_u32 sender_owner;           /* sender: the owner of sink_name, release; 0 while sink_name is written and
                                         * after the role was left. Otherwise display only: the byte lock decides */
@@ -223,14 +223,14 @@ struct globals {
     atomic_u64 sender_left_epoch;      /* sender, before it leaves cleanly: its epoch. If it differs from
                                         * sender_epoch while the role is free, the last sender died */
 
-    /* The next sender continues with these. */
+    /* The next sender continues with these values. */
     ALIGNED atomic_u64 acked_ns;   /* sender: when a batch was last acknowledged on this boot; CLOCK_BOOTTIME, or 0 */
     atomic_u64 usual_delivery_ns;  /* sender: how long a batch takes to be acknowledged, smoothed, or 0 */
     atomic_u64 stuck_epoch;        /* sender: its epoch, after it has written the stuck word of each partition */
     uint64_t reserved_delivery[5];
 
     ALIGNED atomic_u64 completion_tail; /* sender, release: number of results ever recorded */
-    atomic_u32 completion_wait;         /* a futex (completion.h). Waiters and event loops raise flags; sender */
+    atomic_u32 completion_wait;         /* a futex (completion.h). Waiters and event loops set flags; sender */
     uint32_t reserved_completion;
     uint64_t reserved_completion_2[6];
 
@@ -289,17 +289,17 @@ struct process_entry {
     ALIGNED atomic_u32 generation; /* owner: raised immediately after the byte lock was obtained */
     atomic_u32 role;               /* owner: enum process_role, display only */
     atomic_u32 pid;                /* owner: in its own pid namespace, display only */
-    atomic_u32 fallback;           /* owner: 1 while its records go elsewhere; display only */
+    atomic_u32 fallback;           /* owner: 1 while it sends without the arena; display only */
     atomic_u64 attached_ns;        /* owner, CLOCK_BOOTTIME */
     atomic_u64 start_time_ticks;   /* owner: field 22 of /proc/self/stat, so that display can recognise reused pids */
     char name[PROCESS_NAME_SIZE];  /* owner: comm */
-    uint64_t reserved[2];          /* of a line that its owner seldom writes */
+    uint64_t reserved[2];          /* in a cache line that its owner seldom writes */
 
     ALIGNED atomic_u32 writing; /* owner: the hazard. slot index + 1 of the slot that it may be writing to; 0 none */
     atomic_u32 is_forcing;      /* owner: 1 while it forces the arena to disk for all; display only */
     atomic_u64 record_count;    /* owner: records appended by all processes that ever used this entry */
     atomic_u64 record_bytes;    /* owner: an upper bound of their bytes (record_size_upper_bound) */
-    atomic_u64 passed_count;    /* owner: how often they were passed */
+    atomic_u64 passed_count;    /* owner: how often those processes were passed */
     atomic_u64 record_count_before; /* owner, before `role`: record_count when the process attached */
     atomic_u64 record_bytes_before; /* owner, before `role`: record_bytes when it attached */
     atomic_u64 passed_count_before; /* owner, before `role`: passed_count when it attached */
@@ -317,9 +317,8 @@ struct waiter_entry {
     uint64_t reserved[3];
 };
 
-/* The second line is for openers of batches and for the sender. An opener needs both of its numbers once per batch. A
- * partition's entry names its topic, so they are one shift and one addition away from it. A slot's header names its
- * partition. */
+/* The second cache line is for the sender, and for openers of batches, which read both of its numbers once per
+ * batch. */
 struct topic_entry {
     ALIGNED uint32_t name_index; /* holder of registry_lock, before topic_count: first byte in the name heap */
     uint32_t name_size;          /* holder of registry_lock, before topic_count */
@@ -331,7 +330,7 @@ struct topic_entry {
     uint64_t reserved_2[4];
 
     ALIGNED atomic_u64 opened; /* opener, add, immediately after OPEN or READY: slots that its batches ever took */
-    atomic_u64 released;       /* sender: slots that they gave back. opened - released, at least 0, is what it holds */
+    atomic_u64 released;       /* sender: slots of them that were freed. It holds opened - released, or 0 */
     atomic_u32 is_parked_for;  /* a parked waiter sets it, the sender clears it: it ends the linger of this topic */
     uint32_t reserved_3;
     uint64_t reserved_4[5];
@@ -340,7 +339,7 @@ struct topic_entry {
 /* Held by the process that `word` names, until `released` equals `word` (producer_lock.h). */
 struct producer_lock {
     atomic_u64 word;     /* lock word; anyone, by cas from the value read */
-    atomic_u64 released; /* a process that leaves: the word that it held */
+    atomic_u64 released; /* a process that unlocks: the word with which it locked */
 };
 
 struct partition_entry {
@@ -349,8 +348,8 @@ struct partition_entry {
     atomic_u64 next_seq;        /* appender, by cas from the value read: number of the next batch of this partition */
     uint32_t topic_index;       /* holder of registry_lock, before partition_count */
     int32_t partition;          /* holder of registry_lock, before partition_count: Kafka's partition number */
-    atomic_u64 stuck;           /* stuck word; sender, when it changes. In this line because an opener of a batch
-                                 * reads it, and has this line anyway */
+    atomic_u64 stuck;           /* stuck word; sender, when it changes. In this cache line, because an opener of
+                                 * a batch loads this line in any case */
     uint32_t crc;               /* holder of registry_lock, before partition_count: of the topic's crc and the number */
     uint32_t reserved[3];
 
@@ -364,8 +363,8 @@ struct partition_entry {
     uint64_t reserved_3[3];
 };
 
-/* Running facts about the first n records of a batch. meta[n & 1] belongs to count n, so storing n + 1 never damages n.
- */
+/* The values for the first n records of a batch. meta[n & 1] belongs to count n, so a store for n + 1 keeps those of
+ * n. */
 struct batch_meta {
     int64_t max_timestamp_ms;
     uint32_t records_crc; /* CRC-32C of the record bytes [RECORDS_START, size) */
@@ -376,15 +375,15 @@ struct slot_header {
     ALIGNED atomic_u64 word;
     atomic_u32 partition_index; /* appender, before OPEN or READY */
     atomic_u32 written_end;    /* appender, before it writes bytes: no byte at or beyond it was ever touched */
-    atomic_u64 seq;            /* appender, before OPEN or READY: orders the batches of a partition, never used again */
+    atomic_u64 seq;            /* appender, before OPEN or READY: orders the batches of a partition; never reused */
     int64_t base_timestamp_ms; /* appender, before the first commit */
     struct batch_meta meta[2];
 
     ALIGNED uint64_t created_ns;      /* appender, before OPEN or READY; CLOCK_BOOTTIME */
     uint32_t chain_next;              /* next slot index + 1 of an oversized batch, 0 ends: owner, before CONT. While
                                        * GRANT, next slot of the same waiter: holder of pool_lock */
-    atomic_u32 result;                /* sender: the decision, before any later transmission is possible: enum
-                                       * batch_result, and in the upper half the error code, int16 */
+    atomic_u32 result;                /* sender, before a later transmission is possible: the decided enum
+                                       * batch_result, and the error code (int16) in the upper half */
     atomic_u64 producer_id;           /* sender, before the first transmission */
     atomic_u32 base_sequence;         /* sender, before the first transmission: int32 */
     atomic_u32 producer_epoch;        /* sender, before the first transmission, release: bit 16: it has a sequence */
@@ -392,12 +391,11 @@ struct slot_header {
     atomic_u32 acked_record_count;    /* sender: records of a split batch whose results are recorded */
     atomic_u64 last_completion;       /* sender: number + 1 of the newest result recorded for this slot */
     atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1, or 0 */
-    atomic_u32 opener;                /* owner, while OWNED: itself; the holder of the slot until it is free */
+    atomic_u32 opener;                /* owner, while OWNED: itself. The holder until the slot is free */
     uint32_t delivery_stamp_ms;       /* appender, before OPEN: the reading of the delivery clock, in ms, modulo 2^32 */
 };
 
-/* One result. `number` is stored last (release) as its place in history + 1, and set to 0 first when a cell is reused.
- */
+/* One result. `number` is the number of the result + 1. It is stored last (release), and first set to 0. */
 struct completion_entry {
     ALIGNED atomic_u64 number;
     atomic_u64 previous;        /* last_completion of the slot before this one */
@@ -409,7 +407,7 @@ struct completion_entry {
     atomic_u32 first_record;    /* this result is for records [first_record, first_record + record_count) */
     atomic_u32 record_count;
     atomic_u32 result;          /* enum batch_result */
-    atomic_u32 error_code;      /* the sink's own number (Kafka's error code); 0 none */
+    atomic_u32 error_code;      /* the sink's error number (for Kafka: the error code); 0 none */
 };
 
 struct counter_entry {
@@ -433,7 +431,7 @@ struct error_entry {
 struct sync_record {
     _Alignas(SECTOR_SIZE) uint32_t own_crc; /* CRC-32C of the following fields, up to `end` */
     uint32_t partition_index;
-    uint64_t number; /* of the force that it was written for; 0 if it was never used */
+    uint64_t number; /* the number of the force for which it was written; 0 if it was never used */
     uint64_t seq;
     uint32_t generation;
     uint32_t count;
@@ -484,7 +482,7 @@ STATIC_CHECK(SLOT_INDEX_BITS + SLOT_GENERATION_BITS <= 43);
 STATIC_CHECK(WAITER_INDEX_BITS + GRANT_TICKET_BITS == 43);
 STATIC_CHECK(OWNER_INDEX_BITS + OWNER_GENERATION_BITS == 31);
 
-/* A number that changes with every struct, offset and constant above. It does not cover extension regions. */
+/* Returns a number that depends on every struct, offset and constant above, but not on extension regions. */
 uint64_t layout_fingerprint(void);
 
 /* One field of a struct above, or the struct itself: then `field` is empty, and its offset 0. */
@@ -498,14 +496,14 @@ struct layout_field {
 /* Returns all fields, struct by struct, in the order of their offsets. */
 const struct layout_field *layout_fields(size_t *count);
 
-/* The rows of the numbers of struct geometry among them, in its order. */
+/* Returns the rows of layout_fields that are the numbers of struct geometry, in their order. */
 const struct layout_field *geometry_fields(size_t *count);
 
-/* One of these numbers. A number that is set must fit into its field. */
+/* Get and set one of these numbers. A number that is set must fit into its field. */
 uint64_t geometry_number(const struct geometry *geometry, const struct layout_field *field);
 void geometry_set_number(struct geometry *geometry, const struct layout_field *field, uint64_t number);
 
-/* Checks every number of a geometry against the bits of the words. Writes a sentence to `error`. */
+/* Checks that every number of a geometry fits into its bits in the words. Writes a sentence to `error`. */
 enum status geometry_validate(const struct geometry *geometry, struct error *error) MUST_USE;
 
 /* Requires a valid geometry. */
@@ -516,7 +514,7 @@ enum { REGION_COUNT = 16 };
 struct region {
     const char *name;
     uint64_t ref;
-    uint64_t size; /* bytes. 0 for the records of a sync if the arena has none */
+    uint64_t size; /* bytes; 0 for the sync records of an arena without them */
 };
 
 /* Lists the regions in their order. */

@@ -3,7 +3,7 @@
  * Each struct of the arena's file, field by field: STRUCT(type, size), then FIELD(type, field, offset, size). layout.c
  * asserts the numbers at compile time, computes the fingerprint from them, and lists them for inspection.
  *
- * The fields of a struct are adjacent, without a gap. A part that no build uses has a name, too (reserved).
+ * The fields of a struct are adjacent, without a gap. Unused parts have a name, too (reserved).
  */
 #ifndef ARENA_LAYOUT_FIELDS_H
 #define ARENA_LAYOUT_FIELDS_H

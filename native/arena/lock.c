@@ -45,8 +45,8 @@ void lock_release(atomic_u64 *lock, uint64_t held)
     }
 }
 
-/* Takes a word without an owner, or with one that may be taken over. A process that has slept sets the waiters bit,
- * because others may still sleep, and its release has to wake them. */
+/* Acquires a lock without an owner, or with an owner that is dead. A process that has slept sets the waiters bit,
+ * because other processes may still sleep and its release has to wake them. */
 static bool lock_try_word(atomic_u64 *lock, uint64_t word, uint64_t mine, uint64_t *held)
 {
     CHECK((mine & LOW_BITS(31)) != 0);
@@ -69,7 +69,7 @@ static bool lock_spin(atomic_u64 *lock, uint64_t mine, uint64_t *held)
     return false;
 }
 
-/* Marks that a process sleeps. Returns false if the word changed meanwhile: read it again. */
+/* Sets the waiters bit before a sleep. Returns false if the word changed meanwhile: read it again. */
 static bool lock_mark_waiting(atomic_u64 *lock, uint64_t *word)
 {
     if ((*word & LOCK_WAITERS) != 0) {
@@ -104,7 +104,7 @@ static void lock_sleep_slice(struct arena *arena, atomic_u64 *lock, uint64_t wor
     }
 }
 
-/* A waiting process is not the holder, even if a corrupt word names it: one thread at a time uses a handle. */
+/* A word that names this process is corrupt, because one thread at a time uses a handle, and this one waits. */
 static bool lock_owner_is_alive(const struct arena *arena, uint64_t word)
 {
     uint32_t owner = lock_word_owner(word);

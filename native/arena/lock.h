@@ -9,12 +9,11 @@
  *   steal     a slice has passed and the owner is proven dead (process.h): CAS (a, dead) -> (a + 1, me).
  *   release   CAS (a, me) -> (a, none), wake one sleeper.
  *
- * A process that stole the lock receives LOCK_TAKEN_OVER, and repairs before it does anything else. If it dies before
- * it is finished, the next process also steals, and so receives the same.
+ * A process that stole the lock gets LOCK_TAKEN_OVER, and repairs before it does anything else. If it dies before the
+ * repair is complete, the next process steals the lock and repairs.
  *
- * A robust pthread mutex is not used, because its death notice fails across pid namespaces. A semaphore is not used,
- * because a process killed between its decrement and its wake leaves the others asleep forever. Both were measured; see
- * docs/decisions/0003.
+ * A robust pthread mutex does not detect a death across pid namespaces. With a semaphore, a process that is killed
+ * between the decrement and the wake leaves the others asleep forever. Both were measured; see docs/decisions/0003.
  *
  * L1 acquire CAS (acquire) pairs with L2 release CAS (release): the stores of the last holder are visible to the next.
  */
@@ -34,13 +33,13 @@ enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *
 
 void lock_release(atomic_u64 *lock, uint64_t held);
 
-/* An acquisition by another process, as observed by a waiter. */
+/* An acquisition by another process that a waiter observes. */
 struct lock_watch {
     uint64_t word;
     uint64_t since_ns;
 };
 
-/* Returns true if the same acquisition was observed for this long. The waiters bit does not make it another one. */
+/* Returns true if the same acquisition was observed for this long. A change of the waiters bit alone does not count. */
 bool lock_watch_is_over(struct lock_watch *watch, uint64_t word, uint64_t patience_ns);
 
 #endif

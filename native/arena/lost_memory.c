@@ -44,7 +44,7 @@ static struct arena *arena_at(uint64_t address)
     return row == NULL ? NULL : arena;
 }
 
-/* Threads that fault at the same time do the same thing one after another. */
+/* If several threads fault at the same time, each maps private pages, and the last mapping stays. */
 static bool arena_replace(struct arena *arena)
 {
     store_seq_cst_u32(&arena->is_lost, 1); /* M1 */
@@ -64,7 +64,7 @@ static void signal_pass_on(int number, siginfo_t *info, void *context)
     if ((former.sa_flags & SA_SIGINFO) != 0) {
         former.sa_sigaction(number, info, context);
     } else if (former.sa_handler == SIG_DFL || (former.sa_handler == SIG_IGN && is_fault)) {
-        signal(number, SIG_DFL); /* a fault occurs again */
+        signal(number, SIG_DFL); /* the fault occurs again */
         if (!is_fault) {
             raise(number);
         }

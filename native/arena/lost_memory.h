@@ -7,7 +7,7 @@
  *
  *   SIGBUS at an address in a mapped arena   is_lost = 1, then private pages of zeros over the whole mapping, then
  *                                            their word `poisoned_status`; the access is repeated, and succeeds
- *   SIGBUS elsewhere, or of kill()           the previous handler; without one the process dies as it did before
+ *   SIGBUS elsewhere, or of kill()           the previous handler; without one, the signal ends the process
  *
  * From the first fault on, nothing that this process writes reaches another process, and nothing that it reads is
  * valid. So is_lost is read after each append and before a result is returned:
@@ -15,14 +15,14 @@
  *   M1  handler: is_lost = 1, then mmap
  *   M2  append:  accesses to the mapping, barrier, then load of is_lost
  *   Stores to private pages follow mmap, after which no thread uses its old pages. So the load finds 1. Stores before
- *   mmap went to the file. On x86 the barrier is no instruction: a load that ran ahead of the accesses is repeated if
- *   its line changes before they are done.
+ *   mmap went to the file. On x86 the barrier is no instruction, because the processor repeats a load that it executed
+ *   early if the cache line changes before the earlier accesses are done.
  *
  * The first mapping installs the handler, once per process. It takes no lock: a row of the list is never freed, and
- * `version` is odd while it changes. A row that is changing does not belong to an arena in use. A handler that is
- * installed later runs first, and has to call this one. A forked child has its parent's handler, list and mappings.
+ * `version` is odd during a change. A row that changes does not belong to an arena in use. A handler that another
+ * library installs later must call this one. A forked child has its parent's handler, list and mappings.
  *
- * The semaphores beside an arena (waiter_semaphores.h) have mappings of their own, which this does not cover.
+ * The semaphores of an arena (waiter_semaphores.h) have other mappings, which are not covered.
  */
 #ifndef ARENA_LOST_MEMORY_H
 #define ARENA_LOST_MEMORY_H

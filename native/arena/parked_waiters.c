@@ -30,7 +30,7 @@ static uint64_t turn_next(const struct arena *arena, const struct buffer_wait *w
 {
     CHECK(wait->waiter_index < arena->geometry.waiter_count);
     uint32_t rank = 0;
-    uint32_t count = 1; /* itself, also if it is not parked any more */
+    uint32_t count = 1; /* this waiter, even if it is no longer parked */
     for (uint32_t i = 0; i < waiter_count_used(arena); i++) {
         bool is_parked = word_is_parked(load_acquire_u64(&arena->waiters[i].word)); /* G5 */
         count += is_parked && i != wait->waiter_index;
@@ -56,11 +56,11 @@ uint64_t parked_waiter_sleep_ns(const struct arena *arena, struct buffer_wait *w
 
 /* ---- all waiters ---- */
 
-/* A check of all of them. */
+/* The values that are the same for all waiters of one check. */
 struct parked_check {
-    bool marks_count;  /* stuck words count: a system call, made once */
-    uint32_t spare;    /* slots that stay free beyond what they need */
-    uint32_t promised; /* slots of the waiters that were posted before */
+    bool marks_count;  /* stuck words are valid; one system call for all waiters */
+    uint32_t spare;    /* slots that must stay free in addition */
+    uint32_t promised; /* slots that the waiters posted so far will take */
 };
 
 static bool entry_fits(const struct arena *arena, const struct parked_check *check, const struct waiter_entry *waiter,
@@ -75,7 +75,7 @@ static bool entry_fits(const struct arena *arena, const struct parked_check *che
            (need == 1 || topic_share_admits_oversized(arena, partition_index, need, check->promised));
 }
 
-/* Returns true if the waiter needs no post: it is not parked, or does not fit. */
+/* Returns true if the waiter needs no post: it is not parked, or the limits do not allow its slots. */
 static bool entry_stays(const struct arena *arena, const struct parked_check *check, uint32_t index)
 {
     CHECK(index < arena->geometry.waiter_count);
@@ -101,8 +101,8 @@ static bool others_stay(const struct arena *arena, uint32_t own_index)
     return all_stay;
 }
 
-/* Posts as many as fit together, from the entry `first` on. Returns the entry after the last one, or `first` if none
- * fits. A semaphore that still has a post belongs to a stopped or dead process, or to one that is about to wake. */
+/* Posts as many waiters as fit together, from the entry `first` on. Returns the entry after the last one, or `first` if
+ * none fits. Skips a semaphore that still has a post: its process is stopped, dead, or about to wake. */
 static uint32_t others_post(struct arena *arena, struct parked_check *check, uint32_t first, struct wake_set *wakes)
 {
     uint32_t used = waiter_count_used(arena);

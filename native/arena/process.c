@@ -9,7 +9,7 @@
 #include "arena/byte_lock.h"
 #include "base/point.h"
 
-enum { SINK_NAME_READS = 8 }; /* a role that changes more often during a read is hostile */
+enum { SINK_NAME_READS = 8 }; /* if the role changes more often during a read, the arena is damaged */
 
 /* ---- liveness ---- */
 
@@ -121,7 +121,7 @@ void process_unregister(struct arena *arena)
 
 /* ---- sender role ---- */
 
-/* Each store is a release, so a reader that finds one of these words also finds sender_owner changed. */
+/* Each store is a release, so a reader of any of these words also sees that sender_owner has changed. */
 static void sink_name_write(struct globals *globals, const char *sink_name)
 {
     char text[SINK_NAME_SIZE] = {0};

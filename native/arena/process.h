@@ -5,15 +5,15 @@
  *   entry i is alive  <=>  the kernel holds the byte lock PROCESS_LOCK_START + i  and  generation is the owner's
  *
  * The byte lock belongs to an open file description (OFD lock). The kernel releases it when the last descriptor of its
- * process is gone: after exit_mm(), that is, after the last store of any of its threads. It works across pid
- * namespaces, has no zombies, and needs no heartbeat. The lock *is* the allocation of the entry, so nothing else has to
- * be undone.
+ * process is gone: after exit_mm(), that is, after the last store of any of its threads. It works across pid namespaces
+ * and needs no heartbeat, and a zombie does not count as alive. The lock is the allocation of the entry, so there is
+ * nothing to undo.
  *
  * register    try the byte locks from 0 up and take the first that is granted. Raise the generation: from here on every
  *             word that names (i, old generation) names a dead process. Clear the old hazard. If the previous owner did
  *             not leave cleanly, the caller repairs what it left (attach.c).
- * death       before the generation is raised: the kernel releases the byte, and the next process starts over.
- *             after that: the same, and the entry counts as one more dead owner.
+ * death       the kernel releases the byte, and the next process begins again. If the generation was already raised,
+ *             the entry names one more dead owner.
  * stop        a process that is stopped between taking the byte and raising the generation makes the previous owner
  *             appear alive until it is continued. This only delays the repair of what the previous owner left.
  */
@@ -33,8 +33,8 @@ void process_unregister(struct arena *arena);
 /* Costs a system call (0.5 us). An owner with an impossible index or generation is dead. */
 bool process_is_alive(const struct arena *arena, uint32_t owner);
 
-/* Shows in this process's entry whether it waits for the sender role. A supervisor leaves a free role to a standby for
- * a while. Correctness does not depend on it. */
+/* Stores in this process's entry whether it waits for the sender role. A supervisor lets a standby take a free role
+ * first, for a while. Correctness does not depend on it. */
 void process_stand_by(struct arena *arena, bool is_standby);
 
 #define SENDER_SILENCE_NS (3 * NS_PER_S) /* an idle sender renews its heartbeat once a second */
@@ -45,21 +45,21 @@ void process_stand_by(struct arena *arena, bool is_standby);
 enum status process_take_sender_role(struct arena *arena, const char *sink_name, struct error *error) MUST_USE;
 void process_leave_sender_role(struct arena *arena);
 
-/* Records that the sender leaves cleanly, before it does, so that no process starts another one in its place. */
+/* Call before the sender leaves cleanly. Then no supervisor starts another sender in its place. */
 void process_sender_leaves_cleanly(struct arena *arena);
 
 /* Returns true if the last sender died or gave up the role because of an error, and also while a sender lives. */
 bool process_sender_died(const struct arena *arena);
 
-/* Returns true if a sender's last heartbeat is old. There may be no sender, so an opener of a batch checks. */
+/* Returns true if the last heartbeat is old. Then an opener of a batch checks whether a sender lives. */
 bool process_sender_is_silent(const struct arena *arena);
 
-/* Returns true while any process has the role, also through this handle. The kernel does not report a lock of the same
- * handle, so the handle stores it. */
+/* Returns true while any process has the role. It may be this one: is_sender, because the kernel does not report an own
+ * lock. */
 bool process_sender_is_alive(const struct arena *arena);
 
-/* Copies the place where the living sender delivers; the last byte is always NUL. Returns false if no process has the
- * role, or if its holder has not published the place yet: call again later. */
+/* Copies the name of the living sender's sink; the last byte is always NUL. Returns false if no process has the role,
+ * or if its holder has not published the name yet: call again later. */
 bool process_sink_name(const struct arena *arena, char sink_name[SINK_NAME_SIZE]) MUST_USE;
 
 /* Returns true if a living process may still write to the slot (its hazard).
@@ -73,7 +73,7 @@ bool process_anyone_writes(const struct arena *arena, uint32_t slot_index);
  * sleeps (D1 in appender.c). */
 void process_set_sender_sleep(struct arena *arena, uint32_t value);
 
-/* The name of a role that an entry shows, as people read it. The role is input. */
+/* Returns a readable name of an entry's role. The role is untrusted. */
 const char *process_role_name(uint32_t role);
 
 #endif

@@ -86,7 +86,7 @@ void sequence_assign(struct arena *arena, struct slot_header *slot, uint32_t par
     if (!partition_is_of_arena(arena, partition_index)) {
         partition_start_over(arena, partition);
     }
-    /* The sink already has the records that have a result, so the sequence of the first other one is counted back. */
+    /* The sink has acked_record_count records of the batch, so the first remaining one gets the next sequence. */
     uint32_t next = load_relaxed_u32(&partition->next_base_sequence) & INT32_MAX;
     uint32_t acked = load_relaxed_u32(&slot->acked_record_count);
     uint32_t base = (uint32_t)sequence_decrement((int32_t)next, (int32_t)(acked & INT32_MAX));

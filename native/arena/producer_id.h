@@ -13,9 +13,9 @@
  *   resequence   batches that the sink certainly does not have lose their sequences and get new ones, of the new epoch
  *
  *   doubt        after a crash of the host, sequences that were assigned since the arena was last forced are lost, and
- *                the next batches would get them again. A sink that compares sequences alone would drop these batches
- *                as duplicates. Cold recovery adds SEQUENCES_IN_DOUBT to the arena's epoch, and the sender of such a
- *                sink requests another id, which clears the flag. Batches that have a sequence keep it.
+ *                the next batches would get them again. A sink that compares only sequences would drop these batches as
+ *                duplicates. Cold recovery adds SEQUENCES_IN_DOUBT to the arena's epoch. The sender of such a sink then
+ *                requests another id, which clears the flag. Batches that have a sequence keep it.
  *
  * Cells named producer_epoch hold the epoch with EPOCH_ASSIGNED, so that 0 means that none was ever assigned.
  *
@@ -24,8 +24,8 @@
  *                     another one from its sink.
  *   assign            1 the batch's sequence and id  2 its epoch (release)  3 the partition's next sequence. Between 2
  *                     and 3: sequence_raise of the next sender does 3. Before 2: nothing was assigned.
- *   resequence        from the youngest batch to the oldest, so that the batches that keep a sequence are older than
- *                     the ones that have lost it, and precede them. The next sender detects the gap again.
+ *   resequence from the youngest batch to the oldest, so that after a death, the batches that still have a sequence are
+ *                     the older ones. The next sender detects the gap again.
  */
 #ifndef ARENA_PRODUCER_ID_H
 #define ARENA_PRODUCER_ID_H
@@ -43,7 +43,7 @@ struct producer_identity {
 
 void producer_identity_read(const struct arena *arena, struct producer_identity *identity);
 
-/* Set and read the flag for recovery after a crash of the host. */
+/* Set and read the flag SEQUENCES_IN_DOUBT. */
 void sequences_doubt(struct arena *arena);
 bool sequences_are_in_doubt(const struct arena *arena);
 

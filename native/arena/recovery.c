@@ -32,7 +32,7 @@ static int hex_digit(char character)
 }
 
 /* Converts "xxxxxxxx-xxxx-..." to 16 bytes. Stores zeros if the kernel has no boot id; then every boot counts as
- * another one (below). */
+ * another boot (boot_is_same). */
 void boot_id_read(uint8_t boot_id[16])
 {
     char text[64] = {0};
@@ -69,7 +69,7 @@ enum verdict {
     VERDICT_FREE,
     VERDICT_KEEP,
     VERDICT_SEAL,
-    VERDICT_CUT, /* back to what was forced to disk */
+    VERDICT_CUT, /* cut back to the records that were forced to disk */
     VERDICT_QUARANTINE,
     VERDICT_KEEP_BAD
 };
@@ -80,7 +80,7 @@ static uint32_t batch_size_max(const struct arena *arena, uint32_t slot_index)
     return arena->slots[slot_index].chain_next == 0 ? arena->geometry.batch_size : arena->geometry.record_size_max;
 }
 
-/* Returns true if count, size, place and partition are possible and a chain has as many pieces as its size needs. */
+/* Returns true if count, size, end and partition are possible, and a chain has as many pieces as its size needs. */
 static bool batch_is_possible(const struct arena *arena, const struct recovery_report *report, uint32_t slot_index,
                               uint64_t word)
 {
@@ -97,7 +97,7 @@ static bool batch_is_possible(const struct arena *arena, const struct recovery_r
     return needed == 1 || (slot_word_count(word) == 1 && found == needed);
 }
 
-/* Returns the CRC over all pieces of a batch that is possible. */
+/* Returns the CRC over all pieces. Requires batch_is_possible. */
 static uint32_t batch_crc(const struct arena *arena, uint32_t slot_index, uint32_t size)
 {
     CHECK(size > RECORDS_START);
@@ -144,7 +144,7 @@ static enum verdict batch_verdict(const struct arena *arena, const struct recove
     return sync_record_find(arena, slot_index, word, &forced) ? VERDICT_CUT : VERDICT_QUARANTINE;
 }
 
-/* A piece is kept or freed with its head. With a head that was just quarantined, it is part of the evidence. */
+/* A piece stays or is freed with its head. The pieces of a quarantined head also stay, for inspection. */
 static enum verdict piece_verdict(const struct arena *arena, uint64_t word)
 {
     CHECK(slot_word_state(word) == SLOT_CONT);
@@ -212,7 +212,7 @@ static void report_count(struct recovery_report *report, enum verdict verdict, u
 
 /* ---- acting on the verdict ---- */
 
-/* After a crash of the host written_end is unreliable: its page and the data pages reached the disk independently. */
+/* After a crash of the host, written_end is unreliable: it may be older than the data pages on disk. */
 static void slot_scrub(struct arena *arena, uint32_t slot_index, bool is_same_boot)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -239,8 +239,8 @@ static void slot_cover(struct arena *arena, uint32_t slot_index, bool is_same_bo
     }
 }
 
-/* Its records may be sent again. A broker would reject or misread the old sequence with fewer records, so the batch
- * becomes one that was never drained. */
+/* The batch becomes one that was never drained, because a broker would reject or misread its old sequence with fewer
+ * records. So its records may be sent again. */
 static void batch_cut(struct arena *arena, uint32_t slot_index, uint64_t word)
 {
     struct slot_header *slot = &arena->slots[slot_index];
@@ -290,7 +290,7 @@ static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verd
     case VERDICT_QUARANTINE:
         store_seq_cst_u64(cell, slot_word_with_state(word, SLOT_BAD)); /* V3 */
         error_log_record(arena, STATUS_CORRUPT,
-                         "recovery: a batch contradicts itself, its checksum or the tables: quarantined");
+                         "recovery: quarantined a batch that contradicts itself, its checksum or the tables");
         break;
     default:
         break;
@@ -459,7 +459,7 @@ static enum status tables_check(const struct arena *arena, struct error *error)
                                                 "arena and create it again");
 }
 
-/* In the same boot, memory has all entries that a batch names, and `intact` stays as it is. */
+/* Sets `intact` only after another boot. In the same boot, memory has all entries that a batch names. */
 static struct recovery_report report_begun(const struct arena *arena, struct registry_extent *intact)
 {
     struct recovery_report report = {.is_same_boot = boot_is_same(arena),
@@ -471,7 +471,7 @@ static struct recovery_report report_begun(const struct arena *arena, struct reg
     return report;
 }
 
-/* An error is logged only if a count had reached the disk, and its entry had not. */
+/* Logs an error if a count had reached the disk and an entry had not. */
 static void registry_recover(struct arena *arena, const struct registry_extent *intact)
 {
     bool is_whole = intact->topic_count == registry_topic_count(arena) &&

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cold recovery: the work of the first opener, alone (byte lock 0 exclusive), before any other process may attach.
+ * Cold recovery: the first process that attaches repairs the arena, with byte lock 0 exclusive, so no other can attach.
  *
  *   1. locks, hazards, waiter words, grants: cleared, because no living process holds them
  *   2. every slot by its word:  GRANT OWNED -> FREE · CONT without its head -> FREE · DONE -> FREE
  *                               OPEN n = 0 -> FREE · OPEN n > 0 -> READY (sealed at its committed length)
  *                               READY, BAD: kept
- *   3. same boot id: the page cache survived, so the words are true and valid.
- *      other boot id: the host crashed, and only content whose running CRC-32C verifies is trusted. Any other batch is
- *      cut back to the records that had been forced to disk (durability.h). If there are none, it becomes BAD, with an
- *      entry in the error log. Nothing is silently dropped, and no damage prevents the start.
+ *   3. same boot id: the page cache survived, so the words are valid. other boot id: the host crashed, and only content
+ *      whose running CRC-32C verifies is trusted. Any other batch is cut back to the records that had been forced to
+ *      disk (durability.h). If there are none, it becomes BAD, with an entry in the error log. Each loss is logged, and
+ *      a damaged batch does not prevent the start.
  *      The tables of topics and partitions are cut back to the entries whose checksums verify (registry.h), and a batch
  *      of another partition becomes BAD.
- *      A batch of another boot that stays begins a new span (delivery_clock.h), because that boot's clock is gone.
+ *      The age of a batch of another boot restarts at 0 (delivery_clock.h), because that boot's clock has ended.
  *   4. partitions: open = none, next_seq = highest seq in a slot + 1 (never lowered), next_base_sequence accordingly
  *   5. caches (hints, counts) rebuilt, arena_epoch raised; after a crash of the host the arena is forced to disk, so
  *      that a second crash finds none of the cut entries; boot id stored last
  *
- * Idempotent: every step computes from the words alone. If the process dies in any step, the kernel releases the byte
- * and the next opener repeats all steps. Input is checked: an impossible word (index, count, size out of range) makes
- * its slot BAD.
+ * Each step depends only on the words, so it can be repeated. If the process dies in any step, the kernel releases the
+ * byte and the next process repeats all steps. An impossible word makes its slot BAD.
  */
 #ifndef ARENA_RECOVERY_H
 #define ARENA_RECOVERY_H
@@ -32,7 +31,7 @@ struct recovery_report {
     uint32_t cut_count;         /* batches of another boot, cut back to what had been forced to disk */
     uint32_t ready_count;       /* batches that the next sender will deliver */
     uint32_t quarantined_count; /* slots that became BAD in this recovery */
-    uint32_t partition_count;   /* partitions whose entries a batch may name */
+    uint32_t partition_count;   /* partitions with a valid entry */
     uint64_t record_count;      /* records in the ready batches */
     bool is_same_boot;
 };

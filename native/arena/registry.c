@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The private tables: open addressing, one for topics by name and one for partitions by topic and number. A cell holds
- * an index + 1. They grow by doubling, and entries are never removed.
+ * an index + 1. The tables double their size as they grow, and entries are never removed.
  */
 #include "arena/registry.h"
 
@@ -17,7 +17,7 @@
 struct table {
     uint32_t *cells; /* index + 1, or 0 */
     uint32_t mask;
-    uint32_t count; /* entries of the arena that are in the table: all below this index */
+    uint32_t count; /* the table has all entries of the arena below this index */
 };
 
 struct registry {
@@ -209,7 +209,7 @@ bool registry_find_partition(struct registry *registry, uint32_t topic_index, in
 
 /* ---- checksums ---- */
 
-/* The bits are inverted first, so that no entry of zeros has its own checksum. The name must be in the heap. */
+/* The bits are inverted, so that the checksum of an entry of zeros is not zero. Requires a name inside the heap. */
 static uint32_t topic_crc(const struct arena *arena, uint32_t topic_index)
 {
     CHECK(topic_index < arena->geometry.topic_count);
@@ -254,7 +254,7 @@ struct registry_extent registry_intact(const struct arena *arena)
     return found;
 }
 
-/* A number of a batch is never used again, so next_seq stays. */
+/* next_seq stays, because the number of a batch is never used again. */
 void registry_cut(struct arena *arena, const struct registry_extent *extent)
 {
     CHECK(extent->topic_count <= arena->geometry.topic_count);
@@ -340,7 +340,7 @@ static uint64_t registry_lock(struct arena *arena)
     return held;
 }
 
-/* A holder of the registry lock sees every published entry, so a second creator finds the first one's. */
+/* Requires the registry lock: its holder sees every published entry, so a topic is created once. */
 static enum status create_topic(struct registry *registry, const char *name, uint32_t name_size, uint32_t *topic_index)
 {
     struct arena *arena = registry->arena;

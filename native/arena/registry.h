@@ -9,11 +9,11 @@
  *
  * Each process finds entries in a private hash table, and adds the entries published since its last search.
  *
- * AFTER A CRASH OF THE HOST each sector of the disk has one of its versions, independently. So a count may be newer
- * than its entries, and a batch newer than the entry of its partition. Each entry has a checksum. Recovery keeps the
- * entries before the first one that does not verify, clears the others, and forces the arena to disk before an index
- * is given out again. A batch with an index past the kept entries is quarantined. Whatever was forced to disk stays:
- * an entry is complete before a batch can name it, so it was forced with the batch or earlier.
+ * AFTER A CRASH OF THE HOST, each sector of the disk has any one of its versions. So a count may be newer than its
+ * entries, and a batch newer than the entry of its partition. Each entry has a checksum. Recovery keeps the entries
+ * before the first one that does not verify, clears the others, and forces the arena to disk before an index is
+ * assigned again. A batch with a higher index is quarantined. No forced batch is lost: an entry is complete before a
+ * batch can name it, so it was forced with the batch or earlier.
  */
 #ifndef ARENA_REGISTRY_H
 #define ARENA_REGISTRY_H
@@ -40,20 +40,20 @@ bool registry_find_partition(struct registry *registry, uint32_t topic_index, in
 enum status registry_topic_name(const struct arena *arena, uint32_t topic_index, const char **name,
                                 uint32_t *name_size) MUST_USE;
 
-/* The part of the tables that is in use. */
+/* The number of used entries of each table. */
 struct registry_extent {
     uint32_t topic_count;
     uint32_t partition_count;
     uint32_t name_heap_used;
 };
 
-/* Finds the entries that reached the disk whole before the host crashed. */
+/* Returns the entries that were completely on disk when the host crashed. */
 struct registry_extent registry_intact(const struct arena *arena);
 
 /* Requires that no other process is attached. Clears the entries past the extent. */
 void registry_cut(struct arena *arena, const struct registry_extent *extent);
 
-/* Return counts that are safe for readers: acquire, and never above the geometry. */
+/* Return counts that never exceed the geometry. */
 uint32_t registry_topic_count(const struct arena *arena);
 uint32_t registry_partition_count(const struct arena *arena);
 
@@ -65,7 +65,7 @@ static inline uint32_t topic_partition_count(const struct arena *arena, uint32_t
     return count <= INT32_MAX ? count : 0;
 }
 
-/* Requests that many partitions of the topic. A producer repeats this while it waits, because the sender clears it. */
+/* Requests this number of partitions of the topic. The sender clears the request, so a producer repeats it. */
 static inline void topic_want(struct arena *arena, uint32_t topic_index, uint32_t partition_count)
 {
     CHECK(topic_index < arena->geometry.topic_count);
@@ -75,7 +75,7 @@ static inline void topic_want(struct arena *arena, uint32_t topic_index, uint32_
     }
 }
 
-/* Returns true once for each time that producers wanted more partitions of the topic than it has. */
+/* Clears the request. Returns true if producers wanted more partitions of the topic than it has. */
 static inline bool topic_take_wanted(struct arena *arena, uint32_t topic_index)
 {
     CHECK(topic_index < arena->geometry.topic_count);
@@ -84,7 +84,7 @@ static inline bool topic_take_wanted(struct arena *arena, uint32_t topic_index)
            exchange_u32(wanted, 0) > topic_partition_count(arena, topic_index); /* V2 */
 }
 
-/* Counts the topics of which no sink has reported a partition, and finds the first of them. */
+/* Returns the number of topics whose partitions no sink has reported, and sets `first` to the first of them. */
 uint32_t registry_count_unknown_topics(const struct arena *arena, uint32_t *first);
 
 #endif

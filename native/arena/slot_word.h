@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The packing of the 64-bit words that hold the truth of the arena.
+ * The bits of the 64-bit words from which the whole state of the arena follows.
  *
- * SLOT WORD: the only truth about a slot. Every list, hint, bitmap and counter is a cache that a scan rebuilds.
+ * SLOT WORD: it alone determines the state of a slot. Lists, hints, bitmaps and counters are caches.
  *
  *    63  61 60          43 42            26 25                        0
  *   +------+--------------+----------------+---------------------------+
@@ -16,19 +16,18 @@
  *   +------+--------------+--------------------------------------------+
  *
  *   FREE   all zeros inside; any process may take it
- *   GRANT  the fixer assigned it to the waiter with this ticket
- *   OWNED  a producer has it privately; it has no valid record yet
- *   OPEN   takes records of one partition: `count` are valid and end at byte `size` (a first byte is RECORDS_START)
+ *   GRANT  granted to the waiter with this ticket
+ *   OWNED  a process owns it; it has no valid record yet
+ *   OPEN accepts records of one partition: `count` are valid and end at byte `size` (they start at RECORDS_START)
  *   READY  sealed: `count` and `size` are final
  *   DONE   its result is recorded; the sender has to scrub and free it
  *   CONT   continues the oversized record of the slot `head index`
  *   BAD    quarantined: its bytes contradicted their checksum; it stays for inspection
  *
  *   `generation` is raised at each DONE/OWNED/GRANT/CONT -> FREE, so that an old word never equals a new one while a
- *   process that could compare the two has a hazard on the slot.
+ *   process with a hazard on the slot may compare them.
  *
- * OWNER (31 bits): the process that holds something. entry index + 1 (12 bits) | entry generation (19 bits); 0 is no
- * process.
+ * OWNER (31 bits): a process: entry index + 1 (12 bits) | entry generation (19 bits); 0 is no process.
  *
  * LOCK WORD: acquisition number 32 | waiters 1 | owner 31. The futex is the low half.
  *   In a producer lock `waiters` is 0, because no process sleeps on it.
@@ -44,7 +43,7 @@
  *
  * OPEN WORD of a partition: acquisition number that stored it 32 | slot index + 1 (0: none) 32.
  *
- * STICKY WORD of a topic: how often it moved on 32 | partition + 1 (0: not chosen yet) 32.
+ * STICKY WORD of a topic: how often it changed 32 | partition + 1 (0: not chosen yet) 32.
  */
 #ifndef ARENA_SLOT_WORD_H
 #define ARENA_SLOT_WORD_H
@@ -124,7 +123,7 @@ static inline uint64_t slot_payload_filled(uint32_t count, uint32_t size)
     return (uint64_t)count << SLOT_SIZE_BITS | size;
 }
 
-/* Returns the word with other records, for a commit. */
+/* Returns the word with another count and size, for a commit. */
 static inline uint64_t slot_word_filled(uint64_t word, uint32_t count, uint32_t size)
 {
     return (word & ~LOW_BITS(43)) | slot_payload_filled(count, size);
@@ -266,7 +265,7 @@ static inline uint64_t stuck_word(enum stuck_reason reason, int16_t error_code, 
            (uint64_t)(uint16_t)error_code << STUCK_SINCE_BITS | (since_ms & LOW_BITS(STUCK_SINCE_BITS));
 }
 
-/* Returns input: it may be a reason that this build does not know. */
+/* The reason is untrusted, and this build may not know it. */
 static inline uint32_t stuck_word_reason(uint64_t word)
 {
     return (uint32_t)(word >> (STUCK_ERROR_BITS + STUCK_SINCE_BITS));

@@ -28,7 +28,7 @@ bool spilled_has_up_to(const struct arena *arena, uint32_t partition_index, uint
     return first_seq < end_seq && first_seq <= seq;
 }
 
-/* The first is stored before the end: an empty range stays empty until it holds this batch alone. */
+/* spilled_first_seq is stored before spilled_end_seq, so an empty range never contains another batch. */
 void spilled_take_in(struct arena *arena, uint32_t partition_index, uint64_t seq)
 {
     CHECK(arena->is_sender);

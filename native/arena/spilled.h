@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Batches that the sender moved out of the arena into its overflow, a log on disk (shmaccum/sender/overflow.py). Their
- * slots have other owners by now, and their results are still to come.
+ * slots may have been reused, and they have no results yet.
  *
  *   batches of a partition     | delivered | spilled | in slots ...
  *   by their seq               ............^         ^
  *                              spilled_first_seq     spilled_end_seq
  *
  * RULES, per field
- *   spilled_first_seq   sender. Every batch below it that is in no slot has its result.
- *   spilled_end_seq     sender. No batch at or above it was ever spilled. The range is empty unless the end is above
- *                       the first. A batch in the range may have its result already. No batch outside of it is spilled.
+ *   spilled_first_seq   sender. Every batch with a lower number that is in no slot has a result.
+ *   spilled_end_seq     sender. No batch with this or a higher number was ever spilled. The range is empty unless the
+ *                       end is above the first. A batch in the range may have a result.
  *   spilled_since_ns and its counts are for display. No program relies on them.
  *
  * PROCEDURE
  *   spill     the batch is in the overflow -> the range includes it (release) -> READY -> DONE -> scrub -> FREE
  *   deliver   the sink has the batch -> result in the ring -> the range excludes it (release)
- *   find      is the batch in its slot? then: is it in the range? then: has it a result? If all three fail, the result
- *             was overwritten.
+ *   find      look in the slot, the range, the ring. If the batch is in none, its result was overwritten.
  *
  * WHY IT IS SAFE
  *   A reader reads the slot before the range, and the sender writes the range before it frees the slot. So a reader
  *   finds every batch in at least one. A reader reads the range before the ring, and the sender writes the ring before
- *   it shrinks the range: a batch that is out of the range has its result.
- *   Killed anywhere: the next sender finds the batch in its slot and in the overflow, and frees the slot; or it reads
- *   from the overflow which batches remain, and sets the ranges accordingly.
+ *   it shrinks the range: a batch that has left the range has a result.
+ *   A sender may be killed at any step: the next one finds a batch in its slot and in the overflow, and frees the slot;
+ *   and it sets the ranges to the batches that remain in the overflow.
  *   Hostile bytes: a corrupt range makes an overwritten result look like one that is still to come. Each sender sets
  *   all ranges again.
  */
@@ -33,7 +32,7 @@
 
 #include "arena/arena.h"
 
-/* Returns true while the batch is in its partition's range. */
+/* Returns true while the batch is in the range of its partition. */
 bool spilled_has(const struct arena *arena, uint32_t partition_index, uint64_t seq);
 
 /* Returns true if the batch may have been spilled. Then its slot may have been reused before it got its result. */
@@ -46,7 +45,7 @@ bool spilled_has_up_to(const struct arena *arena, uint32_t partition_index, uint
 void spilled_take_in(struct arena *arena, uint32_t partition_index, uint64_t seq);
 void spilled_set(struct arena *arena, uint32_t partition_index, uint64_t first_seq, uint64_t end_seq);
 
-/* The content of the overflow, for every process that reads the arena. */
+/* The totals of the overflow, for monitoring. */
 struct spilled_totals {
     uint64_t batch_count;
     uint64_t record_count;

@@ -115,7 +115,7 @@ static enum status superblock_validate(const struct superblock *superblock, uint
 bool superblock_is_sound(const struct arena *arena)
 {
     CHECK(arena->base != NULL);
-    struct superblock copy; /* a private copy, because a size that changes during the check could lead anywhere */
+    struct superblock copy; /* a private copy, because the bytes may change during the check */
     memcpy(&copy, arena->superblock, sizeof copy);
     return superblock_validate(&copy, arena->size, arena->is_read_only, NULL) == STATUS_OK &&
            memcmp(&copy.geometry, &arena->geometry, sizeof copy.geometry) == 0 &&

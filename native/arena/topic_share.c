@@ -7,7 +7,7 @@
 
 /* ---- the check ---- */
 
-/* Starts at the word where free slots are likely: in a lightly used arena the first word is enough. */
+/* Starts at the scan hint: in a lightly used arena, one word is enough. */
 bool free_count_reaches(const struct arena *arena, uint64_t count)
 {
     uint32_t word_count = arena->layout.bitmap_word_count;
@@ -58,15 +58,15 @@ static uint64_t divided_by_factor(uint64_t sum, uint32_t factor)
     return (sum * TOPIC_SHARE_ONE + factor - 1) / factor;
 }
 
-/* More than half: need more than floor(N / 2) - 1. */
+/* More than half of the slots are free when the last of the `need` slots is opened. */
 static uint32_t stuck_free_needed(const struct arena *arena, uint32_t need)
 {
     CHECK(need >= 1);
     return arena->geometry.slot_count / 2 + need;
 }
 
-/* Returns a number of free slots that is enough for a share of `wanted`, whatever the topics hold: no topic counts more
- * than `wanted`, and all together hold at most the slots that are not free. */
+/* Returns a number of free slots that is enough for a share of `wanted`, independently of what the topics hold: no
+ * topic counts more than `wanted`, and all together hold at most the slots that are not free. */
 static uint64_t share_free_enough(const struct arena *arena, uint64_t wanted, uint32_t need)
 {
     CHECK(wanted >= need);
@@ -151,7 +151,7 @@ uint32_t holding_partition(const struct arena *arena, uint32_t slot_index, uint6
 
 /* ---- records larger than a slot ---- */
 
-/* Returns the topic's slots that belong to records larger than a slot. A hint, because a link may change meanwhile. */
+/* Returns the topic's slots that belong to records larger than a slot. A hint, because links change. */
 static uint64_t oversized_held(const struct arena *arena, const struct topic_entry *topic)
 {
     uint64_t held = 0;
@@ -165,8 +165,8 @@ static uint64_t oversized_held(const struct arena *arena, const struct topic_ent
     return held;
 }
 
-/* Costs two loads while all charged slots together leave a share free. Otherwise it counts the slots of its topic, and
- * each other topic counts with all of its slots. `free` excludes the record's own slots. */
+/* Makes two loads while all oversized records together leave a share free. Otherwise it counts the slots of its topic,
+ * and takes all slots of each other topic. `free` excludes the record's own slots. */
 static bool oversized_share_admits(const struct arena *arena, const struct topic_entry *topic, uint64_t charged,
                                    uint64_t free, uint32_t need)
 {

@@ -4,18 +4,18 @@
  * the others.
  *
  *   R1  A stuck partition opens a batch only while more than half of the slots are free. So all stuck partitions
- *       together hold at most half, regardless of their number.
+ *       together hold at most half of the slots.
  *   R2  A topic may always hold its first batch, and `wanted` slots while the sum over all topics of
  *       min(what the topic holds, wanted) is at most factor * free. These are dynamic thresholds, as in switches with
- *       shared buffers (Choudhury and Hahne 1998), with max-min fairness between the topics. All heavy topics together
- *       settle at factor / (1 + factor) of the slots, and a topic that holds little counts little. The only topic of
- *       an arena has no share, an arena with fewer than 9 slots has none, and a factor of 0 turns shares off.
- *   Records larger than a slot may hold oversized_bytes_max together, which is less than the arena. So both rules also
- *   hold for this part: half of it stays free of stuck partitions, and a topic may have its first record there, or a
- *   share. `free` excludes the record's own slots.
+ *       shared buffers (Choudhury and Hahne 1998), with max-min fairness between the topics. All topics that want more
+ *       together converge to factor / (1 + factor) of the slots, and a topic that holds few slots counts only these. An
+ *       arena with one topic or with fewer than 9 slots has no shares, and a factor of 0 turns them off.
+ *   All oversized records together may hold oversized_bytes_max, which is less than the arena. Both rules also apply to
+ *   this part of it: stuck partitions hold at most half of it, and a topic may have its first record there, or a share.
+ *   `free` excludes the record's own slots.
  *   The slots of a stuck partition do not count for its topic: R1 limits them, and the other partitions of the topic
  *   may use its share.
- *   A transactional arena has neither limit: its transaction has one outcome for all its topics.
+ *   A transactional arena has neither limit, because its transaction has one outcome for all its topics.
  *
  *   word of the layout      writer
  *   free hints              anyone: a set bit means that the slot was FREE a moment ago. A lost bit makes the count too
@@ -31,26 +31,24 @@
  * PROCEDURE
  *   check     (before a batch is opened, under the producer lock; before a waiter joins the queue, under the pool lock)
  *             count free slots until it is decided whether there are enough. While free >= slots / (1 + factor), there
- *             are, and the topics are not read. A chain is checked once, for its whole need, and for the part of
- *             records larger than a slot. The slots of its topic there are counted only if their number decides. A slot
+ *             are, and the topics are not read. A chain is checked once, for all its slots, and against the part for
+ *             oversized records. The slots of its topic in that part are counted only if their number decides. A slot
  *             that was granted is not checked again: its own grant has reduced `free`.
  *   recount   (sender, when it takes the role, after it repaired a death, once per second, and at the maintenance
  *             after a change of a stuck word) read `opened`, count the slots OPEN, READY, DONE, and their pieces,
  *             without those of stuck partitions; read `opened` again. If it is the same: released = opened - count.
- *             Quarantined slots are evidence, and no topic holds them.
+ *             No topic holds quarantined slots.
  *
  * WHY THE SUMS ARE RELIABLE. `opened` is added after OPEN and `released` before FREE. So a topic's sum never exceeds
- * what
- *   it holds, and a topic without a batch may always open its first one. An opener that dies between its store and its
- *   addition makes the difference one batch too small, until the recount after the repair of that death. A recount
- *   between the two of a living opener makes it one batch too large, until the next recount. A sender that dies between
- *   `released` and FREE leaves the slot DONE, and the next one recounts before it frees.
- *   Batches that a stuck partition opens are counted until the next recount. When a mark ends, the batches of its
- *   partition are not counted until then, but the sender subtracts the ones that it frees. So their topic may open as
- *   many more as were freed.
- * WHY ONE CHECK IS ENOUGH. If processes check at the same time, all may open: that is one excess batch for each of
- * them,
- *   and the next check detects it.
+ * what it holds, and a topic without a batch may always open its first one. An opener that dies between its store and
+ * its addition makes the difference one batch too small, until the recount after the repair of that death. A recount
+ * between the two of a living opener makes it one batch too large, until the next recount. A sender that dies between
+ * `released` and FREE leaves the slot DONE, and the next one recounts before it frees.
+ *   Batches that a stuck partition opens are counted until the next recount. When a partition is no longer stuck, its
+ *   batches are not counted until the next recount, but the sender subtracts those that it frees. So their topic may
+ *   open as many more as were freed.
+ * WHY ONE CHECK IS ENOUGH. If several processes check at the same time, all may open: at most one excess batch each,
+ * which the next check detects.
  * tests/model/topic_share_model.py explores this exhaustively.
  */
 #ifndef ARENA_TOPIC_SHARE_H
@@ -62,10 +60,10 @@
 
 enum { TOPIC_SHARE_SLOTS_MIN = 9 };
 
-/* More free slots than there can be: it never fits. */
+/* More free slots than an arena can have, so the waiter never fits. */
 #define FREE_COUNT_NEVER UINT32_MAX
 
-/* Returns the topic of a partition, or NULL if there is none. Input: the index may be any number. */
+/* Returns the topic of a partition, or NULL if there is none. The index is untrusted. */
 static inline struct topic_entry *topic_of_partition(const struct arena *arena, uint32_t partition_index)
 {
     if (UNLIKELY(partition_index >= arena->geometry.partition_count)) {
@@ -101,8 +99,8 @@ static inline void topic_share_taken_back(struct arena *arena, uint32_t partitio
     }
 }
 
-/* Returns true if a sender, which may be dead, has marked the partition. The index may be any number, because those of
- * slots and waiters are shared words. */
+/* Returns true if a sender, which may be dead, has marked the partition as stuck. The index is untrusted, because it
+ * comes from a slot or a waiter. */
 static inline bool partition_is_marked(const struct arena *arena, uint32_t partition_index)
 {
     return LIKELY(partition_index < arena->geometry.partition_count) &&
@@ -120,31 +118,31 @@ static inline void topic_share_released(struct arena *arena, uint32_t partition_
 
 uint32_t free_count(const struct arena *arena);
 
-/* Returns true if at least `count` slots are free. Counts no further. */
+/* Returns true if at least `count` slots are free. Stops counting there. */
 bool free_count_reaches(const struct arena *arena, uint64_t count);
 
-/* Returns true while stuck words count, because a living sender has set them. Makes a system call. */
+/* Returns true while stuck words are valid: a living sender has set them. Makes a system call. */
 bool stuck_marks_count(const struct arena *arena);
 
-/* Returns true while the stuck word of this partition counts. */
+/* Returns true while this partition is stuck, and the sender that stored it lives. */
 bool partition_is_stuck(const struct arena *arena, uint32_t partition_index);
 
 /* Returns how many slots have to be free before `need` of them may be opened for the partition, or 0 if it has no limit
- * now. `more`: slots of the same topic that others are about to open. Returns FREE_COUNT_NEVER if topics have to hold
- * less first. Reads the entry of each topic. */
+ * now. `more` is the number of slots that others are about to open, for the same topic. Returns FREE_COUNT_NEVER if no
+ * number suffices until topics hold less. Reads the entry of each topic. */
 uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
 /* The same for a caller that knows whether the partition is stuck. */
 uint32_t topic_share_free_needed_if(const struct arena *arena, uint32_t partition_index, bool is_stuck, uint32_t need,
                                     uint32_t more);
 
-/* Returns true if the part for records larger than a slot can take one of `need` slots. */
+/* Returns true if the part for oversized records can take a record of `need` slots. */
 bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
-/* The check. Costs a few loads unless slots are scarce. */
+/* Does the check of the procedure. Makes a few loads unless few slots are free. */
 bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need);
 
-/* Returns the partition of the batch that has this slot, or NO_PARTITION if no topic holds it. `word` is the slot's. */
+/* Returns the partition of the batch in this slot, whose word is `word`, or NO_PARTITION if no topic holds the slot. */
 uint32_t holding_partition(const struct arena *arena, uint32_t slot_index, uint64_t word);
 
 /* Returns the number of slots that a topic holds, including those of stuck partitions. Reads the word of each slot. */

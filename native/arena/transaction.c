@@ -32,7 +32,7 @@ bool transaction_has_coordinator(const struct arena *arena)
     return coordinator != 0 && process_is_alive(arena, coordinator);
 }
 
-/* Returns true also if this process has the role already and waits for the end of the last transaction. */
+/* Returns true also if this process already has the role and waits until the last transaction is over. */
 static bool coordinator_take(struct arena *arena)
 {
     CHECK(arena->owner != 0);
@@ -62,7 +62,7 @@ enum status transaction_begin(struct arena *arena, uint64_t *number)
     uint64_t word = transaction_read(arena);
     if (transaction_word_state(word) != TRANSACTION_NONE) {
         enum status status = transaction_abort(arena, transaction_word_number(word), TRANSACTION_WHY_DEATH);
-        (void)status; /* a transaction that is already being committed is not aborted, and is also waited for */
+        (void)status; /* the caller also waits for a transaction that cannot be aborted, because its commit has begun */
         return STATUS_PENDING;
     }
     *number = number_after(transaction_word_number(word));
@@ -157,7 +157,7 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
     return STATUS_TRANSACTION_ENDED;
 }
 
-/* A fence is in the word until its transaction is over, and in the recovery state until the id is taken back. */
+/* The word names the fence until its transaction is over, and the recovery state until the id is taken back. */
 static bool is_fenced(uint64_t standing, uint64_t word)
 {
     bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
@@ -275,7 +275,7 @@ static bool arena_holds_records(const struct arena *arena)
     return false;
 }
 
-/* The recovery state on disk, and a fence in it, may be older than the sink's. */
+/* Sets LOST: the recovery state on disk may be older than the state of the sink. */
 static void standing_recover(struct arena *arena)
 {
     if (load_relaxed_u64(&arena->globals->transaction_standing) != 0) {
@@ -283,7 +283,7 @@ static void standing_recover(struct arena *arena)
     }
 }
 
-/* After a crash of the host, batches without a transaction belong to one whose word did not reach the disk. */
+/* After a crash of the host, the word of the transaction of the batches may be missing on disk. */
 void transaction_recover(struct arena *arena, bool is_same_boot)
 {
     if (!arena_is_transactional(arena)) {
@@ -334,7 +334,7 @@ const char *transaction_why_sentence(uint64_t word)
         [TRANSACTION_WHY_FAILED_BATCH] = "records of it could not be delivered",
         [TRANSACTION_WHY_HOST_CRASH] = "the host crashed",
         [TRANSACTION_WHY_FENCED] =
-            "another producer has the transactional_id, or the brokers aborted it after a timeout",
+            "another producer has the transactional_id, or the brokers aborted the transaction after a timeout",
         [TRANSACTION_WHY_REFUSED] = "the sink rejected it",
         [TRANSACTION_WHY_UNKNOWN] = "the sink does not report its outcome",
     };

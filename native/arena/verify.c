@@ -23,7 +23,7 @@ struct inspection {
     struct finding *findings;
     uint32_t findings_max;
     uint32_t count;
-    uint32_t *chain; /* for the longest chain; arena->chain_scratch belongs to the freeing thread */
+    uint32_t *chain; /* space for the longest chain; another thread may use arena->chain_scratch */
 };
 
 __attribute__((format(printf, 3, 4))) static void finding_add(struct inspection *inspection, uint32_t slot_index,
@@ -100,7 +100,7 @@ static const char *bytes_problem(const struct inspection *inspection, uint32_t s
         return "no memory to check its bytes";
     }
     uint32_t count = batch_pieces(inspection, slot_index, slot_word_size(word), pieces);
-    const char *problem = count == 0 ? "its chain is shorter than its size needs"
+    const char *problem = count == 0 ? "its chain is too short for its size"
                                      : pieces_problem(inspection, slot_index, word, pieces, count);
     free(pieces);
     return problem;

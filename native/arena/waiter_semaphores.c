@@ -17,7 +17,7 @@ enum { PATH_SIZE_MAX = 64 };
 
 /* Returns true for a file of this user, of root, of the arena's owner, or of the group that the arena is shared with.
  * Any other user may have created an empty file under the name, or may truncate it later, and then a sleep on it ends
- * with SIGBUS. The checked file is the one that is mapped. */
+ * with SIGBUS. Checks the descriptor that is mapped afterwards. */
 static bool semaphore_is_trusted(const struct arena *arena, int descriptor)
 {
     struct stat found;
@@ -32,7 +32,7 @@ static bool semaphore_is_trusted(const struct arena *arena, int descriptor)
     return is_semaphore && (is_of_user || is_of_group);
 }
 
-/* The same as sem_open, which does not return the descriptor. */
+/* Does what sem_open does, but checks the descriptor. */
 static sem_t *semaphore_map(const struct arena *arena, const char *path)
 {
     const int descriptor = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

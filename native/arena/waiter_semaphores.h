@@ -2,21 +2,21 @@
  *
  * The semaphores of waiters: one for each waiter entry, on which a process sleeps while it waits for a buffer.
  *
- * A semaphore is a hint, the waiter word is the truth (buffer_pool.h). So a semaphore that is missing, was posted too
- * often, or whose poster was killed delays its waiter by at most one slice (waiter_sleep.h). A parked waiter sleeps for
- * longer, and others post it again (parked_waiters.h). A post that was too late for one wait ends a sleep of the next
- * one, which reads its word and continues to sleep.
+ * A semaphore is a hint, and the waiter word decides (buffer_pool.h). A missing semaphore or a missing post delays its
+ * waiter by at most one slice (waiter_sleep.h). A parked waiter sleeps for longer, and other processes post it again
+ * (parked_waiters.h). A post that is too late for one wait ends a sleep of the next wait, which reads its word and
+ * sleeps again.
  *
- * Waiters create them, in Python, with the mode and the group of the arena (shmaccum/arena/semaphores.py). Here they
- * are opened on demand, by the same name as in arena.py, and stay open as long as the arena's handle.
+ * Waiters create them, in Python, with the mode and the group of the arena (shmaccum/arena/semaphores.py). C opens them
+ * on demand, by the same name as in arena.py, and closes them with the arena's handle.
  */
 #ifndef ARENA_WAITER_SEMAPHORES_H
 #define ARENA_WAITER_SEMAPHORES_H
 
 #include "arena/buffer_pool.h"
 
-/* Opens the semaphore of this waiter, unless it is open. Returns false if there is none, if it cannot be opened, or if
- * a user outside of the arena created it. */
+/* Opens the semaphore of this waiter, unless it is open. Returns false if there is none, it cannot be opened, or its
+ * file is not trusted. */
 bool waiter_semaphore_open(struct arena *arena, uint32_t waiter_index);
 
 /* Returns true if this handle has opened it. */
@@ -28,7 +28,7 @@ bool waiter_semaphore_has_post(struct arena *arena, uint32_t waiter_index);
 /* Posts the semaphore of this waiter, if there is one. */
 void waiter_post(struct arena *arena, uint32_t waiter_index);
 
-/* Posts the semaphores of the waiters in the set, which is not empty. No process sleeps on one that is missing. */
+/* Posts the semaphores of the waiters in the set, which is not empty. A missing semaphore has no sleeper. */
 void waiters_post(struct arena *arena, struct wake_set *wakes);
 
 /* Wakes the waiters that were served, and empties the set. Requires that no lock of the arena is held. */
@@ -39,7 +39,7 @@ static inline void waiters_wake(struct arena *arena, struct wake_set *wakes)
     }
 }
 
-/* Closed with the handle: no thread sleeps any more. */
+/* Closes the semaphores of the handle. Requires that no thread sleeps on one. */
 void waiter_semaphores_close(struct arena *arena);
 
 #endif

@@ -44,8 +44,8 @@ static bool is_past(const struct timespec *end)
     return now.tv_sec > end->tv_sec || (now.tv_sec == end->tv_sec && now.tv_nsec >= end->tv_nsec);
 }
 
-/* Returns false after a signal. If there is no semaphore, it sleeps until the end. If the semaphore has been posted,
- * the clock is not read. The number of posts is untrusted. */
+/* Returns false after a signal. If there is no semaphore, it sleeps until the end. It may return true before the end:
+ * the semaphore may have any number of posts. */
 static bool post_await(sem_t *semaphore, const struct timespec *end)
 {
     if (semaphore == NULL) {
@@ -59,8 +59,7 @@ static bool is_before(const struct timespec *time, const struct timespec *other)
     return time->tv_sec < other->tv_sec || (time->tv_sec == other->tv_sec && time->tv_nsec < other->tv_nsec);
 }
 
-/* Sleeps once. Returns true if the waiter has to continue: it has no grant yet, or is parked and no parked waiter fits.
- */
+/* Sleeps once. Returns false after a signal, at the end of the time, or if a parked waiter fits. */
 static bool sleep_once(const struct arena *arena, struct buffer_wait *wait, sem_t *semaphore,
                        const struct timespec *end)
 {
@@ -80,7 +79,7 @@ static bool arena_is_usable(const struct arena *arena)
     return arena_takes_records(arena) && !arena_is_poisoned(arena) && !arena_is_lost(arena);
 }
 
-/* Returns false if the process has to check: the wait is interrupted, or the arena takes no more records. */
+/* Returns false if the wait was interrupted, or the arena takes no more records. */
 static bool wait_continues(const struct arena *arena, const struct buffer_wait *wait)
 {
     return load_acquire_u32(&wait->is_interrupted) == 0 && arena_is_usable(arena); /* V2 */
@@ -100,7 +99,7 @@ enum status waiter_sleep(struct arena *arena, struct buffer_wait *wait, uint64_t
         arena->blocking.end(state);
     }
     if (UNLIKELY(!arena_is_usable(arena))) {
-        parked_waiters_post_all(arena); /* parked waiters check rarely */
+        parked_waiters_post_all(arena); /* they sleep for a long time */
     }
     return buffer_pool_poll(arena, wait);
 }
