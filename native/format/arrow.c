@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening: checks types against the allowed types of a column, then arrays against their types and parents. The values
- * that later reads use are copied from the array here.
+ * Opens a batch: checks the types of the columns, then the arrays against their types and parents. Copies the values of
+ * the array that later reads use.
  */
 #include "format/arrow.h"
 
@@ -27,7 +27,7 @@ static bool format_is(const struct ArrowSchema *schema, const char *format)
     return strcmp(schema->format, format) == 0;
 }
 
-/* Returns the name that users know, or the format itself if there is no simple name. */
+/* Returns the usual name of the type, or its Arrow format string if there is no simple name. */
 static const char *type_name(const struct ArrowSchema *schema)
 {
     if (schema->dictionary != NULL) {
@@ -78,7 +78,7 @@ static bool is_plain(const struct ArrowSchema *schema)
     return schema->dictionary == NULL;
 }
 
-/* Returns the type of the values, with or without a dictionary. */
+/* Returns the type of the values, which are in the dictionary if there is one. */
 static const struct ArrowSchema *text_values(const struct ArrowSchema *schema)
 {
     uint32_t width;
@@ -130,7 +130,7 @@ static bool name_is(const struct ArrowSchema *schema, const char *name)
     return schema->name != NULL && strcmp(schema->name, name) == 0;
 }
 
-/* Returns the index of the key among the two parts of a header, which may be in either order. */
+/* Returns 0 or 1: the index of the key among the two children of a header. */
 static int key_index(const struct ArrowSchema *entries)
 {
     return name_is(entries->children[0], "key") ? 0 : 1;
@@ -181,7 +181,7 @@ static const struct {
     {"headers", is_headers, "list or large_list of struct<key: string, value: binary>"},
 };
 
-/* The place of each column among the children, or -1. */
+/* The index of each column among the children, or -1. */
 struct column_map {
     int64_t child[COLUMN_COUNT];
 };
@@ -260,7 +260,7 @@ static enum status contradicts(const char *name, const char *what, struct error 
     return error_set(error, STATUS_INVALID, "the Arrow array of column '%s' contradicts itself: %s", name, what);
 }
 
-/* So small that the product with the size of a cell does not overflow. */
+/* The product of this limit and the size of a cell does not overflow. */
 static const int64_t cell_count_max = INT64_MAX / 64;
 
 static bool numbers_are_possible(const struct ArrowArray *array)
@@ -270,7 +270,7 @@ static bool numbers_are_possible(const struct ArrowArray *array)
            array->null_count <= array->length;
 }
 
-/* Opens cells [base, base + length) of the array, the parent's part of it. */
+/* Opens cells [base, base + length) of the array, which are those of its parent. */
 static enum status cells_open(const struct ArrowArray *array, int64_t base, int64_t length, const char *name,
                               struct arrow_cells *cells, struct error *error)
 {
@@ -341,7 +341,7 @@ static int64_t offset_load(const uint8_t *offsets, int64_t index, bool is_large)
     return narrow;
 }
 
-/* If the data has no bytes, its buffer may be NULL. */
+/* The buffer of the data may be NULL if the data has no bytes. */
 static enum status offsets_open(const struct ArrowArray *array, struct arrow_bytes *column, struct error *error)
 {
     static const uint8_t nothing[1];
@@ -378,7 +378,7 @@ static enum status bytes_open(const struct ArrowSchema *schema, const struct Arr
     (void)bytes_kind(schema, &column->kind);
     RETURN_IF_FAILED(cells_open(array, base, length, column->name, &column->cells, error));
     if (length == 0 || column->kind == ARROW_BYTES_NULL) {
-        column->kind = ARROW_BYTES_NULL; /* an empty array may lack its buffers */
+        column->kind = ARROW_BYTES_NULL; /* an empty array may have no buffers */
         return STATUS_OK;
     }
     return column->kind == ARROW_BYTES_VIEWS ? views_open(array, column, error) : offsets_open(array, column, error);
@@ -435,7 +435,7 @@ static enum status headers_open(const struct ArrowSchema *schema, const struct A
 
 /* ---- the batch ---- */
 
-/* A batch of structs may have nulls of its own; a record batch has none. */
+/* A struct array may have null rows, but a record batch has none. */
 static enum status rows_check(const struct arrow_cells *rows, struct error *error)
 {
     for (int64_t i = 0; rows->validity != NULL && i < rows->length; i++) {
@@ -455,7 +455,7 @@ struct opening {
     struct arrow_batch *batch;
 };
 
-/* Returns true if the column is present and not of type null, and stores its place. */
+/* Returns true if the column is present and its type is not null. Stores its index. */
 static bool column_get(const struct opening *opening, enum column column, int64_t *child)
 {
     *child = opening->map.child[column];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Record batches of Apache Arrow, read in place through the Arrow C data interface. Nothing is copied and nothing is
- * owned: the caller that opened a batch must not release its ArrowArray while rows that were read from it are in use.
+ * Record batches of Apache Arrow, read in place through the Arrow C data interface. Nothing is copied: the caller must
+ * not release the ArrowArray of a batch while rows that were read from it are in use.
  *
  *   struct array     row r of the batch is cell (offset of the struct + r) of every column
  *     column         cell c is at (offset of the column + c): its *first* cell is the sum of both offsets
@@ -9,8 +9,8 @@
  *       offsets      cell c is data[offsets[c] .. offsets[c + 1]), in 32 or 64 bits
  *       or views     16 bytes: size, then up to 12 bytes in place, or prefix, buffer index and offset
  *
- * CHECKS. The array is untrusted. The interface has no buffer sizes except those of views, so a pointer to less memory
- * than the numbers promise cannot be detected. All numbers are checked: lengths and offsets that are negative or
+ * CHECKS. The array is untrusted. The interface has no buffer sizes except those of views, so a buffer that is shorter
+ * than the numbers require cannot be detected. All numbers are checked: lengths and offsets that are negative or
  * overflow, children shorter than their parents, missing buffers and children, the count of children, buffers and
  * nulls. While reading, every cell is checked: offsets that decrease or exceed the last one, views and lists past the
  * end, indices outside a dictionary. A batch that contradicts itself is INVALID, with a sentence that names the column
@@ -87,7 +87,7 @@ struct arrow_cells {
 
 /* An integer of 1, 2, 4 or 8 bytes per cell. */
 struct arrow_integers {
-    const char *name; /* of the column, as in messages */
+    const char *name; /* the name of the column, for messages */
     struct arrow_cells cells;
     const uint8_t *numbers;
     uint32_t width;
@@ -107,14 +107,14 @@ struct arrow_bytes {
     enum arrow_bytes_kind kind;
     struct arrow_cells cells;
     const uint8_t *places; /* offsets or views */
-    const uint8_t *data;   /* of offsets */
-    int64_t data_size;     /* of offsets: the last of them */
+    const uint8_t *data;   /* with offsets only */
+    int64_t data_size;     /* with offsets only: the last offset */
     const void *const *view_buffers;
     const uint8_t *view_buffer_sizes; /* int64 each */
     int64_t view_buffer_count;
 };
 
-/* The same, or indices into a dictionary of such. */
+/* A string per cell, directly or as an index into a dictionary. */
 struct arrow_text {
     struct arrow_bytes bytes; /* with a dictionary: its values */
     struct arrow_integers indices;
@@ -153,12 +153,12 @@ struct arrow_batch {
 enum status arrow_schema_check(const struct ArrowSchema *schema, struct error *error) MUST_USE;
 
 /* Returns INVALID, with a sentence, for a column that is missing, unknown, given twice or of a wrong type, or for
- * impossible numbers. The batch points into `array`, and apart from names nowhere else. */
+ * impossible numbers. The batch has pointers only into `array` and to constant names. */
 enum status arrow_batch_open(const struct ArrowSchema *schema, const struct ArrowArray *array,
                              struct arrow_batch *batch, struct error *error) MUST_USE;
 
-/* ---- rows: [start, start + *count) must be within the batch; after an error, *count receives how many rows before the
- * wrong one were read ---- */
+/* ---- rows: [start, start + *count) must be within the batch; after an error, *count receives the number of rows
+ * before the wrong one ---- */
 
 /* A cell in place; size -1 is null. */
 struct arrow_slice {

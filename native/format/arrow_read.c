@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading rows: a run of cells of one column at a time, so that the kind of the column is determined once per run.
+ * Reads rows, in runs of cells of one column, so that the kind of the column is determined once per run.
  */
 #include "format/arrow.h"
 
@@ -29,7 +29,7 @@ static COLD enum status row_is_wrong(const char *name, int64_t row, const char *
         return (int64_t)number;                                                \
     } while (0)
 
-/* An unsigned 64-bit number above INT64_MAX becomes negative, which is outside every requested range. */
+/* An unsigned 64-bit number above INT64_MAX becomes negative, which is outside every allowed range. */
 static inline int64_t integer_at(const struct arrow_integers *column, int64_t row)
 {
     int64_t cell = column->cells.first + row;
@@ -68,7 +68,7 @@ enum status arrow_partitions_read(const struct arrow_batch *batch, int64_t start
     return STATUS_OK;
 }
 
-/* The bounds of a column by its unit, so that a record may have the values as milliseconds. */
+/* Each unit has a limit, so that no timestamp exceeds this one. */
 static const int64_t timestamp_ms_max = INT64_MAX / 1000;
 
 static const struct {
@@ -112,7 +112,7 @@ static COLD enum status offsets_are_wrong(const struct arrow_bytes *column, int6
         return error_set(error, STATUS_RECORD_TOO_LARGE, "column '%s' has %lld bytes in row %lld: a record takes at "
                          "most %d", column->name, (long long)(to - from), (long long)row, INT32_MAX);
     }
-    return row_is_wrong(column->name, row, "its offsets fall, or pass the last one", error);
+    return row_is_wrong(column->name, row, "its offsets decrease, or exceed the last one", error);
 }
 
 static inline int64_t offset_32(const uint8_t *offsets, int64_t cell)
@@ -125,7 +125,7 @@ static inline int64_t offset_64(const uint8_t *offsets, int64_t cell)
     NUMBER_AT(int64_t, offsets, cell);
 }
 
-/* Inlined twice, once per width. */
+/* Inlined twice: for offsets of 32 and of 64 bits. */
 static inline __attribute__((always_inline)) enum status
 read_between_offsets(const struct arrow_bytes *column, int64_t start, uint32_t *count, struct arrow_slice *slices,
                      int64_t (*offset_at)(const uint8_t *, int64_t), struct error *error)
@@ -155,7 +155,7 @@ static void slices_null(const struct arrow_cells *cells, int64_t start, uint32_t
     }
 }
 
-/* A view in memory: either 12 bytes in place, or 4 of them and the place of all. */
+/* A view in memory: up to 12 bytes in place, or 4 bytes and the position of the string. */
 struct view {
     int32_t size;
     int32_t prefix;
@@ -179,7 +179,7 @@ static bool view_resolve(const struct arrow_bytes *column, const struct view *vi
     return true;
 }
 
-/* The view of a null may be anything, so it is not read. */
+/* The view of a null is undefined, so it is not read. */
 static enum status read_views(const struct arrow_bytes *column, int64_t start, uint32_t *count,
                               struct arrow_slice *slices, struct error *error)
 {
@@ -236,7 +236,7 @@ static enum status bytes_read_one(const struct arrow_bytes *column, int64_t row,
     return bytes_read(column, row, &count, slice, error);
 }
 
-/* A null is null in the index or in the dictionary. */
+/* A cell is null if its index is null or its value in the dictionary is null. */
 static enum status dictionary_read(const struct arrow_text *column, int64_t start, uint32_t *count,
                                    struct arrow_slice *slices, struct error *error)
 {
@@ -276,7 +276,7 @@ static enum status list_read(const struct arrow_headers *headers, int64_t row, i
     *from = headers->is_large ? offset_64(headers->offsets, cell) : offset_32(headers->offsets, cell);
     *to = headers->is_large ? offset_64(headers->offsets, cell + 1) : offset_32(headers->offsets, cell + 1);
     if (UNLIKELY(*from < 0 || *to < *from || *to > headers->entries.length || *to - *from > INT32_MAX)) {
-        return row_is_wrong("headers", row, "its offsets fall, or pass the last one", error);
+        return row_is_wrong("headers", row, "its offsets decrease, or exceed the last one", error);
     }
     *to = is_null(&headers->cells, row) ? *from : *to;
     return STATUS_OK;

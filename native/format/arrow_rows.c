@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* An error of the first wrong row so far replaces that of a later one. */
+/* Replaces the error of a later row by that of an earlier row. */
 static void first_error(enum status *first, enum status status)
 {
     *first = status == STATUS_OK ? *first : status;
@@ -75,7 +75,7 @@ static enum status headers_read(const struct arrow_batch *batch, int64_t start, 
     first_error(&first, arrow_headers_count(batch, start, count, &header_count, error));
     if (!headers_reserve(rows, header_count)) {
         *count = 0;
-        return error_set(error, STATUS_OS, "there is no memory for the headers of rows");
+        return error_set(error, STATUS_OS, "no memory for the headers of rows");
     }
     first_error(&first, arrow_headers_read(batch, start, count, rows->headers, rows->runs, error));
     return first;

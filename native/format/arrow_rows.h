@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Some rows of an Arrow batch, column by column, read in place.
+ * Reads some rows of an Arrow batch in place, column by column.
  *
- * The columns are read one after another. A row that is wrong ends the rows before it, so the next columns are read
- * only so far. The error is that of the first wrong row.
+ * If a column is wrong in a row, the next columns are read only up to that row. So the error is that of the first wrong
+ * row.
  */
 #ifndef FORMAT_ARROW_ROWS_H
 #define FORMAT_ARROW_ROWS_H
@@ -24,7 +24,7 @@ struct arrow_rows {
     int64_t header_capacity;
 };
 
-/* Around all reads. */
+/* Call before the first read, and after the last one. */
 static inline void arrow_rows_begin(struct arrow_rows *rows)
 {
     rows->headers = NULL;
@@ -34,7 +34,7 @@ static inline void arrow_rows_begin(struct arrow_rows *rows)
 void arrow_rows_free(struct arrow_rows *rows);
 
 /* Reads rows [start, start + *count), which are within the batch and at most ARROW_ROWS_MAX. After an error, *count
- * receives how many rows before the wrong one were read. Without memory for headers, these are none. */
+ * receives the number of rows before the wrong one, or 0 if there is no memory for headers. */
 enum status arrow_rows_read(const struct arrow_batch *batch, int64_t start, uint32_t *count, struct arrow_rows *rows,
                             struct error *error) MUST_USE;
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A CRC register is a polynomial over GF(2) modulo P, written with the bits reversed: bit 31 is x^0, bit 0 is x^31.
- * Feeding n bytes multiplies the register by x^8n and adds the register of the bytes alone. Hence:
+ * Adding n bytes to the input multiplies the register by x^8n and adds the register of these bytes alone. Hence:
  *
- *   two parts     crc(A B) = crc(A) * x^(8 |B|) + crc(B); with the inversions at both ends of a CRC this stays true
+ *   two parts     crc(A B) = crc(A) * x^(8 |B|) + crc(B); also with the inversions of a CRC at its beginning and end
  *   streams       the crc32 instruction has a latency of 3 cycles but starts every cycle. So input is read as three
  *                 interleaved streams, which are joined by the rule above. The third stream reads the remainder of the
  *                 division by three while the other two are being joined.
- *   multiplying   a carry-less product of two registers is a reversed 63-bit polynomial. Feeding it as 8 bytes to an
- *                 empty register reduces it and multiplies it by x^33. So a factor x^8n is stored as x^(8n - 33), and
- *                 `advance` is one product and one crc32.
+ *   multiplying   a carry-less product of two registers is a reversed 63-bit polynomial. The crc32 instruction on its 8
+ *                 bytes, with an empty register, reduces it and multiplies it by x^33. So a factor x^8n is stored as
+ *                 x^(8n - 33), and `advance` is one product and one crc32.
  */
 #include "format/crc32c.h"
 
@@ -21,7 +21,7 @@
 #endif
 
 enum {
-    LINE_SIZE = 64, /* of a cache */
+    LINE_SIZE = 64, /* of a cache line */
     AHEAD_SIZE = 1024,
 };
 
@@ -112,8 +112,8 @@ static inline void lines_fetch(const uint8_t *bytes, size_t size)
     }
 }
 
-/* A processor predicts little at the begin of a batch, and waits for few lines at once during crc32 instructions. So
- * lines are prefetched (docs/decisions/0008). */
+/* The processor's prefetcher needs some lines to start, and during crc32 instructions the processor requests few lines
+ * at once. So lines are prefetched here (docs/decisions/0008). */
 HARDWARE uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size)
 {
     const uint8_t *next = bytes;

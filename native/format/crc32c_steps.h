@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * CRC-32C with the machine's instructions, as steps on the register (crc32c.c defines register and stream), for code
- * that sums bytes while it processes them. Call only if crc32c_has_hardware(), from functions that are HARDWARE, too.
+ * that computes the CRC of bytes while it processes them. Requires crc32c_has_hardware(), and that the caller is
+ * HARDWARE.
  *
  *   register = ~crc;  register = step_...(register, ...);  crc = ~register
  *
- * Every step on bytes may also copy them (`target` not NULL). Each byte is read once, so the copied and the summed
- * bytes are the same even if the source changes meanwhile. Summing after a copy is slower: a load of 8 bytes that were
- * stored in parts waits until all of them, and their lines, have reached the cache.
+ * Every step on bytes may also copy them (`target` not NULL). Each byte is read once, so the CRC is that of the copied
+ * bytes even if the source changes meanwhile. A CRC after the copy is slower: a load of 8 bytes that were stored in
+ * parts waits for the cache.
  */
 #ifndef FORMAT_CRC32C_STEPS_H
 #define FORMAT_CRC32C_STEPS_H
@@ -19,13 +20,13 @@
 #include "base/check.h"
 
 enum {
-    STREAM_WORDS_MAX = 32, /* words of 8 bytes */
+    STREAM_WORDS_MAX = 32, /* words of 8 bytes per stream */
     PASS_SIZE = 3 * 8 * STREAM_WORDS_MAX,
-    THREE_STREAMS_SIZE_MIN = 72, /* below, one stream is faster (measured) */
+    THREE_STREAMS_SIZE_MIN = 72, /* for fewer bytes, one stream is faster (measured) */
     BYTE_FACTOR_COUNT = PASS_SIZE + 1,
 };
 
-/* crc32c_byte_factor[n]: the factor for n bytes, as many as can follow a stream or a pass. */
+/* crc32c_byte_factor[n]: the factor for n bytes, up to the most that follow a stream or a pass. */
 extern uint32_t crc32c_byte_factor[BYTE_FACTOR_COUNT];
 
 /* ---- the steps of each kind of machine ---- */
@@ -34,7 +35,7 @@ extern uint32_t crc32c_byte_factor[BYTE_FACTOR_COUNT];
 
 #include <immintrin.h>
 
-/* Newer clang counts the crc32 instruction as a feature beside SSE 4.2. */
+/* In newer clang, the crc32 instruction is a feature of its own, separate from SSE 4.2. */
 #if defined(__clang__) && __clang_major__ >= 14
 #define HARDWARE_FEATURES "sse4.2,crc32,pclmul"
 #else
@@ -91,7 +92,7 @@ HARDWARE static inline uint64_t carryless_product(uint32_t a, uint32_t b)
 }
 
 #else
-#error "crc32c knows x86-64 and arm64"
+#error "crc32c is implemented for x86-64 and arm64"
 #endif
 
 /* ---- reading once, and optionally copying ---- */
@@ -161,8 +162,8 @@ HARDWARE static ALWAYS_INLINE uint32_t step_three_streams(uint32_t crc, uint8_t 
 }
 
 /* Streams of a pass are short, so a long input is read nearly in the order of its addresses, and the processor
- * prefetches it. Streams of a kilobyte took three times as long if the bytes are in memory (docs/decisions/0008). All
- * streams of a pass begin empty, so none waits for the previous pass. */
+ * prefetches it. With streams of a kilobyte, bytes that are not in the cache took three times as long
+ * (docs/decisions/0008). Each stream starts with an empty register, so none waits for the previous pass. */
 HARDWARE static ALWAYS_INLINE uint32_t step_pass(uint32_t crc, uint8_t *target, const uint8_t *bytes)
 {
     return step_word(0, carryless_product(crc, crc32c_byte_factor[PASS_SIZE])) ^

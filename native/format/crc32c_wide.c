@@ -3,23 +3,23 @@
  * CRC-32C of a long input by carry-less products of whole vectors. The technique is Intel's ("Fast CRC Computation for
  * Generic Polynomials Using PCLMULQDQ Instruction", 2009); crc32c.c defines register and factor.
  *
- * The input is folded into four vectors of 64 bytes, which have the remainder of the input read so far:
+ * The input is folded into four vectors of 64 bytes, which have the same remainder as the input so far:
  *
  *   folded so far       | 64 bytes | 64 bytes | 64 bytes | 64 bytes |
  *                            | * x^(8 * 256), added to    |
  *                            v          v          v          v
  *   next pass           | 64 bytes | 64 bytes | 64 bytes | 64 bytes |
  *
- *   a block        16 bytes of a vector are F x^64 + L, where F is the first half and L the last. Advanced by n bytes
+ *   a block        16 bytes of a vector are F x^64 + L, where F is the first half and L the last. After n more bytes,
  *                  they are F x^(8n + 64) + L x^8n.
  *   a product      bit i of F stands for x^(63 - i), and bit j of a factor of 32 bits for x^(31 - j). Bit i + j of a
  *                  block stands for x^(127 - i - j), which is the product of both times x^33. So F is multiplied by
  *                  x^(8 (n + 8) - 33), the factor of n + 8 bytes, and L by x^(8n - 33), the factor of n bytes.
  *   the beginning  a register is added to the first 4 bytes of the input.
- *   the end        the folded vectors are summed as 256 bytes, followed by the rest of the input.
+ *   the end        the CRC is that of the folded vectors, as 256 bytes, and the rest of the input.
  *
- * Each line of a cache takes few instructions, so a processor waits for more lines at once than with the crc32
- * instruction (docs/decisions/0008).
+ * A cache line takes fewer instructions than with the crc32 instruction, so the processor requests more lines at once
+ * (docs/decisions/0008).
  */
 #include "format/crc32c.h"
 
@@ -67,7 +67,7 @@ WIDE static ALWAYS_INLINE struct folded pass_fold(struct folded folded, __m512i 
     };
 }
 
-/* Returns the register. */
+/* Returns the register after the folded vectors. */
 WIDE static ALWAYS_INLINE uint32_t folded_sum(struct folded folded)
 {
     uint8_t bytes[WIDE_PASS_SIZE];

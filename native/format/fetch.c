@@ -5,13 +5,13 @@
 #include "format/varint.h"
 
 enum {
-    TAGS_MAX = 32,     /* in one place */
-    LENGTH_WIDTH = 32, /* bits of a varint */
+    TAGS_MAX = 32,     /* of one structure */
+    LENGTH_WIDTH = 32, /* the width of a varint in bits */
     NO_EPOCH = -1,
     NO_REPLICA = -1,
-    FRAME_SIZE_MAX = 40,     /* of bytes around the topics */
-    PARTITION_SIZE_MAX = 80, /* of bytes around a topic's name, aborted transactions and one partition's records */
-    ABORTED_SIZE_MAX = 17,   /* of bytes of one aborted transaction */
+    FRAME_SIZE_MAX = 40,     /* bytes of a frame except its topics */
+    PARTITION_SIZE_MAX = 80, /* bytes of a topic and a partition, except name, aborted transactions and records */
+    ABORTED_SIZE_MAX = 17,   /* bytes of one aborted transaction */
 };
 
 /* ---- the request ---- */
@@ -47,7 +47,7 @@ static const uint8_t *bytes_take(struct fetch_reader *reader, size_t size)
 {
     const uint8_t *start = reader->cursor;
     if ((size_t)(reader->end - start) < size) {
-        (void)error_set(&reader->error, STATUS_INVALID, "a fetch that ends too early");
+        (void)error_set(&reader->error, STATUS_INVALID, "the fetch request ends too early");
         return NULL;
     }
     reader->cursor += size;
@@ -58,7 +58,7 @@ static bool varint_take(struct fetch_reader *reader, uint64_t *value)
 {
     bool is_read = varint_read_bits(&reader->cursor, reader->end, LENGTH_WIDTH, value) == STATUS_OK;
     if (!is_read) {
-        (void)error_set(&reader->error, STATUS_INVALID, "a number of a fetch that does not end");
+        (void)error_set(&reader->error, STATUS_INVALID, "the fetch request has a number that does not end");
     }
     return is_read;
 }
@@ -70,7 +70,7 @@ static bool tags_skip(struct fetch_reader *reader)
         return false;
     }
     if (count > TAGS_MAX) {
-        (void)error_set(&reader->error, STATUS_INVALID, "%llu tags in a fetch, of which at most %d may come",
+        (void)error_set(&reader->error, STATUS_INVALID, "a structure of the fetch request has %llu tags, more than %d",
                         (unsigned long long)count, TAGS_MAX);
         return false;
     }
@@ -99,7 +99,7 @@ static bool length_take(struct fetch_reader *reader, size_t fixed_size, int64_t 
     return bytes != NULL;
 }
 
-/* The length of an array; each element takes a byte at least. */
+/* Reads the length of an array. Each element has at least one byte. */
 static bool count_take(struct fetch_reader *reader, int64_t *count)
 {
     if (!length_take(reader, sizeof(int32_t), count)) {
@@ -109,7 +109,7 @@ static bool count_take(struct fetch_reader *reader, int64_t *count)
     reader->elements_left -= *count;
     bool is_possible = *count <= reader->end - reader->cursor && reader->elements_left >= 0;
     if (!is_possible) {
-        (void)error_set(&reader->error, STATUS_INVALID, "an array of %lld elements in a fetch of %zu bytes",
+        (void)error_set(&reader->error, STATUS_INVALID, "the fetch request has an array of %lld elements in %zu bytes",
                         (long long)*count, reader->size);
     }
     return is_possible;
@@ -123,14 +123,14 @@ static const uint8_t *text_take(struct fetch_reader *reader, size_t *size)
         return NULL;
     }
     if (length < 0) {
-        (void)error_set(&reader->error, STATUS_INVALID, "a text of a fetch is null");
+        (void)error_set(&reader->error, STATUS_INVALID, "a string of the fetch request is null");
         return NULL;
     }
     *size = (size_t)length;
     return bytes_take(reader, *size);
 }
 
-/* Leaves the value of a missing field unchanged. */
+/* Reads a number if the version has the field. Otherwise, the value is unchanged. */
 static bool int32_take(struct fetch_reader *reader, bool is_there, int32_t *value)
 {
     const uint8_t *bytes = is_there ? bytes_take(reader, sizeof *value) : NULL;
@@ -212,8 +212,8 @@ static bool end_take(struct fetch_reader *reader)
         return false;
     }
     if (reader->cursor != reader->end) {
-        (void)error_set(&reader->error, STATUS_INVALID, "a fetch of %zu bytes, of which %zu are used", reader->size,
-                        reader->size - (size_t)(reader->end - reader->cursor));
+        (void)error_set(&reader->error, STATUS_INVALID, "the fetch request has %zu bytes, of which %zu are used",
+                        reader->size, reader->size - (size_t)(reader->end - reader->cursor));
     }
     return reader->cursor == reader->end;
 }
@@ -270,7 +270,7 @@ static void int64_write(struct writer *writer, int64_t value)
     writer->cursor += sizeof value;
 }
 
-/* The length of an array or of records. */
+/* Writes the length of an array or of records. */
 static void length_write(struct writer *writer, int64_t length)
 {
     if (has(writer, FETCH_FLEXIBLE)) {
@@ -321,7 +321,7 @@ static void partition_write(struct writer *writer, const uint8_t *target, struct
     no_tags_write(writer);
 }
 
-/* Returns how many partitions from the first on are of the same topic. */
+/* Returns how many adjacent partitions, from the first on, have the same topic. */
 static size_t neighbour_count(const struct fetch_found *found, size_t count)
 {
     size_t neighbours = 1;

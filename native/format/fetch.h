@@ -18,15 +18,15 @@
  *              length of the records | RECORDS | (tags)
  *   aborted    producer id i64 | first offset i64 | (tags)
  *
- * A length is an i32, that of a text an i16. From version 12 on, a length is an unsigned varint of one more, and 0
- * stands for null. Only then do structures end with tags (KIP-482), none of which concerns a log on one host.
+ * The length of an array is an i32, and that of a text an i16. From version 12 on, a length is the unsigned varint of
+ * length + 1, 0 means null, and structures end with tags (KIP-482). No tag concerns a log on one host.
  *
  * The request is untrusted. Each step checks the end of the request, all arrays together have at most
- * FETCH_ELEMENTS_MAX elements, and the last byte has to be used. The reader's error names the fault.
+ * FETCH_ELEMENTS_MAX elements, and no byte may follow the last field. The reader's error names the fault.
  *
- * Everything of the response but RECORDS is written contiguously; the records of a partition belong before the byte at
- * its `cut`. No records have length 0, never null. Partitions of one topic that follow each other share one name, as in
- * Kafka's own responses.
+ * The response without RECORDS is written contiguously. The records of a partition are sent before the byte at its
+ * `cut`. A partition without records has the length 0, not null. Adjacent partitions of one topic share one name, as in
+ * Kafka's responses.
  */
 #ifndef FORMAT_FETCH_H
 #define FORMAT_FETCH_H
@@ -44,13 +44,13 @@ enum { NO_SESSION = 0, FINAL_EPOCH = -1 };
 /* ---- the request ---- */
 
 struct fetch_frame {
-    const uint8_t *body; /* the request, in the bytes of the frame */
+    const uint8_t *body; /* the request, a part of the frame */
     size_t body_size;
     int16_t version;
     int32_t correlation_id;
 };
 
-/* Returns true if the bytes are one frame, of a fetch whose header has no tags. */
+/* Returns true if the bytes are one frame with a fetch whose header has no tags. */
 bool fetch_frame_read(const uint8_t *bytes, size_t size, struct fetch_frame *frame);
 
 struct fetch_reader {
@@ -58,11 +58,11 @@ struct fetch_reader {
     const uint8_t *end;
     size_t size;
     int64_t version;
-    int64_t elements_left;   /* that all other arrays may have together */
-    int64_t topics_left;     /* of the array that is read */
-    int64_t partitions_left; /* of the topic that is read */
+    int64_t elements_left;   /* elements that all later arrays may have together */
+    int64_t topics_left;     /* topics left in the current array */
+    int64_t partitions_left; /* partitions left in the current topic */
     bool is_in_topic;        /* the tags of a topic follow */
-    bool is_in_forgotten;    /* the array that is read is that of the forgotten topics */
+    bool is_in_forgotten;    /* the current array is that of the forgotten topics */
     struct error error;
 };
 
@@ -78,20 +78,20 @@ struct fetch_limits {
 enum fetch_part_kind { FETCH_INVALID, FETCH_END, FETCH_TOPIC, FETCH_PARTITION, FETCH_FORGOTTEN };
 
 struct fetch_part {
-    const char *topic; /* of a FETCH_TOPIC: its name or id, in the bytes of the request */
+    const char *topic; /* for FETCH_TOPIC: its name or id, in the request */
     size_t topic_size;
-    int64_t offset; /* of a FETCH_PARTITION, as the next ones */
+    int64_t offset; /* for FETCH_PARTITION, as the following fields */
     int32_t size_max;
     int32_t leader_epoch; /* -1 if unknown */
-    int32_t partition;    /* also of a FETCH_FORGOTTEN */
+    int32_t partition;    /* also for FETCH_FORGOTTEN */
 };
 
-/* Reads the limits of a request, which come first. Returns false with the reader's error set if there are none. */
+/* Reads the limits, the first part of a request. Returns false with the reader's error set if they are invalid. */
 bool fetch_begin(struct fetch_reader *reader, const uint8_t *bytes, size_t size, int64_t version,
                  struct fetch_limits *limits);
 
-/* Reads the next part: each topic before its partitions, and forgotten topics last. At FETCH_INVALID the reader's error
- * is set. */
+/* Reads the next part: each topic before its partitions, and forgotten topics last. If the result is FETCH_INVALID, the
+ * reader's error is set. */
 enum fetch_part_kind fetch_next(struct fetch_reader *reader, struct fetch_part *part);
 
 /* ---- the response ---- */
@@ -103,7 +103,7 @@ struct fetch_aborted {
 
 struct fetch_found {
     const char *topic; /* its name, or its id */
-    size_t topic_size; /* of a name at most INT16_MAX */
+    size_t topic_size; /* at most INT16_MAX for a name */
     const struct fetch_aborted *aborted;
     size_t aborted_count;
     int64_t end_offset;
@@ -125,11 +125,11 @@ struct fetch_response {
     int16_t error;
 };
 
-/* Returns an upper bound of the bytes around the records. */
+/* Returns an upper bound of the bytes without RECORDS. */
 size_t fetch_response_size_max(const struct fetch_response *response);
 
-/* Writes the bytes around the records, and the cuts. Returns the size of these bytes. The size of the frame, records
- * included, is stored in `frame_size`; above INT32_MAX there is no such frame. */
+/* Writes the bytes without RECORDS, and the cuts. Returns the size of these bytes. `frame_size` receives the size of
+ * the frame with RECORDS. If it exceeds INT32_MAX, the frame is invalid. */
 size_t fetch_response_write(const struct fetch_response *response, uint8_t *target, int64_t *frame_size);
 
 #endif

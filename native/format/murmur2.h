@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hash by which Kafka gives a record with a key its partition: to_positive(murmur2(key)) % partition_count.
+ * The hash by which Kafka chooses the partition of a record with a key: to_positive(murmur2(key)) % partition_count.
  * (org.apache.kafka.common.utils.Utils)
  */
 #ifndef FORMAT_MURMUR2_H

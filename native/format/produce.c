@@ -10,7 +10,7 @@
 enum {
     FRAME_SIZE = 4,
     LENGTH_SIZE_MAX = VARINT_SIZE_MAX,
-    HEADER_SIZE_MAX = 64, /* everything of fixed size before the first topic, and the tail */
+    HEADER_SIZE_MAX = 64, /* bytes of fixed size before the first topic, and of the tail */
     PARTITION_SIZE_MAX = 4 + LENGTH_SIZE_MAX + 1,
 };
 
@@ -39,7 +39,7 @@ static uint8_t *put_bytes(uint8_t *target, const void *bytes, size_t size)
     return target + size;
 }
 
-/* Writes the number of the following elements, or bytes of records. */
+/* Writes a count of elements, or the size of the records. */
 static uint8_t *put_count(const struct produce_request *request, uint8_t *target, uint32_t count)
 {
     return is_flexible(request) ? varint_write_groups(target, (uint64_t)count + 1) : put_32(target, count);
@@ -124,13 +124,13 @@ size_t produce_encode(const struct produce_request *request, uint8_t *own, size_
 
 /* ---- places by hash, for a response in another order than its request ---- */
 
-/* Places by hashes: each in the first free slot from its hash on; half of the slots stay free. */
+/* A hash table of indices, with linear probing; at most half of the slots are used. */
 struct table {
-    uint32_t *slots; /* place + 1; 0 is free */
+    uint32_t *slots; /* index + 1; 0 if free */
     uint32_t shift;  /* 32 minus the bits of a slot number, or 0 before the first entry */
 };
 
-/* Returns the binary logarithm of the number of slots in a table for `count` places. */
+/* Returns the binary logarithm of the number of slots in a table for `count` indices. */
 static uint32_t table_bits(uint32_t count)
 {
     uint32_t bits = 1;
@@ -142,7 +142,7 @@ static uint32_t table_bits(uint32_t count)
 
 static uint32_t table_slot(const struct table *table, uint32_t hash)
 {
-    return (hash * UINT32_C(0x9e3779b1)) >> table->shift; /* even steps are spread evenly (Fibonacci hashing) */
+    return (hash * UINT32_C(0x9e3779b1)) >> table->shift; /* Fibonacci hashing spreads consecutive numbers */
 }
 
 static uint32_t table_slot_after(const struct table *table, uint32_t slot)
@@ -183,7 +183,7 @@ size_t produce_tables_size(const struct produce_request *request)
 
 /* ---- the response ---- */
 
-/* The batches of a topic, as places in the request. */
+/* The batches of a topic, as indices in the request. */
 struct run {
     uint32_t first;
     uint32_t count;
@@ -196,12 +196,12 @@ struct reader {
     const struct produce_request *request;
     struct produce_result *results;
     uint32_t answered_count;
-    uint32_t topic_next; /* expected, and the first of its batches */
+    uint32_t topic_next; /* the topic that is expected next, and its first batch */
     uint32_t topic_next_first;
     uint32_t batch_next;
-    uint32_t *firsts; /* of each topic, once topics are in their table */
+    uint32_t *firsts; /* the first batch of each topic, after topics were added to their table */
     struct table topics;
-    struct table batches; /* of one topic, by partition */
+    struct table batches; /* the batches of one topic, by partition */
 };
 
 static bool take(struct reader *reader, size_t size, const uint8_t **bytes)
@@ -244,7 +244,7 @@ static bool take_64(struct reader *reader, int64_t *value)
     return true;
 }
 
-/* Reads the number of the following elements. A null array is invalid. */
+/* Reads a count of elements. A null array is invalid. */
 static bool take_count(struct reader *reader, uint32_t *count)
 {
     uint64_t bits;
@@ -258,7 +258,7 @@ static bool take_count(struct reader *reader, uint32_t *count)
     return true;
 }
 
-/* Checks that the expected bytes are next: zeros of an empty or null field, or ends of structures. */
+/* Checks that these bytes follow, for example of a field that is empty or null, or of the end of a structure. */
 static bool take_expected(struct reader *reader, const char *expected, size_t size)
 {
     const uint8_t *bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kafka's Produce request, versions 3 to 13, around record batches that are not copied, and its response.
+ * Kafka's Produce request, versions 3 to 13, with record batches that are not copied, and its response.
  *
  *   size  key version correlation client  transactional  acks  timeout  topics
  *   int32 int16 int16  int32      string  string or null int16 int32    count
@@ -12,20 +12,20 @@
  *
  * `own` has all bytes except RECORDS, without gaps. The records of batch i are sent before the byte `cuts[i]` of `own`.
  * From version 9 on ("flexible") counts and sizes are unsigned varints plus one, and each structure ends with tagged
- * fields. There are none, so a zero byte is written. The client's name keeps its int16. (ProduceRequest.json,
- * RequestHeader.json)
+ * fields. There are none, so a zero byte is written. The length of the client's name stays an int16.
+ * (ProduceRequest.json, RequestHeader.json)
  *
  *   response  correlation · topics: name or id · partitions: index error base append start message * · throttle time
  *             int32                                          int32 int16 int64 int64 int64
  *
- * Only a response without errors is read here: no error code, no data about records or leaders (*), no number below -1
- * ("unknown"), and each batch exactly once. Other code reads the few other responses.
+ * Only a response without errors is read here: it has no error code, no data about records or leaders (*), and no
+ * number below -1 ("unknown"), and each batch occurs once. Other code reads the few other responses.
  * (ProduceResponse.json: `start` since version 5, records and message since 8.)
  *
- * The response is untrusted. Every read checks the end, and its counts are compared with the request's before any
- * search. Topics and partitions are expected in the request's order. Apache Kafka stores them in hash maps and responds
- * in their order. If an element is out of order, all elements of its kind (topics, or partitions of one topic) are
- * added to a hash table, in which this element and the rest are found. This costs at most half of the time that reading
+ * The response is untrusted. Every read checks the end, and counts are compared with those of the request before any
+ * search. Topics and partitions are expected in the request's order. Apache Kafka responds in the order of its hash
+ * maps. If an element is out of order, all elements of its kind (topics, or partitions of one topic) are added to a
+ * hash table, and this element and the later ones are looked up there. This takes at most half of the time that reading
  * the response takes.
  */
 #ifndef FORMAT_PRODUCE_H
@@ -36,7 +36,7 @@
 #include <stdint.h>
 
 enum { PRODUCE_VERSION_MIN = 3, PRODUCE_VERSION_MAX = 13, PRODUCE_FLEXIBLE = 9, PRODUCE_TOPIC_IDS = 13 };
-enum { TOPIC_ID_SIZE = 16, PRODUCE_NAME_SIZE_MAX = 32767, PRODUCE_CORRELATION = 8 /* its place in `own` */ };
+enum { TOPIC_ID_SIZE = 16, PRODUCE_NAME_SIZE_MAX = 32767, PRODUCE_CORRELATION = 8 /* its position in `own` */ };
 
 struct produce_topic {
     const char *name;
@@ -47,7 +47,7 @@ struct produce_topic {
 
 struct produce_batch {
     int32_t partition;
-    uint32_t size; /* bytes of its records */
+    uint32_t size; /* the size of its records in bytes */
 };
 
 struct produce_request {
@@ -59,7 +59,7 @@ struct produce_request {
     int16_t acks; /* -1 all replicas in sync, 1 the leader, 0 none */
     int32_t timeout_ms;
     uint32_t topic_count;
-    uint32_t batch_count;               /* of all topics */
+    uint32_t batch_count;               /* the number of batches of all topics */
     const struct produce_topic *topics; /* names at most PRODUCE_NAME_SIZE_MAX bytes */
     const struct produce_batch *batches; /* in the order of the topics */
 };
@@ -78,16 +78,16 @@ struct produce_result {
 };
 
 struct produce_answer {
-    struct produce_result *results; /* a place for each batch, in the request's order */
-    uint32_t *tables;               /* produce_tables_size numbers, with any content */
+    struct produce_result *results; /* one result for each batch, in the request's order */
+    uint32_t *tables;               /* produce_tables_size numbers, uninitialized */
     int32_t throttle_ms;
 };
 
-/* Returns how many numbers the tables need for a response in another order. */
+/* Returns the number of numbers that the tables need for a response in another order. */
 size_t produce_tables_size(const struct produce_request *request);
 
-/* Reads a response from its correlation id on, after the frame's size. Returns false if it is not ordinary; the content
- * of `answer` is then undefined. */
+/* Reads a response after the frame's size, from its correlation id on. Returns false if the response is not one without
+ * errors, as above; then `answer` is undefined. */
 bool produce_answer_read(const struct produce_request *request, uint32_t correlation, const uint8_t *bytes, size_t size,
                          struct produce_answer *answer);
 

@@ -164,7 +164,7 @@ enum status record_renumber(const uint8_t **cursor, const uint8_t *end, int32_t 
 {
     struct record_view view;
     const uint8_t *rest = *cursor;
-    RETURN_IF_FAILED(record_read(cursor, end, &view)); /* from here on [rest, *cursor) is a whole record */
+    RETURN_IF_FAILED(record_read(cursor, end, &view)); /* now [rest, *cursor) is the rest of the record */
     RETURN_IF_FAILED(skip_deltas(&rest, *cursor));
     const struct record_size size = {.fixed = (uint32_t)(1 + (*cursor - rest))};
     uint8_t *next = varint_write(*target, (int32_t)record_body_size(&size, offset_delta, view.timestamp_delta));

@@ -2,7 +2,7 @@
  *
  * One record of a record batch (magic 2), as written by org.apache.kafka.common.record.DefaultRecord:
  *
- *   length            varint    bytes of the body, that is of everything after this field
+ *   length            varint    size of the body: the bytes after this field
  *   attributes        int8      0
  *   timestamp delta   varlong   timestamp - the batch's base timestamp, may be negative
  *   offset delta      varint    0 for the first record of the batch, then 1, 2, ...
@@ -13,9 +13,8 @@
  *   header count      varint
  *   per header: key size (varint, never -1), key, value size (varint, -1 if null), value
  *
- * A writer sizes the record once, outside every lock (record_measure). The two deltas are known only under the lock, so
- * sizes that depend on them are added there. Sizing and writing are separate code that must agree to the byte; a test
- * compares them.
+ * A writer computes the size once, outside any lock (record_measure). The two deltas are known only under the lock, so
+ * their sizes are added there. A test checks that the computed and the written sizes are equal.
  */
 #ifndef FORMAT_RECORD_H
 #define FORMAT_RECORD_H
@@ -31,14 +30,14 @@
 enum {
     RECORD_DELTAS_SIZE_MAX = VARLONG_SIZE_MAX + VARINT_SIZE_MAX,
     RECORD_PREFIX_SIZE_MAX = VARINT_SIZE_MAX + 1 + RECORD_DELTAS_SIZE_MAX, /* 21: DefaultRecord.MAX_RECORD_OVERHEAD */
-    RECORD_SIZE_MAX = INT32_MAX - 61, /* including the batch header, a size still fits in Kafka's int32 */
+    RECORD_SIZE_MAX = INT32_MAX - 61, /* with the batch header, the size still fits in Kafka's int32 */
 };
 
 #define NO_TIMESTAMP INT64_C(-1)
 
 enum { RECORD_SIZE_MIN = 7 }; /* bytes of an empty record: each of its parts takes one */
 
-/* A size of -1 is null (the pointer is then ignored), a size of 0 is empty. */
+/* A size of -1 means null, and the pointer is ignored; 0 means empty. */
 struct record_header {
     const void *key; /* never null */
     const void *value;
@@ -57,22 +56,22 @@ struct record {
 };
 
 struct record_size {
-    uint32_t fixed; /* bytes of the body that no delta changes */
+    uint32_t fixed; /* bytes of the body without the two deltas */
 };
 
 /*
- * INVALID: a negative size (other than -1 where null is allowed), count or timestamp (other than NO_TIMESTAMP).
- * RECORD_TOO_LARGE: its upper bound is above RECORD_SIZE_MAX.
+ * Returns INVALID if a size, the count or the timestamp is negative (-1 is valid where null is allowed, and so is
+ * NO_TIMESTAMP). Returns RECORD_TOO_LARGE if the upper bound exceeds RECORD_SIZE_MAX.
  */
 MUST_USE enum status record_measure_any(const struct record *record, struct record_size *size);
 
-/* The encoded size of a nullable part below 1 GiB, whose size is given plus one: 0 is null. */
+/* Returns the encoded size of a key or value below 1 GiB. The argument is its size plus one, and 0 for null. */
 static inline uint32_t record_part_size(uint32_t size_plus_one)
 {
     return size_plus_one == 0 ? 1 : varint_size((int32_t)size_plus_one - 1) + size_plus_one - 1;
 }
 
-/* The same as record_measure_any, but fast for a record without headers whose parts are far from any limit. */
+/* The same as record_measure_any, but fast for a small record without headers. */
 MUST_USE static inline enum status record_measure(const struct record *record, struct record_size *size)
 {
     uint32_t key = (uint32_t)record->key_size + 1;
@@ -99,8 +98,7 @@ static inline uint32_t record_encoded_size(const struct record_size *size, int32
     return varint_size((int32_t)body_size) + body_size;
 }
 
-/* Returns a bound that record_encoded_size never exceeds, whatever the deltas
- * (AbstractRecords.estimateSizeInBytesUpperBound). */
+/* Returns an upper bound of record_encoded_size for any deltas (AbstractRecords.estimateSizeInBytesUpperBound). */
 static inline uint32_t record_size_upper_bound(const struct record_size *size)
 {
     return VARINT_SIZE_MAX + RECORD_DELTAS_SIZE_MAX + size->fixed;
@@ -173,22 +171,22 @@ struct record_header_view {
 };
 
 /*
- * Reads the record at *cursor, including its headers, and advances the cursor past it. It never touches a byte at or
- * past `end`. A record that contradicts itself is CORRUPT: a length that is not that of the body, a part that passes
- * the end, a size below -1, a header without a key.
+ * Reads the record at *cursor, including its headers, and advances the cursor past it. It never reads a byte at or past
+ * `end`. Returns CORRUPT if the length is not that of the body, a part exceeds the end, a size is below -1, or a header
+ * has no key.
  */
 MUST_USE enum status record_read(const uint8_t **cursor, const uint8_t *end, struct record_view *view);
 
-/* Writes the record at *cursor once more, with another offset delta and otherwise unchanged. Advances the cursor past
- * it and `target` past the written bytes. CORRUPT as in record_read. If the new delta is not larger than the old one,
- * the size of the record is enough. */
+/* Writes a copy of the record at *cursor with another offset delta. Advances the cursor past the record, and `target`
+ * past the written bytes. Returns CORRUPT as record_read does. If the new delta is not larger than the old one, the
+ * copy is not larger than the record. */
 MUST_USE enum status record_renumber(const uint8_t **cursor, const uint8_t *end, int32_t offset_delta,
                                      uint8_t **target);
 
-/* Checks that [start, end) is exactly `count` records, numbered from 0: CORRUPT if not. Safe for any bytes. */
+/* Returns CORRUPT unless [start, end) is exactly `count` records, numbered from 0. Safe for any bytes. */
 MUST_USE enum status records_walk(const uint8_t *start, const uint8_t *end, uint32_t count);
 
-/* Returns the bytes of the largest record in [cursor, end), up to the first bytes that are no record. */
+/* Returns the size of the largest record in [cursor, end). Stops at the first bytes that are not a record. */
 uint32_t record_size_largest(const uint8_t *cursor, const uint8_t *end);
 
 /* Reads one header; start with view.headers and view.headers_end, and read view.header_count of them. */

@@ -184,7 +184,7 @@ static enum status validate_header(const struct record_batch_header *header, str
     return STATUS_OK;
 }
 
-/* Reads the record that has to be number `index`. */
+/* Reads a record, which must have the offset delta `index`. */
 static enum status read_next(const uint8_t **cursor, const uint8_t *end, int32_t index, int64_t base_timestamp,
                              struct record_view *record, int64_t *timestamp)
 {
@@ -259,7 +259,7 @@ enum status record_batch_validate_pieces(const struct piece *pieces, size_t piec
         return record_batch_validate(pieces[0].start, pieces[0].size, error);
     }
     size_t size = pieces_size(pieces, piece_count);
-    uint8_t *copy = malloc(size + 1); /* never malloc(0), which may return NULL */
+    uint8_t *copy = malloc(size + 1); /* not malloc(0), which may return NULL */
     if (copy == NULL) {
         return error_set_os(error, "cannot copy a batch to validate it");
     }

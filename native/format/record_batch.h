@@ -4,7 +4,7 @@
  *
  *   position  size  field                    written by
  *          0     8  base offset              0 until the log (or broker) assigns the batch its place
- *          8     4  batch length             drain: size of the batch - 12, that is of all after this field
+ *          8     4  batch length             drain: the size of the batch - 12: the bytes after this field
  *         12     4  partition leader epoch   -1; the broker's
  *         16     1  magic                    2
  *         17     4  crc                      drain: CRC-32C of everything from `attributes` to the end of the batch
@@ -48,7 +48,7 @@ enum {
     RECORD_BATCH_RECORD_COUNT = RECORD_BATCH_BASE_SEQUENCE + 4,
     RECORD_BATCH_HEADER_SIZE = RECORD_BATCH_RECORD_COUNT + 4,
 
-    RECORD_BATCH_UNCOUNTED_SIZE = RECORD_BATCH_LEADER_EPOCH, /* bytes that the batch length does not count */
+    RECORD_BATCH_UNCOUNTED_SIZE = RECORD_BATCH_LEADER_EPOCH, /* bytes that the batch length does not include */
     RECORD_BATCH_MAGIC_VALUE = 2,
 };
 
@@ -95,36 +95,35 @@ struct record_batch_producer {
     int32_t base_sequence;
 };
 
-/* Gives a finished batch another producer, without changing the records. Base offset, leader epoch and kind of
- * timestamp become those of a batch from a producer. A crc is linear, so the new one follows from the old one and from
- * the two headers, and no record is read. A damaged batch gets a crc that is still wrong. Requires a batch length that
- * is not smaller than possible. */
+/* Gives a finished batch another producer, without changing the records. Base offset, leader epoch and timestamp type
+ * become those of a batch that a producer sends. A crc is linear, so the new one is computed from the old one and the
+ * two headers, without reading the records. The crc of a damaged batch stays wrong. Requires a batch length of at least
+ * the smallest possible one. */
 void record_batch_change_producer(uint8_t header[RECORD_BATCH_HEADER_SIZE],
                                   const struct record_batch_producer *producer);
 
-/* The records of a batch that make up a part of it. */
+/* Consecutive records of a batch. */
 struct record_range {
     int32_t first;
     int32_t count;
 };
 
 /*
- * Makes a batch from some records of a valid batch, if a broker finds the whole too large: numbered from 0, with the
- * sequences that they had in the whole, their timestamps and the whole's base timestamp. `target` has as many bytes as
- * the whole, which is enough for any part. Returns INVALID if there are no such records, and CORRUPT if the batch is
- * not valid.
+ * Makes a batch from consecutive records of a batch that a broker rejects as too large. The new batch is numbered from
+ * 0, and has the sequences and timestamps that its records had. `target` has the size of the whole batch, which is
+ * enough for any part. Returns INVALID if there are no such records, and CORRUPT if the batch is not valid.
  */
 MUST_USE enum status record_batch_part(const uint8_t *bytes, size_t size, struct record_range range, uint8_t *target,
                                        size_t *target_size);
 
 /*
- * Checks that a broker would take these bytes as one uncompressed batch of a producer. It is stricter: a broker ignores
- * the offset deltas and repairs the max timestamp, and both are rejected here. Returns CORRUPT with a sentence in
- * `error` (may be NULL) if not. Safe for any bytes.
+ * Checks that a broker would accept these bytes as one uncompressed batch of a producer. It is stricter than a broker,
+ * which ignores wrong offset deltas and corrects a wrong max timestamp. Returns CORRUPT with a sentence in `error` (may
+ * be NULL) if not. Safe for any bytes.
  */
 MUST_USE enum status record_batch_validate(const uint8_t *bytes, size_t size, struct error *error);
 
-/* The same for a batch in several pieces. Allocates a copy of its size if there is more than one (OS if that fails). */
+/* The same for a batch in pieces. If there are several, allocates a copy, and returns OS if that fails. */
 MUST_USE enum status record_batch_validate_pieces(const struct piece *pieces, size_t piece_count,
                                                   struct error *error);
 
@@ -135,14 +134,15 @@ struct records_summary {
 };
 
 /*
- * Checks that [start, end) is exactly `count` records, numbered from 0, and finds their first and last times, and
- * whether each has a key; `count` is at least 1. Returns CORRUPT with a sentence in `error` (may be NULL) if not, or if
- * a timestamp does not fit in 64 bits. Safe for any bytes. A timestamp may be negative; the caller checks that.
+ * Checks that [start, end) is exactly `count` records, numbered from 0, and finds their smallest and largest
+ * timestamps, and whether each has a key; `count` is at least 1. Returns CORRUPT with a sentence in `error` (may be
+ * NULL) if not, or if a timestamp does not fit in 64 bits. Safe for any bytes. A timestamp may be negative; the caller
+ * checks that.
  */
 MUST_USE enum status records_summarize(const uint8_t *start, const uint8_t *end, int32_t count, int64_t base_timestamp,
                                        struct records_summary *summary, struct error *error);
 
-/* Returns true if [start, end) is exactly `count` records, numbered from 0, the youngest from `max_timestamp`. */
+/* Returns true if [start, end) is `count` records, numbered from 0, with the largest timestamp `max_timestamp`. */
 bool records_are_timed(const uint8_t *start, const uint8_t *end, uint32_t count, int64_t base_timestamp,
                        int64_t max_timestamp);
 

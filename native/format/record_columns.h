@@ -39,8 +39,8 @@ struct record_columns_room {
     struct bytes_room header_value;
 };
 
-/* A column being filled. `validity` is all zeros before; `offsets` has one number more than there are cells, and the
- * first is 0. */
+/* A column. `validity` is all zeros at the beginning. `offsets` has one more number than there are cells. The first is
+ * 0. */
 struct bytes_column {
     struct bytes_room room;
     struct bytes_room used;
@@ -55,10 +55,10 @@ struct record_columns {
     int64_t row_count;
     int64_t *offsets;
     int64_t *timestamps_us;
-    int32_t *timestamp_types; /* 0 for the producer's time, 1 for the log's */
+    int32_t *timestamp_types; /* 0 for create time, 1 for log append time */
     struct bytes_column key;
     struct bytes_column value;
-    bool has_headers; /* if false, the rest is not filled */
+    bool has_headers; /* if false, the following fields are not used */
     uint8_t *header_validity;
     int32_t *header_offsets;
     int64_t header_null_count;
@@ -66,8 +66,8 @@ struct record_columns {
     struct bytes_column header_value;
 };
 
-/* The buffers of columns: offsets, timestamps and types; validity, offsets and data of key and value; with headers,
- * their validity and offsets, and the three of header keys and of header values. */
+/* The buffers of columns: offsets, timestamps and types; validity, offsets and data of key and of value. With headers,
+ * also their validity and offsets, and validity, offsets and data of header keys and of header values. */
 enum {
     COLUMN_BUFFERS_KEY = 3,
     COLUMN_BUFFERS_VALUE = 6,
@@ -77,7 +77,7 @@ enum {
     COLUMN_BUFFERS_MAX = 17,
 };
 
-/* Returns the number of buffers, and their sizes in bytes. */
+/* Returns the number of buffers, and stores their sizes in bytes. */
 uint32_t record_columns_sizes(const struct record_columns_room *room, bool has_headers,
                               size_t sizes[COLUMN_BUFFERS_MAX]);
 
@@ -85,15 +85,15 @@ uint32_t record_columns_sizes(const struct record_columns_room *room, bool has_h
 void record_columns_begin(struct record_columns *columns, const struct record_columns_room *room, bool has_headers,
                           void *const buffers[COLUMN_BUFFERS_MAX]);
 
-/* The room that the columns use. */
+/* Returns the sizes that the columns use. */
 struct record_columns_room record_columns_used(const struct record_columns *columns);
 
-/* Adds the sizes of these records. CORRUPT: they cannot be read, their number differs from the header's, or their
- * offsets are not in order. RECORD_TOO_LARGE: a column would have more than 2 GiB. */
+/* Adds the sizes of these records. Returns CORRUPT if they cannot be read, their number differs from the header's, or
+ * their offsets do not increase. Returns RECORD_TOO_LARGE if a column would exceed 2 GiB. */
 MUST_USE enum status record_columns_measure(const struct log_records *records, const struct log_range *range,
                                             struct record_columns_room *room);
 
-/* Appends these records. CORRUPT: as above, or they exceed the measured sizes. */
+/* Appends these records. Returns CORRUPT as above, or if they exceed the measured sizes. */
 MUST_USE enum status record_columns_append(const struct log_records *records, const struct log_range *range,
                                            struct record_columns *columns);
 

@@ -4,11 +4,11 @@
 #include "format/crc32c.h"
 #include "format/crc32c_steps.h"
 
-/* Streams of a constant size need no loop and no division. If half as many bytes follow, streams of the maximum length
- * are faster (measured). */
+/* Three streams of a constant size need no loop and no division. For LONG_SIZE_MIN bytes or more, longer streams are
+ * faster (measured). */
 enum { STREAM_SIZE = 32, STREAMS_SIZE = 3 * STREAM_SIZE, LONG_SIZE_MIN = STREAMS_SIZE + STREAMS_SIZE / 2 };
 
-/* The place of the next byte, and the register: by value, so that both stay in registers of the machine. */
+/* The position of the next byte, and the CRC register. Passed by value, so that both stay in machine registers. */
 struct summed {
     uint8_t *next;
     uint32_t crc;
@@ -31,7 +31,7 @@ HARDWARE static ALWAYS_INLINE struct summed summed_groups(struct summed target, 
 
 /* ---- bytes ---- */
 
-/* A register of 64 bits, of which the upper half is zero, so no instruction has to clear it. */
+/* The CRC register has 64 bits with an upper half of zeros, so that no instruction has to clear it. */
 HARDWARE static ALWAYS_INLINE uint64_t step_wide(uint64_t crc, uint64_t word)
 {
 #if defined(__x86_64__)
@@ -82,7 +82,7 @@ HARDWARE static ALWAYS_INLINE struct summed summed_bytes(struct summed target, c
 
 /* ---- fields ---- */
 
-/* The following two are not inlined, so that a record without such a part saves no registers for it. */
+/* The next two functions are not inlined, so that a record without such a part does not save registers for it. */
 HARDWARE static __attribute__((noinline)) struct summed summed_nullable(struct summed target, const void *bytes,
                                                                         int32_t size)
 {

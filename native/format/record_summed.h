@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A record written and summed in one pass. The bytes are those of record_write followed by crc32c_extend over them,
- * without the wait in between (crc32c_steps.h explains it). A test compares the two.
+ * Writes a record and computes its CRC in one pass. The result equals that of record_write followed by crc32c_extend,
+ * which a test checks. crc32c_steps.h explains why this is faster.
  */
 #ifndef FORMAT_RECORD_SUMMED_H
 #define FORMAT_RECORD_SUMMED_H
@@ -12,7 +12,7 @@
 uint32_t record_write_summed_body(uint8_t *target, const struct record *record, uint32_t body_size,
                                   int32_t offset_delta, int64_t timestamp_delta, uint32_t crc);
 
-/* Writes the bytes of record_write. Returns the CRC of the bytes of `crc` followed by them. */
+/* Writes the bytes of record_write. Returns the CRC of the previous bytes, which is `crc`, and these bytes. */
 static inline uint32_t record_write_summed(uint8_t *target, const struct record *record,
                                            const struct record_size *size, int32_t offset_delta,
                                            int64_t timestamp_delta, uint32_t crc)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A walk over the records of a batch that was read from a log. The bytes are input. A broker may have written them, so
- * offsets may have gaps (compaction), and all records may have the time of the log's append.
+ * A walk over the records of a batch that was read from a log. The bytes are untrusted. A broker may have written them,
+ * so offsets may have gaps (compaction), and all records may have the log append time.
  */
 #ifndef FORMAT_RECORD_WALK_H
 #define FORMAT_RECORD_WALK_H
@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "format/record.h"
 
-/* The records of a batch, decompressed, and the facts of its header about them. */
+/* The decompressed records of a batch, and the fields of its header that apply to them. */
 struct log_records {
     const uint8_t *start;
     const uint8_t *end;
@@ -21,9 +21,9 @@ struct log_records {
 
 struct record_walk {
     const struct log_records *records;
-    const uint8_t *cursor;   /* of the next record */
-    int64_t count;           /* of the records that were read */
-    int64_t offset;          /* of the last of them, as the next field */
+    const uint8_t *cursor;   /* the beginning of the next record */
+    int64_t count;           /* the number of records that were read */
+    int64_t offset;          /* the offset of that record; `view` has its fields */
     struct record_view view;
 };
 
@@ -33,8 +33,8 @@ static inline struct record_walk record_walk_begin(const struct log_records *rec
         .records = records, .cursor = records->start, .offset = records->base_offset - 1};
 }
 
-/* Reads the next record. PENDING: all were read. CORRUPT: it cannot be read, its offset is not above that of the record
- * before it, or bytes follow the last one. */
+/* Reads the next record. Returns PENDING if all were read. Returns CORRUPT if it cannot be read, its offset is not
+ * larger than that of the previous record, or bytes follow the last record. */
 MUST_USE static inline enum status record_walk_next(struct record_walk *walk)
 {
     const struct log_records *records = walk->records;
@@ -51,7 +51,7 @@ MUST_USE static inline enum status record_walk_next(struct record_walk *walk)
     return STATUS_OK;
 }
 
-/* The time of the last record in milliseconds since 1970, or NO_TIMESTAMP if the sum overflows. */
+/* Returns the time of the last record in milliseconds since 1970, or NO_TIMESTAMP if the sum overflows. */
 static inline int64_t record_walk_timestamp_ms(const struct record_walk *walk)
 {
     int64_t timestamp_ms = walk->records->log_append_time_ms;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes in several places, read and written as if they were contiguous: a record too large for a slot fills a chain of
- * slots, and each of them is a piece.
+ * Reads and writes several pieces of memory as if they were contiguous. A record that is too large for a slot fills a
+ * chain of slots, and each slot is a piece.
  *
  *   pieces   [ 0 ........ ] [ 1 .... ] [ 2 .......... ]
  *                              ^ piece_index 1, position 3: the next byte goes here
@@ -21,10 +21,10 @@ struct scatter {
     const struct piece *pieces;
     size_t piece_count;
     size_t piece_index;
-    size_t position; /* in pieces[piece_index] */
+    size_t position; /* the position in pieces[piece_index] */
 };
 
-/* Appends to the bytes written before. The pieces must be large enough: bytes that do not fit are not written. */
+/* Writes after the bytes written so far. Bytes that do not fit in the pieces are not written. */
 void scatter_write(struct scatter *target, const void *bytes, size_t size);
 
 size_t pieces_size(const struct piece *pieces, size_t piece_count);

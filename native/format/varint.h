@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kafka's variable-length integers: zigzag, so that small negative numbers are small, then groups of 7 bits, lowest
- * group first, bit 7 set on every byte but the last. An int32 ("varint") takes 1 to 5 bytes, an int64 ("varlong") 1 to
- * 10. (org.apache.kafka.common.utils.ByteUtils)
+ * Kafka's variable-length integers: zigzag, so that small negative numbers take few bytes, then groups of 7 bits,
+ * lowest group first, bit 7 set in every byte but the last. An int32 ("varint") takes 1 to 5 bytes, an int64
+ * ("varlong") 1 to 10. (org.apache.kafka.common.utils.ByteUtils)
  *
- * Writers require a large enough buffer. Readers check their input: more bytes than the type can need, or bits beyond
- * its width, or no last byte before `end` are STATUS_CORRUPT and do not move the cursor. A number padded with leading
- * zero groups (80 00 for 0) is read, as in Kafka.
+ * Writers require a large enough buffer. Readers check their input: if a number has more bytes or bits than its type,
+ * or does not end before `end`, they return STATUS_CORRUPT and do not move the cursor. A number with extra zero groups
+ * (80 00 for 0) is accepted, as in Kafka.
  */
 #ifndef FORMAT_VARINT_H
 #define FORMAT_VARINT_H
@@ -38,7 +38,8 @@ static inline int64_t unzigzag64(uint64_t bits)
     return (int64_t)(bits >> 1 ^ (UINT64_C(0) - (bits & 1)));
 }
 
-/* Groups of 7 in a number whose highest set bit is `top`: top / 7 + 1, with 9/64 for 1/7 (exact up to top = 63). */
+/* Returns the number of groups of a number whose highest set bit is `top`: top / 7 + 1, with 9/64 for 1/7 (exact up to
+ * 63). */
 static inline unsigned varint_groups(unsigned top)
 {
     return (top * 9 + 73) / 64;
@@ -64,7 +65,7 @@ static inline uint8_t *varint_write_groups(uint8_t *target, uint64_t bits)
     return target;
 }
 
-/* Both return the end of what they wrote. */
+/* Both return the end of the written bytes. */
 static inline uint8_t *varint_write(uint8_t *target, int32_t value)
 {
     return varint_write_groups(target, zigzag32(value));
@@ -75,7 +76,7 @@ static inline uint8_t *varlong_write(uint8_t *target, int64_t value)
     return varint_write_groups(target, zigzag64(value));
 }
 
-/* Reads a number of at most `width` bits, one or more groups. */
+/* Reads a number of at most `width` bits. */
 MUST_USE static inline enum status varint_read_groups(const uint8_t **cursor, const uint8_t *end, unsigned width,
                                                       uint64_t *bits)
 {
@@ -96,7 +97,7 @@ MUST_USE static inline enum status varint_read_groups(const uint8_t **cursor, co
     return STATUS_CORRUPT;
 }
 
-/* The same, but fast for the most frequent sizes: one group, or two. */
+/* The same, but fast for numbers of one or two groups. */
 MUST_USE static inline enum status varint_read_bits(const uint8_t **cursor, const uint8_t *end, unsigned width,
                                                     uint64_t *bits)
 {
