@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appending, and flushing.
+ * Appends and flushes.
  */
 #include "producer/appender.h"
 
@@ -19,7 +19,7 @@
 /* The largest number of record bytes that is prefetched before a partition is locked. */
 enum { LINES_PREFETCHED_SIZE = 256 };
 
-/* From here on a copy takes longer than releasing an interpreter lock and acquiring it again. */
+/* Copying this many bytes takes longer than releasing and acquiring an interpreter lock. */
 enum { LONG_COPY_SIZE = 128 * 1024 };
 
 /* ---- open and close ---- */
@@ -89,8 +89,8 @@ enum status appender_check_size(const struct appender *appender, const struct re
     return fits ? STATUS_OK : STATUS_RECORD_TOO_LARGE;
 }
 
-/* Gets a slot for a new batch: `*spare` if there is one, else a free slot within the topic's limits. A slot that was
- * waited for is not checked again. */
+/* Gets a slot for a new batch: `*spare` if there is one, else a free slot within the topic's limits. If this process
+ * waited for the slot, the limits are not checked again. */
 static enum status spare_get(struct arena *arena, uint32_t partition_index, uint32_t *spare)
 {
     CHECK(*spare == NO_SLOT || *spare < arena->geometry.slot_count);
@@ -115,9 +115,9 @@ static COLD enum status locked_open_batch(struct arena *arena, struct partition_
     return status;
 }
 
-/* Prefetches the lines that an append to this partition writes. Each line is found from the content of the previous
- * one, and no load passes the locked instructions in between. So without this an append would wait for one line after
- * another (docs/decisions/0008). Not inlined, so that an append to the same partition saves no registers for it. */
+/* Prefetches the cache lines that an append to this partition writes. The address of each line is in the previous one,
+ * and no load passes the locked instructions in between. So without this, an append would wait for one line after
+ * another (docs/decisions/0008). Not inlined, so that an append to the same partition saves no registers. */
 static __attribute__((noinline)) void lines_prefetch(const struct appender *appender, const struct append_order *order)
 {
     CHECK(order->partition_index < appender->arena->geometry.partition_count);
@@ -136,7 +136,7 @@ static __attribute__((noinline)) void lines_prefetch(const struct appender *appe
     }
 }
 
-/* After an append to another partition, the lines may have left the cache of this process. */
+/* Prefetches after an append to another partition, because the lines may have left the cache. */
 static inline void lines_prefetch_elsewhere(struct appender *appender, const struct append_order *order)
 {
     CHECK(order->count >= 1);
@@ -165,12 +165,12 @@ static COLD bool locked_may_open(struct arena *arena, const struct partition_hol
     return !call->has_moved_on;
 }
 
-/* Called if no open batch can take the record. */
+/* Called if the record fits in no open batch. */
 static COLD enum status locked_make_room(struct arena *arena, struct partition_hold *hold, struct append_call *call)
 {
     CHECK(hold->partition_index == call->order->partition_index);
     call->has_filled |= hold->has_sealed_full;
-    RETURN_IF_FAILED(transaction_admits(arena, hold->joined)); /* also while no buffer is free */
+    RETURN_IF_FAILED(transaction_admits(arena, hold->joined)); /* checked even if no buffer is free */
     if (!locked_may_open(arena, hold, call)) {
         return STATUS_TRY_AGAIN;
     }
@@ -204,7 +204,7 @@ static uint32_t reservation_take_one(struct reservation *reservation)
     return *reservation->slots++;
 }
 
-/* Called if the sticky partition moved on before a new batch was opened. Returns the slot to the reservation. */
+/* Called if the sticky partition has changed before a batch was opened. Returns the slot to the reservation. */
 static COLD void reservation_keep(struct append_call *call)
 {
     CHECK(!call->is_reserved || call->order->reservation != NULL);
@@ -216,7 +216,7 @@ static COLD void reservation_keep(struct append_call *call)
     }
 }
 
-/* Returns true if the work of this call is due before the sender wakes by itself. */
+/* Returns true if the batch of this call is ready before the sender wakes by itself. */
 static COLD bool sender_is_wanted(const struct arena *arena, const struct append_call *call)
 {
     CHECK(arena->owner != 0);
@@ -232,7 +232,7 @@ static COLD bool sender_is_wanted(const struct arena *arena, const struct append
     return call->has_filled || lingers_less;
 }
 
-/* The part of the end of an append that is needed once per batch. D1: the stores of this append, full barrier, then
+/* The last step of an append that opened or filled a batch. D1: the stores of this append, full barrier, then
  * sender_sleep. The sender stores sender_sleep, full barrier (D2), then checks for new batches before it sleeps. */
 static COLD void append_finish(struct appender *appender, struct append_call *call, enum status status,
                                struct append_result *result)
@@ -253,7 +253,7 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
     }
 }
 
-/* Returns Kafka's measure of a record (record-size): the most bytes that it takes, regardless of the other records. */
+/* Returns the size of the records for Kafka's metric record-size: their upper bounds, independent of other records. */
 static inline uint64_t appended_size(const struct append_order *order, uint32_t appended)
 {
     CHECK(appended >= 1);
@@ -288,7 +288,7 @@ static inline void count_appended(struct appender *appender, const struct append
     }
 }
 
-/* Its slots belong to this process, and there is no lock and no hazard, so other threads run while a large record is
+/* Requires no lock and no hazard, because this process owns the slots. So other threads run while a large record is
  * copied. */
 static enum status chain_fill(struct arena *arena, uint32_t partition_index, const uint32_t *slots, uint32_t count,
                               const struct measured_record *record)
@@ -326,7 +326,7 @@ static COLD enum status append_oversized(struct appender *appender, const struct
     struct arena *arena = appender->arena;
     struct reservation *reservation = order->reservation;
     RETURN_IF_FAILED(transaction_admits(arena, appender->joined));
-    result->need = need; /* if it has no slots yet, or the arena closes: the queue returns the reason */
+    result->need = need; /* if it has no slots yet. If the arena closes, buffer_pool_enqueue returns the reason */
     if (reservation == NULL || reservation->count < need) {
         return STATUS_EXHAUSTED;
     }
@@ -352,7 +352,7 @@ static COLD enum status append_oversized(struct appender *appender, const struct
     return status;
 }
 
-/* Appends half as many records under a new hold: the section may be too long for the patience of others. */
+/* Locks again and appends half as many records, because the section may exceed the patience of other processes. */
 static COLD enum status locked_append_again(struct appender *appender, struct partition_hold *hold,
                                             struct append_call *call, struct append_result *result)
 {
@@ -365,7 +365,7 @@ static COLD enum status locked_append_again(struct appender *appender, struct pa
                                  &result->first);
 }
 
-/* Completes an append whose first attempt returned `status`. The lock is still held. Needed once per batch. */
+/* Continues an append whose first attempt returned `status`, usually because the batch is full. The lock is held. */
 static COLD enum status append_continue(struct appender *appender, const struct append_order *order,
                                      struct partition_hold hold, enum status status, struct append_result *result)
 {
@@ -432,7 +432,7 @@ static bool batch_is_incomplete(const struct arena *arena, uint32_t slot_index, 
     return slot_word_generation(*word) == generation && (state == SLOT_OPEN || state == SLOT_READY);
 }
 
-/* Sealing needs neither a lock nor a hazard: a wrong batch that is sealed early is only a shorter batch. */
+/* Needs neither a lock nor a hazard: sealing another batch by mistake only makes that one shorter. */
 static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint32_t generation)
 {
     CHECK(slot_index < arena->geometry.slot_count);
@@ -448,8 +448,7 @@ static bool batch_seal_for_flush(struct arena *arena, uint32_t slot_index, uint3
     return false;
 }
 
-/* Adds every partition that this process appended to, because a batch that is now in its slot may be spilled during the
- * wait. */
+/* Adds every partition that this process appended to, because a batch may be spilled during the wait. */
 static void flush_note_partitions(const struct appender *appender, struct flush_ticket *ticket)
 {
     CHECK(ticket->partitions != NULL);
@@ -466,7 +465,7 @@ enum status appender_flush_begin(struct appender *appender, struct flush_ticket 
     struct arena *arena = appender->arena;
     uint32_t slot_count = arena->geometry.slot_count;
     *ticket = (struct flush_ticket){0};
-    if (appender->owner != arena->owner) { /* also before the child of a fork attaches */
+    if (appender->owner != arena->owner) { /* true in a forked child, also before it attaches */
         appender_forget(appender);
     }
     ticket->items = malloc(slot_count * sizeof *ticket->items);
@@ -490,7 +489,7 @@ enum status appender_flush_begin(struct appender *appender, struct flush_ticket 
     return STATUS_OK;
 }
 
-/* Runs after the slots were read: a batch that has left its slot since is in its partition's range, or has a result. */
+/* Call after the slots were read: a batch that has left its slot is in its partition's range, or has a result. */
 static uint32_t flush_spilled_remaining(const struct appender *appender, const struct flush_ticket *ticket)
 {
     CHECK(ticket->partition_count <= appender->arena->geometry.partition_count);
@@ -536,7 +535,8 @@ void appender_flush_end(struct flush_ticket *ticket)
     *ticket = (struct flush_ticket){0};
 }
 
-/* Parts of a split batch may have results. If others also appended to it, it is not known whose records are left. */
+/* Parts of a split batch may have results. If other processes also appended to it, it is unknown whose records
+ * remain. */
 static uint32_t incomplete_in_batch(const struct appender *appender, uint32_t slot_index, uint64_t word)
 {
     CHECK(slot_index < appender->arena->geometry.slot_count);
@@ -575,7 +575,7 @@ static uint64_t incomplete_in_overflow(const struct appender *appender)
 uint64_t appender_incomplete_count(const struct appender *appender)
 {
     if (appender->owner != appender->arena->owner) {
-        return 0; /* the child of a fork has appended nothing */
+        return 0; /* a forked child has appended nothing */
     }
     return incomplete_in_slots(appender) + incomplete_in_overflow(appender);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The appender: the part of an arena that a producing process holds (the producer's side of Kafka's RecordAccumulator;
- * the sender's side is sender/sender.h, and the two meet in the arena alone).
+ * The appender: the state of a process that sends (the producer's side of Kafka's RecordAccumulator; sender/sender.h is
+ * the sender's side, and they share only the arena).
  *
- *   append   a record becomes committed, in the open batch of its partition
- *   flush    this process's batches are sealed, and their results awaited
+ *   append commit records to the open batch of their partition
+ *   flush seal the batches of this process, and wait for their results
  *
  * Each process has one, and any number of processes append at the same time. One thread of a process uses it at a time
  * (in Python: python/common/alone.h), and the caller holds no lock of the arena.
  *
- * A process may die anywhere in these calls; producer_batch.h explains why that does no harm.
+ * A process may die at any point of these calls; producer_batch.h explains why the arena stays consistent.
  */
 #ifndef PRODUCER_APPENDER_H
 #define PRODUCER_APPENDER_H
@@ -21,28 +21,28 @@
 #include "producer/partitioner.h"
 #include "producer/producer_batch.h"
 
-/* The batch of a slot that was appended to last. */
+/* The last batch in a slot to which this process appended. */
 struct touched_batch {
     uint32_t generation_plus_one; /* 0 if there is none */
-    uint32_t record_count;        /* that this process appended to it */
+    uint32_t record_count;        /* records that this process appended to it */
 };
 
-/* The last append of this process to a partition. Other processes append there too, so slot and end are hints. */
+/* The last append of this process to a partition. Other processes also append to it, so slot and end are hints. */
 struct appender_note {
-    uint64_t seq;        /* of the batch, + 1, or 0 before the first append. For flush */
-    uint32_t slot_index; /* of the batch */
-    uint32_t end;        /* of its records in the slot: the next record probably follows */
+    uint64_t seq;        /* the batch's seq + 1, or 0 before the first append; for flush */
+    uint32_t slot_index; /* the slot of the batch */
+    uint32_t end;        /* the end of its records in the slot: the next record is probably written there */
 };
 
 struct appender {
     struct arena *arena;
-    uint32_t owner;   /* this process when `touched` was filled: a fork's child has another one */
+    uint32_t owner;   /* this process when `touched` was filled; a forked child has another owner */
     uint64_t joined;  /* number of the transaction that its records belong to, or 0 for the open one */
-    uint64_t linger;  /* of the batches it opens, as in slot_header: ns + 1, or 0 for the sender's linger */
-    struct wake_set wakes; /* waiters that got slots of an append: the caller posts their semaphores, and empties it */
+    uint64_t linger;  /* the linger of batches that it opens, as in slot_header: ns + 1, or 0 for the sender's linger */
+    struct wake_set wakes; /* waiters that were granted slots in an append: the caller posts them and empties the set */
     struct touched_batch *touched; /* per slot; for flush and the count of incomplete records */
     struct appender_note *notes;   /* per partition */
-    uint32_t last_partition_index; /* of the last append */
+    uint32_t last_partition_index; /* the partition of the last append */
 };
 
 enum status appender_open(struct arena *arena, struct appender **appender, struct error *error) MUST_USE;
@@ -50,26 +50,26 @@ void appender_close(struct appender *appender);
 
 /* ---- append ---- */
 
-/* Slots that a waiter was granted, for the append that waited for them. The append removes the ones that it uses. */
+/* The slots that were granted to an append that waited. The append removes those that it uses. */
 struct reservation {
     uint32_t *slots;
     uint32_t count;
 };
 
 struct append_result {
-    struct batch_place first;  /* place of the first record appended by this call */
-    uint32_t appended;         /* how many records went into that batch, in a row */
-    uint32_t need;             /* with STATUS_EXHAUSTED: how many slots to wait for */
-    bool is_sender_wanted;     /* a batch was opened or filled, and the sender sleeps or has no heartbeat: wake it */
+    struct batch_place first;  /* the place of the first record that this call appended */
+    uint32_t appended;         /* how many consecutive records were appended to that batch */
+    uint32_t need;             /* for STATUS_EXHAUSTED: how many slots to wait for */
+    bool is_sender_wanted;     /* wake the sender: a batch was opened or filled, and it sleeps or has no heartbeat */
 };
 
-/* Returns true if a record takes at most one slot, whatever its deltas. */
+/* Returns true if a record takes at most one slot, for any deltas. */
 static inline bool record_fits_batch(const struct arena *arena, const struct record_size *size)
 {
     return (uint64_t)RECORDS_START + record_size_upper_bound(size) <= arena->geometry.batch_size;
 }
 
-/* Returns STATUS_RECORD_TOO_LARGE if the arena takes no record of that size. */
+/* Returns STATUS_RECORD_TOO_LARGE if the record is larger than the arena allows. */
 enum status appender_check_size(const struct appender *appender, const struct record_size *size) MUST_USE;
 
 /* Checks and measures a record against the arena's limits, outside any lock. */
@@ -85,45 +85,45 @@ struct append_order {
     uint32_t count;
     const struct measured_record *records;
     struct reservation *reservation; /* or NULL */
-    struct sticky *sticky; /* NULL, or it chose the partition: no batch is opened there if it has changed */
+    struct sticky *sticky; /* NULL, or the sticky partition of the topic: no batch is opened if it has changed */
 };
 
-/* Appends records[0..count) to one partition, as many as one batch takes (at least one on STATUS_OK).
- * STATUS_EXHAUSTED: nothing was appended; wait for result->need slots (buffer_pool.h) and call again with them.
- * STATUS_TRY_AGAIN: nothing was appended, the sticky partition moved on: choose again.
- * STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: nothing was appended (transaction.h).
- * STATUS_DETACHED (call arena_ensure_attached), STATUS_POISONED, STATUS_INVALID. */
+/* Appends records[0..count) to one partition, as many as fit in one batch. Returns STATUS_OK if it appended at least
+ * one. After any other status, nothing was appended. STATUS_EXHAUSTED: wait for result->need slots (buffer_pool.h), and
+ * call again with them. STATUS_TRY_AGAIN: the sticky partition has changed, choose again. STATUS_DETACHED: call
+ * arena_ensure_attached. STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: see transaction.h.
+ * STATUS_POISONED, STATUS_INVALID. */
 enum status appender_append(struct appender *appender, const struct append_order *order,
                             struct append_result *result) MUST_USE;
 
 /* ---- flush ---- */
 
-/* The batches that a flush waits for: this process's incomplete batches when it began. */
+/* The batches that a flush waits for: those of this process that were incomplete when the flush began. */
 struct flush_ticket {
     struct flush_item {
         uint32_t slot_index;
         uint32_t generation;
     } *items;
     uint32_t count;
-    struct flush_partition { /* if its batches may be in the overflow (spilled.h) */
+    struct flush_partition { /* a partition whose batches may be in the overflow (spilled.h) */
         uint64_t seq;
         uint32_t partition_index;
     } *partitions;
     uint32_t partition_count;
 };
 
-/* Seals the open batches this process appended to, and lists all its incomplete ones. */
+/* Seals the open batches to which this process appended, and lists all its incomplete batches. */
 enum status appender_flush_begin(struct appender *appender, struct flush_ticket *ticket) MUST_USE;
-/* Returns how many of them are still incomplete, and removes the others. A partition with spilled ones counts as one
+/* Removes complete batches, and returns the number of the others. A partition with spilled batches counts as one
  * more. */
 uint32_t appender_flush_remaining(struct appender *appender, struct flush_ticket *ticket);
-/* Returns how many records the incomplete ones in the arena hold, including those of other processes. */
+/* Returns how many records the incomplete batches in the arena have, including those of other processes. */
 uint64_t appender_flush_record_count(const struct appender *appender, const struct flush_ticket *ticket);
 void appender_flush_end(struct flush_ticket *ticket);
 
-/* Returns how many records of this process have no result yet. For a split batch it counts the records without a
- * result, including those of other processes, but at most its own number. A partition with records in the overflow
- * counts as one record, because their number is not known here. Nothing is sealed. */
+/* Returns how many records of this process have no result yet. For a split batch, it counts the records without a
+ * result, including those of other processes, but at most as many as this process appended. A partition with records in
+ * the overflow counts as one record, because their number is unknown. Seals nothing. */
 uint64_t appender_incomplete_count(const struct appender *appender);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-/* Partition index -> group + 1, with at most half of the cells in use. */
+/* A hash table from partition index to group + 1. At most half of its cells are used. */
 enum { CELL_BITS = 9, CELL_COUNT = 1 << CELL_BITS };
 STATIC_CHECK(CELL_COUNT >= 2 * CHUNK_COUNT_MAX);
 STATIC_CHECK(CHUNK_COUNT_MAX <= UINT8_MAX);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of many partitions, reordered so that those of one partition are adjacent, and each partition's producer lock
- * is taken once for all of them. Stable: the order within a partition does not change.
+ * Groups records of many partitions so that those of one partition are adjacent, and its producer lock is taken once
+ * for all of them. The order within a partition does not change.
  *
  *   given     a b a c b a        groups   a x3, b x2, c x1  (in the order of first appearance)
  *   places    0 3 1 5 4 2        grouped  a a a b b c
@@ -11,19 +11,19 @@
 
 #include <stdint.h>
 
-/* Records at once: enough for runs of several in each of a dozen partitions, few enough for the first-level cache. */
+/* Records per call: enough for several in each of twelve partitions, and few enough for the first-level cache. */
 enum { CHUNK_COUNT_MAX = 255 };
 
 struct record_group {
     uint32_t partition_index;
-    uint32_t start; /* place of its first record */
+    uint32_t start; /* the place of its first record */
     uint32_t count;
 };
 
 struct grouping {
     uint32_t group_count;
     struct record_group groups[CHUNK_COUNT_MAX];
-    uint8_t places[CHUNK_COUNT_MAX]; /* of each record given */
+    uint8_t places[CHUNK_COUNT_MAX]; /* the place of each given record */
 };
 
 /* Requires 1 <= count <= CHUNK_COUNT_MAX. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The partition indices of one topic, by partition number, once they were requested: an array access per record instead
- * of a search in the registry's table.
+ * Caches the partition indices of one topic by partition number, so that a record needs an array access instead of a
+ * search in the registry's table.
  *
  * Private memory, one thread at a time. Its entries stay valid, also after fork, because the arena never changes an
- * index. All zeros is empty.
+ * index. An empty cache is all zeros.
  */
 #ifndef PRODUCER_PARTITION_INDICES_H
 #define PRODUCER_PARTITION_INDICES_H
@@ -22,7 +22,7 @@ void partition_indices_close(struct partition_indices *indices);
 enum status partition_indices_find_slow(struct partition_indices *indices, struct registry *registry,
                                         uint32_t topic_index, uint32_t partition, uint32_t *partition_index) MUST_USE;
 
-/* Finds the index of a partition of the topic, and creates it if it is new. Returns what registry_partition returns, or
+/* Finds the index of a partition of the topic, and creates it if it is new. Returns a status of registry_partition, or
  * STATUS_OS. */
 static inline MUST_USE enum status partition_indices_find(struct partition_indices *indices, struct registry *registry,
                                                           uint32_t topic_index, uint32_t partition,

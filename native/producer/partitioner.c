@@ -10,7 +10,7 @@ static uint64_t random_next(struct partitioner *partitioner)
     return bits ^ bits >> 31;
 }
 
-/* Returns the high half of a product: uniform to one part in 2^32. */
+/* The high half of the product is uniform except for an error of at most 2^-32. */
 uint32_t partitioner_random_below(struct partitioner *partitioner, uint32_t limit)
 {
     CHECK(limit > 0);
@@ -19,7 +19,7 @@ uint32_t partitioner_random_below(struct partitioner *partitioner, uint32_t limi
 
 /* ---- draw ---- */
 
-/* A partition that has no entry yet, because nothing was appended to it, has an empty queue. */
+/* A partition without an entry has an empty queue, because nothing was appended to it. */
 static uint32_t queue_length(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition)
 {
     CHECK(partition <= INT32_MAX);
@@ -30,7 +30,7 @@ static uint32_t queue_length(struct partitioner *partitioner, uint32_t topic_ind
     return load_relaxed_u32(&partitioner->arena->partitions[partition_index].queued_batch_count);
 }
 
-/* Used if all draws failed: returns the next available partition, in a circle, or `drawn` if none is available. */
+/* Used if all draws failed. Returns the next available partition, or `drawn` if there is none. */
 static COLD uint32_t next_available(struct partitioner *partitioner, uint32_t topic_index, uint32_t partition_count,
                                     uint32_t drawn)
 {
@@ -71,7 +71,7 @@ static uint64_t sticky_moved_on(uint64_t word)
     return sticky_word(sticky_word_move_count(word) + 1, NO_STICKY);
 }
 
-/* A change is due if this process has appended the content of two batches without opening one. */
+/* Returns true if this process has appended the content of two batches there, or the partition does not exist. */
 static bool sticky_is_over(const struct arena *arena, const struct sticky *sticky, uint64_t word,
                            uint32_t partition_count)
 {
@@ -80,7 +80,7 @@ static bool sticky_is_over(const struct arena *arena, const struct sticky *stick
     return is_due || sticky_word_partition(word) >= partition_count;
 }
 
-/* Each iteration either ends the loop or finds the word changed, so another process made progress. */
+/* Each iteration ends the loop, or finds a changed word: then another process made progress. */
 uint32_t partitioner_sticky_slow(struct partitioner *partitioner, struct sticky *sticky, uint32_t partition_count)
 {
     CHECK(partition_count > 0);

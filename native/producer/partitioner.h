@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The partitioner: chooses the partition of a record whose producer did not choose one (Kafka's BuiltInPartitioner,
- * KIP-480 and KIP-794).
+ * Chooses the partition of a record for which the caller gave none (Kafka's BuiltInPartitioner, KIP-480 and KIP-794).
  *
- *   with a key       to_positive(murmur2(key)) % partition_count: the same key, the same partition
+ *   with a key       to_positive(murmur2(key)) % partition_count: records with equal keys go to one partition
  *   without a key    the topic's sticky partition: one for all processes of the host, so that they fill the same batch
  *
- * THE STICKY WORD of a topic: (how often it moved on, partition), or (how often, none): not chosen yet.
+ * THE STICKY WORD of a topic: (number of changes, partition), or (number of changes, none) before one is chosen.
  *
- *   choose   a process that finds none draws a partition and stores it by CAS. The first store counts for all.
- *   stay     while its open batch takes records. Only one load per record is shared.
+ *   choose a process that finds none draws a partition and stores it by CAS. The first store is valid for all.
+ *   stay     while its open batch takes records. A record needs one load of shared memory.
  *   move on  CAS (n, partition) -> (n + 1, none), under the producer lock of that partition, before another batch is
- *            opened there, so that no partly filled batch remains. The previous batch is full, or this process alone
- *            has appended batch_size bytes there in batches that were sealed early (linger, flush). The topic also
- *            moves on when this process alone has appended twice that much there (KAFKA-14156).
+ *            opened there, so that no partly filled batch remains. Reasons: the previous batch is full; this process
+ *            has appended batch_size bytes there in batches that were sealed early (linger, flush); or it has appended
+ *            twice as much there (KAFKA-14156).
  *
- * Kafka counts the bytes of all its threads. Here each process counts its own, because every record of every process
- * would write a shared count. A full batch, the frequent reason, is noticed by the process that finds it full.
+ * Kafka counts the bytes of all its threads. Here each process counts its own bytes, because a shared count would be
+ * written for each record. The usual reason is a full batch, which one process detects for all.
  *
- * DRAWING is by weight, as in KIP-794: a partition with q batches queued has the weight (longest queue + 1 - q). One is
- * drawn uniformly and accepted with the probability weight / (longest queue + 1), else another one is drawn: no table,
- * no scan over thousands of partitions. The sender publishes the queues periodically (sender_publish_queues). An
- * unavailable partition has no weight, and is drawn only if none is available.
+ * DRAWING is by weight, as in KIP-794: a partition with q batches queued has the weight (longest queue + 1 - q). A
+ * partition is drawn uniformly, and accepted with the probability weight / (longest queue + 1). Otherwise, another one
+ * is drawn. This needs no table and no scan over thousands of partitions. The sender publishes the queues periodically
+ * (sender_publish_queues). An unavailable partition has the weight 0, and is drawn only if no partition is available.
  *
- * DEATHS. Any process may die anywhere here: the word is whole after each CAS, and the next process chooses if it is
- * "none". Everything read is a hint: if a partition no longer exists, the topic moves on.
+ * DEATHS. A process may die at any point: the word is valid after each CAS, and if it has none, the next process
+ * chooses. All values that are read are hints: if a partition no longer exists, the topic moves on.
  */
 #ifndef PRODUCER_PARTITIONER_H
 #define PRODUCER_PARTITIONER_H
@@ -40,19 +39,19 @@ static inline uint32_t partition_of_key(const void *key, uint32_t size, uint32_t
     return (uint32_t)to_positive(murmur2(key, size)) % partition_count;
 }
 
-/* One process's record of a topic's sticky partition. Initially zeros, except for topic_index. */
+/* The private state of a process for a topic's sticky partition. Initially zeros, except for topic_index. */
 struct sticky {
-    uint64_t word;        /* as last read */
-    uint64_t size;        /* bytes this process appended there since it found this word */
+    uint64_t word;        /* the sticky word that was read last */
+    uint64_t size;        /* bytes that this process has appended there since it first read this word */
     uint32_t topic_index;
 };
 
-/* The private part of one user; one thread at a time. */
+/* The private state of one user. One thread uses it at a time. */
 struct partitioner {
     struct arena *arena;
     struct registry *registry;
-    uint64_t random_state; /* any seed; the same one draws the same partitions */
-    bool is_adaptive;      /* if false, queues do not count (partitioner.adaptive.partitioning.enable) */
+    uint64_t random_state; /* any number; the same seed draws the same partitions */
+    bool is_adaptive;      /* if false, queues are ignored (partitioner.adaptive.partitioning.enable) */
 };
 
 /* Returns a uniform number in [0, limit); limit > 0. */
@@ -79,7 +78,8 @@ static inline uint32_t partitioner_sticky(struct partitioner *partitioner, struc
 }
 
 /* Called under the producer lock of the sticky partition, before another batch is opened there. Returns false if the
- * topic has moved on, or moves on now: choose again. `is_full`: the previous batch was sealed because it was full. */
+ * topic has moved on, or moves on now: choose again. `is_full` is true if the previous batch was sealed because it was
+ * full. */
 bool sticky_stays(struct arena *arena, const struct sticky *sticky, bool is_full);
 
 #endif

@@ -20,8 +20,8 @@ enum { PATIENCE_NS = 20000, PATIENCE_BYTES_PER_NS = 2, PATIENCE_DOUBLINGS_MAX = 
 
 /* ---- lock ---- */
 
-/* Returns the time for which a holder may delay others: that of a section that fills a whole batch, with a margin. It
- * doubles each time this process was itself passed. */
+/* Returns the patience: the time of a section that fills a whole batch, with a margin. It doubles each time this
+ * process is itself passed. */
 static uint64_t patience_ns(const struct arena *arena)
 {
     CHECK(arena->geometry.batch_size > RECORDS_START);
@@ -31,7 +31,7 @@ static uint64_t patience_ns(const struct arena *arena)
     return (PATIENCE_NS + whole_batch_ns) << doublings;
 }
 
-/* Clears the hazard during the wait, because it would pin a slot for no reason. */
+/* Clears the hazard during the wait, because a hazard keeps its slot from being freed. */
 COLD struct partition_hold partition_lock_slow(struct arena *arena, uint32_t partition_index)
 {
     CHECK(partition_index < arena->geometry.partition_count);
@@ -80,9 +80,9 @@ static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_
     }
 }
 
-/* Seals before it clears `open`: if another process takes over in between, `open` still names the slot. The CAS fails
- * if a passed holder has named another slot meanwhile, and then that one is sealed, too. Also ends if this process is
- * passed: the process that passed it does the same. */
+/* Seals before it clears `open`: if another process takes over in between, `open` still names the slot. If the CAS
+ * fails, a passed holder has named another slot meanwhile, and that one is sealed, too. The loop also ends if this
+ * process is passed, because the process that passed it also repairs. */
 void partition_repair(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
@@ -100,8 +100,8 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
 
 /* ---- claim ---- */
 
-/* Sums the records together after the last one: most of their bytes were stored long enough before, and the steps are
- * wider. The bytes in the batch are summed, so a caller may change a value meanwhile. */
+/* Computes the CRC of all records after the last one: most of their bytes are in the cache by then, and longer steps
+ * are faster. It reads the bytes in the batch, so a caller may change a value meanwhile. */
 struct claim claim_run(const struct arena *arena, uint32_t slot_index, struct claim begun,
                        const struct measured_record *records, uint32_t count)
 {
@@ -147,8 +147,8 @@ static void slot_prepare(struct arena *arena, uint32_t slot_index, uint32_t part
     }
 }
 
-/* Returns false if this process was passed: the number belongs to another process. Fields that were read with acquire
- * before this call were read while the lock was held. */
+/* Returns false if this process was passed: the number belongs to another process. If it returns true, fields that were
+ * read with acquire before this call were read under the lock. */
 static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
 {
     CHECK(lock_word_owner(hold->lock) != 0);
@@ -160,14 +160,14 @@ static bool seq_take(struct partition_hold *hold, struct slot_header *slot)
     return cas_u64(&hold->partition->next_seq, &seq, seq + 1); /* L7 */
 }
 
-/* Runs after OPEN and X2. */
+/* Called after OPEN and X2. */
 static enum status opener_is_admitted(struct arena *arena, const struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
     return arena_takes_records(arena) ? transaction_admit_batch(arena, hold->joined) : STATUS_EXHAUSTED;
 }
 
-/* Returns false if a process has sealed it meanwhile: then the sender frees it. */
+/* Returns false if a process has sealed the slot meanwhile: then the sender frees it. */
 static COLD bool slot_take_back(struct arena *arena, const struct partition_hold *hold, uint32_t slot_index,
                                 uint64_t opened, uint64_t owned)
 {
@@ -195,7 +195,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
     POINT(seq_taken);
     const struct claim_room room = claim_room_of(arena, slot_index);
     prefetch_lines(&room, 0, PREFETCH_AHEAD);
-    ready_hint_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */
+    ready_hint_set(arena, slot_index); /* before OPEN, so that the sender always finds the batch */
     uint64_t owned = load_relaxed_u64(&slot->word);
     uint64_t opened =
         slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
@@ -258,7 +258,7 @@ static enum status chain_write(struct arena *arena, const uint32_t *slots, uint3
     return STATUS_OK;
 }
 
-/* Links a piece to its head before its word stops naming its owner. */
+/* Links a piece to its head before the piece's word no longer names its owner. */
 static void chain_link(struct arena *arena, const uint32_t *slots, uint32_t count)
 {
     CHECK(count > 1);
@@ -288,7 +288,7 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
     return STATUS_OK;
 }
 
-/* Later records must not go into a batch that precedes the chain, so an open one is sealed, even if it is empty. */
+/* Seals the open batch, even if it is empty, because later records must not be appended to a batch before the chain. */
 static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
@@ -309,8 +309,8 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
     return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT)); /* L7 */
 }
 
-/* In an arena with transactions, a process that ends the transaction can seal the head before it has its record. The
- * sender leaves an empty batch to its opener for a while, counted from created_ns. */
+/* In an arena with transactions, a process that ends the transaction may seal the head before it has its record. For
+ * some time after created_ns, the sender lets the opener of an empty batch free it. */
 static enum status chain_become_ready_inside(struct arena *arena, const struct partition_hold *hold,
                                              struct slot_header *head, uint32_t count, uint32_t size)
 {
@@ -365,7 +365,7 @@ enum status producer_batch_commit_chain(struct arena *arena, struct partition_ho
     uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
     uint32_t count = slots_needed(arena, size - RECORDS_START);
     RETURN_IF_FAILED(chain_become_ready(arena, hold, head, count, size));
-    /* No hazard names the head: from here on it may be sent, freed and filled with another batch. */
+    /* No hazard names the head, so from here on, the slot may be sent, freed and used for another batch. */
     counter_add(arena, COUNTER_BATCHES_OVERSIZED, 1);
     *place = (struct batch_place){.slot_index = slots[0],
                                   .generation = generation,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The producer batch: one slot filling one record batch of one partition, under that partition's producer lock.
+ * The producer batch: a slot with a record batch of a partition, which is built under the partition's producer lock.
  *
  *   slot data   | header 61 | record 0 | record 1 | ... | record n-1 | being written ... | zeros |
  *                                                       ^ size of the word               ^ written_end
  *
  * APPEND, holding the partition's lock (acquisition a):
- *   1  hazard   me.writing = slot that `open` names. Stored before the lock's CAS, which is also its barrier. If
- *               `open` named another slot meanwhile, stored again with a full barrier (H1)
+ *   1  hazard   me.writing = slot that `open` names. Stored before the lock's CAS, which is also its barrier. If `open`
+ *               names another slot by then, it is stored again with a full barrier (H1)
  *   2  read     read the slot word; it must be OPEN, of this partition
- *   3  fence    re-read the lock word: still acquisition a of this process? If not, it was passed: leave, start over.
+ *   3  fence    read the lock word again. If it is not acquisition a of this process: start over.
  *   4  claim    written_end = size + length; encode at `size`; meta[(n + 1) & 1] = {max timestamp, running crc}
- *   5  commit   CAS word (n, size) -> (n + 1, size + length): the record exists. It fails only if the batch was
+ *   5  commit   CAS word (n, size) -> (n + 1, size + length): the record is committed. It fails only if the batch was
  *               sealed: start over.
  *   6  leave    me.writing = 0 (release), release the lock
  *
@@ -24,36 +24,36 @@
  * TRANSACTIONS (transaction.h): an opener reads the word of the transaction after OPEN; an appender that joined one
  *   reads it between 3 and 4.
  *
- * OVERSIZED RECORD: written into OWNED slots before the lock is taken; pieces OWNED -> CONT(head); lock; seal the
- *   open batch; next_seq by CAS; head OWNED -> READY(1, size): committed and sealed at once.
+ * OVERSIZED RECORD: written into OWNED slots before the lock is taken; pieces OWNED -> CONT(head); lock; seal the open
+ *   batch; next_seq by CAS; head OWNED -> READY(1, size), which commits and seals.
  *   In an arena with transactions: head OWNED -> OPEN(0) → read the transaction → CAS OPEN(0) -> READY(1, size).
  *
  * TAKEOVER: a process that has waited longer than its patience for one acquisition passes its holder H, which is dead,
- *   stopped or only preempted. It runs partition_repair first: seal the slot that `open` names, then CAS open ->
- *   (a', none); once more if the CAS failed. It never adopts an open batch. One slot is enough: `open` leaves a slot
- *   only when that is sealed, so any other OPEN slot was never named by it, and is empty: its opener takes it back, or
- *   the sender makes it DONE.
+ *   stopped or only preempted. It runs partition_repair first: seal the slot that `open` names, then CAS open -> (a',
+ *   none); again if the CAS failed. It never continues an open batch. One slot is enough: `open` changes only after its
+ *   slot was sealed, so `open` never named any other OPEN slot. It is empty: its opener takes it back, or the sender
+ *   makes it DONE.
  *
- * WHY A DEAD HOLDER DOES NO HARM. Bytes past `size` belong to no record; meta of parity n + 1 is not read at count n.
- * So every store before 5 is invisible, and after 5 the record is there. next_seq may skip a number, which is harmless.
+ * WHY A DEAD HOLDER DOES NO HARM. Bytes past `size` belong to no record, and at count n, no process reads meta of
+ * parity n + 1. So no store before 5 has an effect, and after 5 the record is committed. next_seq may skip a number.
  *
- * WHY A LIVING HOLDER H, PASSED BY S, DOES NO HARM when it continues (each of its late stores):
+ * WHY A LIVING HOLDER H THAT S HAS PASSED DOES NO HARM when it continues. Each of its late stores:
  *   encoded bytes, meta, written_end   H had passed 3, so the slot was the open batch of H's acquisition, and its
- *       hazard was visible before the slot could be freed: the slot is not recycled while H lives. S sealed it before
- *       S appends anything, so the bytes are past the sealed size, in the meta parity that is not read.
- *   commit CAS      expects OPEN(n): fails after the seal; before it, the record is committed as if H was not passed.
+ *       hazard was visible before the slot could be freed: the slot is not reused while H lives. S sealed it before it
+ *       appended, so the bytes are past the sealed size, and no process reads that meta parity.
+ *   commit CAS      expects OPEN(n): fails after the seal. Before it, the record is committed as if H was not passed.
  *   seal CAS        sealing is always allowed.
  *   next_seq        CAS from the value H read: fails if S advanced it.
- *   OWNED -> OPEN   its own slot; no `open` names it, so no process appends to it; H takes it back, or a sealer
- *                   makes it DONE since it is empty.
+ *   OWNED -> OPEN   its own slot. No `open` names it, so no process appends to it. H takes it back, or a seal makes it
+ *                   DONE.
  *   open            CAS from the value H read; S stored its own acquisition there, so it fails.
- *   head -> READY   its own slots; the record was not acknowledged, so any place in the order is right.
- *   unlock          the lock's word is not H's any more: nothing is stored. If H was passed after it read the word, its
+ *   head -> READY   its own slots. The record was not acknowledged, so any place in the order is valid.
+ *   unlock          the lock word is no longer H's, so H stores nothing. If H was passed after it read the word, its
  *                   store makes the lock appear held, never free (producer_lock.h).
- * If S dies or is itself passed before its repair is done, the next process still repairs: a slot that S has sealed is
- * still named by `open`, or S has cleared `open` and the slot is sealed.
+ * If S dies or is itself passed before its repair is done, the next process repairs: either `open` still names the
+ * slot, or S has sealed the slot and cleared `open`.
  *
- * WHY THIS ENDS. The patience is longer than the section of a running holder (it grows with the size of a batch), so no
+ * WHY THIS ENDS. The patience grows with the size of a batch, and is longer than the section of a running holder. So no
  * running process is passed. A process that was passed doubles its patience and tries with half as many records.
  * tests/model/lock_model.py explores this exhaustively; tests/crash kills and stops at every instruction.
  *
@@ -67,28 +67,28 @@
 #include "producer/partition_hold.h"
 
 /* Makes an OWNED slot the open batch. Returns STATUS_TRY_AGAIN if this process was passed, and STATUS_EXHAUSTED if the
- * arena closes. STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: see transaction_admits. After a failure
- * `*is_spare_kept` is true if the slot is still OWNED by this process. */
+ * arena closes. STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: see transaction_admits. After a
+ * failure, `*is_spare_kept` is true if this process still owns the slot. */
 enum status producer_batch_open(struct arena *arena, struct partition_hold *hold, uint32_t slot_index,
                                 int64_t base_timestamp_ms, bool *is_spare_kept) MUST_USE;
 
-/* Writes one record across OWNED slots, head first; needs no lock. Returns STATUS_OS if there is no private memory for
- * the list of pieces; the slots are still OWNED. */
+/* Writes one record into OWNED slots, head first. Needs no lock. Returns STATUS_OS if there is no memory for the list
+ * of pieces; the slots are still OWNED. */
 enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_index, const uint32_t *slots,
                                       uint32_t count, const struct measured_record *record) MUST_USE;
 
-/* Commits a filled chain at the end of the partition. After any other status nothing was committed. STATUS_TRY_AGAIN:
- * this process was passed. STATUS_REMOVED: the arena closes. STATUS_STALE: the head was sealed while it was empty, and
- * the slots no longer belong to this process. STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED, STATUS_FENCED: see
- * transaction_admits. */
+/* Commits a filled chain at the end of the partition. After a status other than STATUS_OK, nothing was committed.
+ * STATUS_TRY_AGAIN: this process was passed. STATUS_REMOVED: the arena closes. STATUS_STALE: the head was sealed while
+ * it was empty, and the slots no longer belong to this process. STATUS_NO_TRANSACTION, STATUS_TRANSACTION_ENDED,
+ * STATUS_FENCED: see transaction_admits. */
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place) MUST_USE;
 
-/* Seals every batch that this process has opened, so that none lingers while it waits for their delivery. D1: sealed,
- * full barrier, then the caller reads whether the sender sleeps. Requires that no lock is held. */
+/* Seals every batch that this process has opened, so that they do not linger while it waits for their delivery. D1: the
+ * seals, full barrier, then the caller reads whether the sender sleeps. Requires that no lock is held. */
 void producer_batch_seal_own(struct arena *arena);
 
-/* Run by the process that took the lock over. */
+/* Run by a process that took over the lock. */
 void partition_repair(struct arena *arena, struct partition_hold *hold);
 
 /* Returns how many slots an encoded record of `size` bytes needs, including the batch header before it. */

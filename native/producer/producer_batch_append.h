@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * APPEND of producer_batch.h, which has its steps and their safety argument. The path of every record is here, and is
- * inlined into the appender. Functions that run once per batch take and return their structs by value, so the values of
- * an append stay in registers (measured: docs/decisions/0002).
+ * The steps of APPEND, which producer_batch.h explains. They run for every record, and are inlined into the appender.
+ * Functions that run once per batch take and return structs by value, so that the values of an append stay in registers
+ * (measured: docs/decisions/0002).
  */
 #ifndef PRODUCER_PRODUCER_BATCH_APPEND_H
 #define PRODUCER_PRODUCER_BATCH_APPEND_H
@@ -16,14 +16,14 @@
 #include "producer/partition_hold.h"
 #include "producer/producer_lock.h"
 
-/* The lines of a fresh slot are in the cache of the sender, which scrubbed them, and the commit, a locked instruction,
- * waits for every earlier store. So each line is prefetched some records before it is written: the first ones when the
+/* The cache lines of a new slot are in the cache of the sender, which scrubbed them. The commit is a locked
+ * instruction, and waits for every earlier store. So lines are prefetched so many bytes ahead: the first ones when the
  * batch is opened, then as many as each record fills. Measured from 128 to 2,048: 256 to 1,024 are equal. */
 enum { PREFETCH_AHEAD = 512 };
 
 /* ---- lock and hazard ---- */
 
-/* Takes the lock without waiting. Its CAS is between the store of the hazard and every later load. */
+/* Takes the lock without waiting. Its CAS is the barrier between the store of the hazard and later loads. */
 static ALWAYS_INLINE bool partition_try_lock(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(arena->owner != 0);
@@ -38,7 +38,7 @@ static ALWAYS_INLINE bool partition_try_lock(struct arena *arena, struct partiti
     return true;
 }
 
-/* Waits, and repairs if it took the lock over. */
+/* Waits for the lock. If it takes it over, it repairs the partition. */
 struct partition_hold partition_lock_slow(struct arena *arena, uint32_t partition_index);
 
 static ALWAYS_INLINE void partition_lock(struct arena *arena, uint32_t partition_index, struct partition_hold *hold)
@@ -83,7 +83,7 @@ static inline bool slot_is_of(const struct slot_header *slot, uint32_t partition
 
 /* ---- claim ---- */
 
-/* A batch with a run of records added, before it is committed. */
+/* The word and values of a batch with a run of records that is not yet committed. */
 struct claim {
     uint32_t count;
     uint32_t size;
@@ -101,8 +101,7 @@ static ALWAYS_INLINE struct claim claim_begin(const struct slot_header *slot, ui
                           .max_timestamp_ms = count == 0 ? INT64_MIN : meta->max_timestamp_ms};
 }
 
-/* The facts of the slot for a claim, read once, because the compiler cannot know that written bytes do not alias them.
- */
+/* Values of the slot for a claim. They are read once, because for the compiler, written bytes might change them. */
 struct claim_room {
     uint8_t *bytes;
     uint32_t size;
@@ -116,7 +115,8 @@ static ALWAYS_INLINE struct claim_room claim_room_of(const struct arena *arena, 
                                .base_timestamp_ms = arena->slots[slot_index].base_timestamp_ms};
 }
 
-/* Prefetches the lines that begin in [from, end). Lines past the batch belong to others and are not touched. */
+/* Prefetches the lines that begin in [from, end). Lines past the batch belong to other slots, and are not
+ * prefetched. */
 static ALWAYS_INLINE void prefetch_lines(const struct claim_room *room, uint32_t from, uint32_t end)
 {
     CHECK(from <= end);
@@ -148,8 +148,8 @@ static ALWAYS_INLINE bool claim_find_place(const struct claim_room *room, const 
     return true;
 }
 
-/* Runs before the bytes are written, so that a process that dies in between leaves none at or past it. A run may have
- * written more than it committed. */
+/* Called before the bytes are written, so that after a death no written byte is past it. A run may have written more
+ * bytes than it committed. */
 static ALWAYS_INLINE void written_end_raise(struct slot_header *slot, uint32_t end)
 {
     CHECK(end > RECORDS_START);
@@ -183,8 +183,8 @@ static ALWAYS_INLINE bool claim_add(const struct arena *arena, uint32_t slot_ind
     return true;
 }
 
-/* Adds as many records as fit, an odd number of them: an even number would use the meta cell of the committed records.
- * Adds none if not one fits. */
+/* Adds as many records as fit, or one less if that number is even, because an even number would use the meta cell of
+ * the committed records. */
 struct claim claim_run(const struct arena *arena, uint32_t slot_index, struct claim begun,
                        const struct measured_record *records, uint32_t count);
 
@@ -240,8 +240,8 @@ static ALWAYS_INLINE enum status open_batch_append(const struct arena *arena, ui
     return STATUS_OK;
 }
 
-/* Appends records[0..count) as far as they fit into the open batch. `appended` receives their number, and `first` the
- * place of the first. STATUS_OK: at least one. STATUS_EXHAUSTED: no open batch can take a record: open one.
+/* Appends as many of records[0..count) as fit in the open batch. `appended` receives their number, and `first` the
+ * place of the first. STATUS_OK: at least one was appended. STATUS_EXHAUSTED: no open batch has space: open one.
  * STATUS_TRY_AGAIN: this process was passed, or the batch was sealed: unlock and start over. STATUS_TRANSACTION_ENDED,
  * STATUS_FENCED: the joined transaction is not open. STATUS_CORRUPT: the slot word is impossible. */
 MUST_USE static ALWAYS_INLINE enum status producer_batch_append(struct arena *arena, struct partition_hold *hold,

@@ -3,8 +3,8 @@
 
 #include "arena/counters.h"
 
-/* Each check fetches the lock's line from its holder. Continuous checks slow the holder down and rarely find the lock
- * free, because a process reacquires it within nanoseconds. Measured from 1 to 128: docs/decisions/0002. */
+/* Each check takes the lock's cache line from its holder. Continuous checks slow the holder down, and rarely find the
+ * lock free, because another process acquires it within nanoseconds. Measured from 1 to 128: docs/decisions/0002. */
 enum { PAUSES_BETWEEN_CHECKS = 32 };
 
 static void producer_lock_back_off(void)

@@ -60,7 +60,7 @@ static enum status runs_reserve(struct receipt *receipt, uint32_t more)
     return STATUS_OK;
 }
 
-/* From here on rows have explicit positions; the present rows keep theirs. */
+/* Stores the positions of the present rows. Later rows have explicit positions, too. */
 static enum status positions_begin(struct receipt *receipt)
 {
     CHECK(receipt->positions == NULL);
@@ -341,7 +341,7 @@ uint32_t receipt_totals(const struct receipt *receipt, struct receipt_total *tot
     return count;
 }
 
-/* Only the last chunk of a failed call has rows that were not appended between rows that were. */
+/* Only in the last chunk of a failed call, rows that were not appended may precede rows that were. */
 uint32_t receipt_row_of(const struct receipt *receipt, uint32_t index)
 {
     CHECK(index < receipt->appended_count);
@@ -357,7 +357,7 @@ uint32_t receipt_row_of(const struct receipt *receipt, uint32_t index)
     }
 }
 
-/* The run with the smallest row among runs that are resolved and did not succeed, or NULL. */
+/* Returns the run with the smallest row among the resolved runs that did not succeed, or NULL. */
 static const struct receipt_run *first_failed_run(const struct receipt *receipt, uint32_t *first_row)
 {
     const struct receipt_run *first = NULL;

@@ -36,7 +36,7 @@ static void list_append(struct result_waiter_list *list, struct result_waiter *w
     list->last = waiter;
 }
 
-/* `place` is the pointer to the waiter in the list, and `former` the waiter before, or NULL. */
+/* `place` is the address of the pointer to the waiter, and `former` is the previous waiter, or NULL. */
 static struct result_waiter *list_remove(struct result_waiter_list *list, struct result_waiter **place,
                                          struct result_waiter *former)
 {
@@ -127,7 +127,7 @@ static bool table_grow(struct result_waiters *waiters)
     return true;
 }
 
-/* A table that cannot grow is slower. */
+/* If the table cannot grow, it still works, but is slower. */
 static bool table_reserve(struct result_waiters *waiters)
 {
     CHECK(waiters->bucket_count == 0 || waiters->buckets != NULL);
@@ -183,7 +183,7 @@ static struct timespec time_after(uint64_t timeout_ns)
                              .tv_nsec = (long)(whole_ns % NS_PER_S)};
 }
 
-/* Returns false if no waiter was added in this time, or the thread was woken. */
+/* Returns false after the timeout, or if the thread was woken. */
 static bool await_waiter(struct result_waiters *waiters, uint64_t timeout_ns)
 {
     CHECK(waiters->bucket_count == 0 || waiters->buckets != NULL);
@@ -218,7 +218,7 @@ static bool has_waiter(const struct result_waiters *waiters, const struct comple
     return waiter != NULL;
 }
 
-/* Returns false if the result was overwritten. The memory is shared, so its content may be anything. */
+/* Returns false if the result was overwritten. The memory is shared, so its content is untrusted. */
 static bool result_read(const struct arena *arena, uint64_t number, struct completion *completion)
 {
     CHECK(arena->completions != NULL);
@@ -226,7 +226,7 @@ static bool result_read(const struct arena *arena, uint64_t number, struct compl
            completion->result < RESULT_COUNT;
 }
 
-/* Returns true if the results before `last` are all in the ring, and `tail` is among them. */
+/* Returns true if all results from `tail` to `last` are in the ring. */
 static bool is_in_ring(const struct result_waiters *waiters, const struct arena *arena, uint64_t last)
 {
     CHECK(arena->geometry.completion_count > 0);
@@ -234,7 +234,7 @@ static bool is_in_ring(const struct result_waiters *waiters, const struct arena 
            last - waiters->tail <= arena->geometry.completion_count;
 }
 
-/* Raises `tail` to the first result of a waiter. Returns false if there is none. */
+/* Advances `tail` to the first result that a waiter waits for. Returns false if there is none. */
 static bool result_search(struct result_waiters *waiters, const struct arena *arena)
 {
     uint64_t last = result_count(arena);
