@@ -7,7 +7,7 @@
  *   load_acquire    the stores that preceded the writer's store_release are visible after this load
  *   store_relaxed   a value that only this process writes and that publishes nothing else
  *   store_release   a load_acquire that reads this value also sees the stores before it
- *   store_seq_cst   store_release, and no later load of this thread precedes it (one side of a Dekker pair)
+ *   store_seq_cst   store_release, and no later load of this thread precedes it
  *   cas             compare and swap, seq_cst on success, acquire on failure; on failure, *expected is the value found
  *   exchange        swap, acq_rel
  *   set_pointer_once   cas of an empty pointer, acq_rel
@@ -15,8 +15,8 @@
  *   barrier_store_load   no later load precedes an earlier store
  *   barrier_after_cas    the same, directly after a successful cas. It is free on x86, where a locked instruction is
  *                        already that barrier, and a real barrier elsewhere
- *   store_order_keep     the compiler moves no store across this. If a killed process did a store after it, the process
- *                        also did the stores before it. Not an instruction
+ *   store_order_keep     the compiler moves no store across this. If a process is killed, a store after it implies the
+ *                        stores before it. Not an instruction
  *
  * Each operation with an order has a label (for example "H1"), in a comment on its line. The two ends of an edge are in
  * one row of docs/explanation/memory-ordering.rst, and a model of tests/ordering has the operation under its label.

@@ -4,5 +4,5 @@
 #ifdef SHMACCUM_POINTS
 void (*point_hook)(const char *name);
 #else
-typedef int point_is_compiled_out; /* because ISO C forbids an empty translation unit */
+typedef int point_is_compiled_out; /* ISO C forbids an empty translation unit */
 #endif

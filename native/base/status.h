@@ -15,7 +15,7 @@
     X(NOT_AN_ARENA, "this is not a shmaccum arena")                                                        \
     X(UNFINISHED, "the creation of the arena was not completed: remove it and create it again")            \
     X(OTHER_LAYOUT, "the arena has another layout: drain it with the version that made it, or remove it")   \
-    X(TRUNCATED, "the arena file is shorter than its superblock says")                                     \
+    X(TRUNCATED, "the arena file is shorter than its superblock states")                                     \
     X(FORBIDDEN, "the arena belongs to another user or is open to others")                                 \
     X(NO_ENTRY, "every process entry of the arena is taken")                                               \
     X(NO_WAITER, "every waiter entry of the arena is taken")                                               \
@@ -37,7 +37,7 @@
     X(TRANSACTION_ENDED, "the transaction takes no more records")                                          \
     X(FENCED, "another producer has the transactional_id of this arena, or the brokers aborted its last "  \
               "transaction at its timeout: init_transactions() takes the id back")                         \
-    X(SYNC_FAILED, "forcing the arena to disk failed: nothing more is acknowledged, export what it holds")
+    X(SYNC_FAILED, "forcing the arena to disk failed: nothing more is acknowledged, export its records")
 
 enum status {
 #define STATUS_ENUM(name, sentence) STATUS_##name,

@@ -11,12 +11,12 @@
  *   ........ read ............... read ........ read .... read .. read read
  *            |<- cycles suffice ->|
  *
- * The frequency of the cycles is not known. A stored millisecond is valid for the number of cycles that the slowest
- * processor would count, and then the kernel is read again: some forty times per millisecond.
+ * The frequency of the cycles is not known. So the validity is counted in cycles of the slowest processor, and the
+ * kernel is read about forty times per millisecond.
  *
  * WHY IT IS CORRECT
- *   Steady cycles    have one rate, the same on all cores, also while the processor sleeps. If CPUID does not promise
- *                    this, or there is no CPUID, each record reads the kernel's clock.
+ *   Steady cycles    have one rate, the same on all cores, also while the processor sleeps. If CPUID does not report
+ *                    this, or does not exist, each record reads the kernel's clock.
  *   Cycles first     they are read before the kernel's clock, so the time between the two shortens the validity.
  *   Cycles in order  the processor reads them after an earlier read of the kernel's clock, never before it.
  *   Fewer cycles     (another host, or a sleep that reset them) give a large unsigned distance, so the kernel is read.
@@ -35,7 +35,7 @@
 struct wall_clock {
     bool is_steady;          /* the cycle count may be used */
     uint64_t read_cycles;    /* at the last read of the kernel's clock */
-    uint64_t lasting_cycles; /* for which read_ms is valid */
+    uint64_t lasting_cycles; /* read_ms is valid for so many cycles */
     int64_t read_ms;
 };
 

@@ -11,7 +11,7 @@
 enum {
     FRAME_HEAD_SIZE = 4,
     CORRELATION_SIZE = 4,
-    RESPONSE_ROOM = 64 << 10, /* the response may also have, for each batch: */
+    RESPONSE_ROOM = 64 << 10, /* bytes of a response beyond those of its batches */
     RESPONSE_ROOM_OF_BATCH = 256,
 };
 
@@ -81,7 +81,7 @@ void broker_link_free(struct broker_link *link)
     free(link->received);
 }
 
-/* ---- to compose a request ---- */
+/* ---- composing a request ---- */
 
 void broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_ns)
 {
@@ -97,7 +97,7 @@ void broker_link_begin(struct broker_link *link, bool is_checked, uint64_t now_n
     link->is_sending = true;
 }
 
-/* ---- to take responses ---- */
+/* ---- reading responses ---- */
 
 /* Records the response to the oldest request. `is_well` is false if the response has an error. */
 static void request_answered(struct broker_link *link, bool is_well, uint64_t now_ns)
@@ -115,7 +115,7 @@ static void request_answered(struct broker_link *link, bool is_well, uint64_t no
     }
 }
 
-/* Returns false if it is not a response to the oldest request, or if it has an error and the link accepts none. */
+/* Returns false if the response is not to the oldest request, or has an error that the link does not accept. */
 static bool answer_take(struct broker_link *link, const uint8_t *bytes, size_t size, uint64_t now_ns)
 {
     uint32_t written_end = link->end - link->is_sending;

@@ -18,10 +18,9 @@
  *   The link handles a response to the oldest request if it has no error. If the link `takes_errors`, it also handles a
  *   response with an error, and sets `is_refused` of the request. Any other response stays in `received`, and
  *   `is_strange` of the link is set.
- *   The correlation ids continue those of the previous owner of the socket. So a second response to an earlier request
- *   is never taken for the response to a request that is in flight now.
- *   broker_link_send and broker_link_receive read the pieces and change nothing in them. Other threads may use the
- *   arena meanwhile.
+ *   The correlation ids continue those of the previous owner of the socket. So a late response to an earlier request
+ *   never counts as the response to a request that is in flight.
+ *   broker_link_send and broker_link_receive do not change the pieces. Other threads may use the arena meanwhile.
  *
  * The broker's bytes are untrusted: a frame is read when it is complete, within the bounds of its buffer.
  */
@@ -40,26 +39,26 @@ struct broker_request {
     struct produce_request produce;
     struct produce_topic *topics;
     struct produce_batch *batches;
-    struct produce_result *results; /* valid after it was answered, unless it was refused */
+    struct produce_result *results; /* valid after the request was answered, unless it was refused */
     struct pieces pieces;
     size_t *cuts;
     uint8_t *own;
     uint64_t begun_ns;
     uint64_t answered_ns;
     bool is_checked;
-    bool is_refused; /* valid after it was answered: its response has an error */
+    bool is_refused; /* valid after the request was answered: its response has an error */
 };
 
 struct broker_link {
     /* set by the owner before broker_link_make */
     int socket;
     struct produce_request form; /* client, transactional id, version, acks and timeout of each request */
-    uint32_t correlation_first;  /* the correlation id of number 0; after INT32_MAX, ids continue with 0 */
+    uint32_t correlation_first;  /* the correlation id of request 0; ids continue with 0 after INT32_MAX */
     uint32_t requests_max;
     bool takes_errors;
 
     uint32_t batches_max; /* the most batches of a request */
-    size_t own_room;      /* for the own bytes of a request */
+    size_t own_room;      /* for the request's own bytes */
     struct broker_request requests[BROKER_REQUESTS_MAX]; /* [n % BROKER_REQUESTS_MAX] is request n */
     uint32_t first;    /* the first request that is not completed; the owner advances it */
     uint32_t answered; /* the first request that is not answered */

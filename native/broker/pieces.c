@@ -7,8 +7,8 @@
 
 enum { IOVECS_AT_ONCE = 1024 /* IOV_MAX */ };
 
-/* Each of these makes one call. Returns false, with errno set, if it did not write all bytes: EAGAIN if the socket is
- * full. */
+/* Each of these functions makes one system call. Returns false, with errno set, if it did not write all bytes: EAGAIN
+ * if the socket is full. */
 static bool iovecs_write(struct pieces *pieces, uint32_t end, int socket)
 {
     end = end - pieces->next > IOVECS_AT_ONCE ? pieces->next + IOVECS_AT_ONCE : end;

@@ -8,13 +8,13 @@
  *
  * If a piece was written in part, it is shortened to its remaining bytes.
  *
- * Own bytes are those of the request itself. They are encoded after the batches are known. Until then, each of their
- * places is a gap, an iovec without an address.
+ * Own bytes are those of the request itself. They are encoded after all batches are known. Until then, an iovec without
+ * an address, a gap, reserves their place.
  *
  * One sendmsg writes the iovecs up to a range, or as many as one call accepts. A range goes from the page cache to the
- * socket by sendfile. sendfile has no flag that keeps it from blocking, so the socket of a range must be non-blocking.
- * A call that writes less than it was given has filled the socket, and no other call follows it. If a file is shorter
- * than its range, the call at its end fails with ENODATA, because its connection cannot continue.
+ * socket by sendfile. sendfile has no flag against blocking, so the socket of a range must be non-blocking. If a call
+ * writes less than it was given, the socket is full, and no other call follows. If a file is shorter than its range,
+ * the call at its end fails with ENODATA, because its connection cannot continue.
  */
 #ifndef BROKER_PIECES_H
 #define BROKER_PIECES_H
@@ -45,7 +45,7 @@ struct pieces {
     bool has_more; /* other bytes follow these */
 };
 
-/* Each of these adds a piece. An empty one is left out. */
+/* Each of these functions adds a piece, unless it is empty. */
 static inline void pieces_add_gap(struct pieces *pieces)
 {
     pieces->iovecs[pieces->count++].iov_base = NULL;
@@ -68,8 +68,8 @@ static inline void pieces_add_range(struct pieces *pieces, int file, off_t posit
     }
 }
 
-/* Fills the gaps. The own bytes of gap n end at cuts[n] (format/produce.h), and those after the last cut follow the
- * other pieces. */
+/* Fills the gaps. The bytes of gap n end at cuts[n] (format/produce.h). Those after the last cut follow all other
+ * pieces. */
 static inline void pieces_fill_gaps(struct pieces *pieces, uint8_t *own, const size_t *cuts, size_t own_size)
 {
     size_t begin = 0;

@@ -8,7 +8,7 @@
 
 enum {
     GATHERED_MAX = 64,
-    COPIED_MAX = 16 << 10, /* a range of up to this size is read and copied; sendfile is faster for a larger one */
+    COPIED_MAX = 16 << 10, /* larger ranges are faster by sendfile */
 };
 
 struct sending {

@@ -2,13 +2,13 @@
  *
  * Sends the pieces of a response to a non-blocking socket, one portion per call.
  *
- *   bytes, small range  ──> memory ──> one sendmsg    a small range is read: one packet, and one wake of the client
+ *   bytes, small range  ──> memory ──> one sendmsg    a small range is read: one packet, and one wake-up of the client
  *   large range         ──> sendfile                  its bytes go from the page cache without a copy
  *
  * Rules: no call waits for the client. A call sends only one portion, so that a client that reads fast does not delay
  * other clients. The socket delays bytes that are followed by others (MSG_MORE), so the last ones
- * are sent without it. A file that ended too early ends the connection: no other bytes are sent in their place. An
- * error after bytes that were sent is reported by the next call, where it occurs again.
+ * are sent without it. A file that ended too early ends the connection: no other bytes are sent in their place. If an
+ * error follows a part that was sent, the call returns the sent bytes, and the next call reports the error.
  */
 #ifndef BROKER_PORTION_H
 #define BROKER_PORTION_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Searches a segment of a log for the batch with an offset, from header to header. Each fetch begins with this search.
+ * Searches a segment of a log for the batch that has an offset, header by header. Each fetch begins with this search.
  *
  *   | header, records | header, records | header, records | ...        several small batches in one read
  *   ^ position, from an index                ^ found

@@ -3,7 +3,7 @@
 
 /* ---- sizes ---- */
 
-/* The most that so many records of so many bytes need. */
+/* Bounds the space for these records. */
 static enum status room_bound(const struct log_records *records, struct record_columns_room *room)
 {
     int64_t size = records->end - records->start;

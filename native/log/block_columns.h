@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plain batches of a block that was read from a log -> columns. Headers, CRCs and records are read in one pass.
+ * Reads the plain batches of a block of a log into columns. Headers, CRCs and records are read in one pass.
  *
- * Before it, a pass over the headers of batches bounds the number of rows. A column of bytes is never larger than the
- * records, so the second pass reads each record once, and unused bytes are released. If headers of records are
- * requested, the first pass counts all records, because only the bytes bound the number of their headers.
+ * An earlier pass over the headers of batches bounds the number of rows, and a column of bytes is never larger than the
+ * records. So the second pass reads each record once, and unused bytes are released. If record headers are requested,
+ * the first pass reads all records to count them, because no batch header bounds their number.
  *
- * A batch that is not plain, or whose records contradict its header, ends the walk. The columns have no record of it:
- * the caller decides what it is.
+ * A batch that is not plain, or whose records contradict its header, ends the walk. The columns have no record of it,
+ * and the caller handles it.
  */
 #ifndef LOG_BLOCK_COLUMNS_H
 #define LOG_BLOCK_COLUMNS_H
@@ -15,7 +15,7 @@
 #include "format/record_columns.h"
 #include "log/plain_batch.h"
 
-/* A walk ends with the batch that reaches it. Spark's own record batches have so many rows. */
+/* A walk ends after the batch that reaches this number of rows, which is the default size of Spark's record batches. */
 enum { BLOCK_ROW_COUNT_MAX = 10000 };
 
 struct block_walk {
@@ -24,7 +24,7 @@ struct block_walk {
     bool has_headers;
 };
 
-/* Measures all batches up to the position that it returns. */
+/* Measures the batches up to the returned position. */
 int64_t block_columns_measure(const struct block_walk *walk, struct record_columns_room *room);
 
 /* Appends the batches up to `end`, and moves the block past them. */

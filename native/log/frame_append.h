@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One frame at the end of a file that several processes write in turn: a commit into the offsets of a group.
+ * Appends a frame to a file that several processes write in turn: a commit to the offsets file of a group.
  *
  *   lock the byte ──> is the file unchanged? ──> write the frame ──> unlock the byte
  *
@@ -18,10 +18,10 @@
 #include <stdint.h>
 
 struct frame_append {
-    int lock;     /* a descriptor of the lock file */
+    int lock;     /* the descriptor of the lock file */
     int64_t byte; /* of the lock file */
     int file;     /* opened with O_APPEND */
-    int64_t size; /* of the file, as the caller knows it */
+    int64_t size; /* the size of the file that the caller expects */
     const void *body;
     size_t body_size;
 };

@@ -15,8 +15,8 @@
 struct plain_block {
     const uint8_t *start;
     int64_t size;
-    int64_t position;       /* of the next batch */
-    int64_t expected_first; /* the offsets at which it may begin */
+    int64_t position;       /* the position of the next batch */
+    int64_t expected_first; /* the range in which its offset may be */
     int64_t expected_last;
     bool is_crc_checked;
 };
@@ -24,10 +24,10 @@ struct plain_block {
 /* Returns true if a whole plain batch begins at the position. */
 bool plain_batch_find(const struct plain_block *block, struct record_batch_header *header);
 
-/* Moves past the batch. If its offset was expected exactly, the next one is expected exactly, too. */
+/* Moves past the batch. If one exact offset was expected, one exact offset is expected for the next batch. */
 void plain_batch_pass(struct plain_block *block, const struct record_batch_header *header);
 
-/* The records of the batch at the position. */
+/* Returns the records of the batch at the position. */
 struct log_records plain_batch_records(const struct plain_block *block, const struct record_batch_header *header);
 
 static inline int64_t plain_batch_size(const struct record_batch_header *header)

@@ -95,7 +95,7 @@ static void batches_gather(const struct log_end *log, const struct log_batch *ba
     }
 }
 
-/* Skips the part that a short write has written. */
+/* Skips the bytes of a short write. */
 static struct iovec *pieces_advance(struct iovec *pieces, int *piece_count, size_t written)
 {
     while (written > 0 && written >= pieces->iov_len) {
@@ -150,7 +150,7 @@ static bool batch_is_unchanged(const struct log_batch *batch)
            load_be32(batch->bytes + RECORD_BATCH_CRC) == batch->crc;
 }
 
-/* Returns how many batches in the file, from the first on, still have the checksum from before the write. */
+/* Returns how many batches in the file, from the first on, have the same checksum as before the write. */
 static uint32_t unchanged_count(const struct log_end *log, const struct log_batch *batches, uint32_t count)
 {
     uint32_t unchanged = 0;

@@ -12,16 +12,16 @@
  *
  * Identity: a batch counts as appended only while the path of the .log leads to the file that it was written to, and
  * all bytes are there. No reader would find batches in a file that was removed, moved, replaced or cut. So
- * segment_append checks the path after each write. A file that fails the check is `is_lost`: nothing is written to it
- * any more, not even a cut, and the batches of that write do not count.
+ * segment_append checks the path after each write. A file that fails the check is `is_lost`: it is neither written nor
+ * cut any more, and the batches of that write do not count.
  *
  * Procedure: segment_fit counts the batches that an ordinary append takes. segment_append writes them after the last
  * whole batch by one pwritev, advances `size` and `next_offset` past the batches that are whole in the file, and writes
  * their index entries. A write that failed leaves part of a batch: `is_torn` is set until the file was cut.
  *
- * A batch may be in memory that other processes can write. With `verifies_written` its checksum is computed once more
- * after the write. A batch that was changed in between is not appended: it and the later ones are cut off before any
- * number advances, and no reader takes a batch whose crc is wrong.
+ * A batch may be in memory that other processes can write. With `verifies_written`, its checksum is computed again
+ * after the write. If a batch was changed in between, it and the later ones are cut off before any number advances.
+ * Readers reject a batch whose crc is wrong.
  *
  * The numbers are fields of Python's Segment, Indexer and IndexFile (python/log/log_end_type.h). The writer in Python
  * advances the same numbers, so an append by either one continues that of the other.
@@ -36,18 +36,18 @@
 #include <stdint.h>
 
 enum {
-    LOG_RUN_MAX = 256, /* batches of one append: two buffers each stay below IOV_MAX */
+    LOG_RUN_MAX = 256, /* batches of one append: two iovecs each stay below IOV_MAX */
     OFFSET_ENTRY_SIZE = 8,
     TIME_ENTRY_SIZE = 12,
     INDEX_FILE_SIZE_MAX = 10 << 20, /* Kafka's segment.index.bytes: a segment with a larger index is rolled */
-    PRODUCER_ROWS_KEPT = 32,        /* batches of a producer that a partition remembers */
+    PRODUCER_ROWS_KEPT = 32,        /* batches of each producer that a partition stores */
 };
 
 /* The open .log file. */
 struct segment_end {
     int64_t size;
     int64_t next_offset;        /* of the next batch */
-    int64_t first_timestamp_ms; /* the largest timestamp of the first batch; undefined while the file is empty */
+    int64_t first_timestamp_ms; /* the largest timestamp of the first batch; undefined if the file is empty */
     uint64_t device;            /* st_dev and st_ino of the open file */
     uint64_t inode;
     int descriptor;             /* -1 if closed */
@@ -68,7 +68,7 @@ struct index_position {
     int64_t entry_position;       /* the position of the last entry's batch */
     int64_t max_timestamp_ms;     /* the largest timestamp of the segment */
     int64_t max_timestamp_offset; /* the last offset of the batch that has it */
-    int64_t indexed_timestamp_ms; /* that of the time index's last entry */
+    int64_t indexed_timestamp_ms; /* the timestamp of the last entry in the time index */
 };
 
 /* The parts of one partition for an append. */
@@ -99,8 +99,8 @@ struct log_batch {
 /* Returns how many of the batches, from the first on, the open segment takes in one append. */
 uint32_t segment_fit(const struct log_end *log, const struct log_batch *batches, uint32_t count);
 
-/* Returns how many batches, from the first on, have the producer of the first one, each with the sequence that follows.
- * `sequence` is that of the first. If it has no producer, the others have none. */
+/* Returns how many batches, from the first on, have the producer of the first one and consecutive sequences, starting
+ * with `sequence`. If the first has no producer, counts batches without a producer. */
 uint32_t log_batches_in_sequence(const struct log_batch *batches, uint32_t count, int32_t sequence);
 
 struct log_append {
