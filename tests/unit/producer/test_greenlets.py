@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """In a process that gevent or eventlet has patched, no wait of a producer stops the other greenlets.
 
-In each program, one greenlet ends the wait of another. A wait in C would never end.
+In a program, one greenlet ends the wait of another. A wait in C would never end.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,6 @@ BEGIN = """
 producer = producer or make()
 producer.send("t", b"0").get(30)
 pid = sender_pid(producer.arena)
-os.kill(pid, signal.SIGSTOP)
 def when(moment):
     "Lets the sender go on as soon as another greenlet waits."
     def watch():
@@ -47,10 +47,6 @@ def begun(owner, method):
     begin, calls = getattr(owner, method), []
     setattr(owner, method, lambda *given: (calls.append(1), begin(*given))[1])
     return lambda: calls
-"""
-END = """
-producer.close(30)
-print("went on")
 """
 WAITS = {
     "send": """
@@ -86,6 +82,11 @@ producer.close(50)
 }
 
 
+def program_of(waits: Iterable[str]) -> str:
+    """The waits one after the other, each with a stopped sender. Each prints its name when it has ended."""
+    return "\n".join(f"os.kill(pid, signal.SIGSTOP)\n{WAITS[wait]}\nprint({wait!r}, flush=True)" for wait in waits)
+
+
 def run(*parts: str, arguments: tuple[str, ...]) -> str:
     command = [sys.executable, "-W", "ignore", "-c", "\n".join(parts), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WATCHDOG_S, check=False)
@@ -110,27 +111,26 @@ def skip_without(library: str) -> None:
         pytest.skip(f"{library} is not installed")
 
 
-@pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("library", PATCHES)
-def test_other_greenlets_run_while_one_waits(library: str, wait: str, arena_with_sender: str, tmp_path: Path) -> None:
+def test_other_greenlets_run_while_one_waits(library: str, arena_with_sender: str, tmp_path: Path) -> None:
     skip_without(library)
     arguments = arena_with_sender, f"log:{tmp_path}/log", "after"
     try:
-        assert run(PATCHES[library], PRELUDE, BEGIN, WAITS[wait], END, arguments=arguments) == "went on"
+        assert run(PATCHES[library], PRELUDE, BEGIN, program_of(WAITS), arguments=arguments).split() == [*WAITS]
     finally:
         leave(arena_with_sender)
 
 
-@pytest.mark.parametrize("wait", ["send", "callback"])
 @pytest.mark.parametrize("made", ["before", "after"])
 @pytest.mark.parametrize("library", PATCHES)
 def test_other_greenlets_run_where_the_library_patches_late(
-    library: str, made: str, wait: str, arena_with_sender: str, tmp_path: Path
+    library: str, made: str, arena_with_sender: str, tmp_path: Path
 ) -> None:
     skip_without(library)
+    waits = ["send", "callback", "close"]
     arguments = arena_with_sender, f"log:{tmp_path}/log", made
     try:
-        assert run(PRELUDE, PATCHES[library], BEGIN, WAITS[wait], END, arguments=arguments) == "went on"
+        assert run(PRELUDE, PATCHES[library], BEGIN, program_of(waits), arguments=arguments).split() == waits
     finally:
         leave(arena_with_sender)
 
