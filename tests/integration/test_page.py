@@ -97,6 +97,7 @@ def test_a_hostile_topic_is_text(arena: Arena, tmp_path: Path) -> None:
 
 def test_the_page_shows_the_topics_at_a_limit(arena: Arena, tmp_path: Path) -> None:
     """One topic is stuck, and a thread waits for a buffer of another one, which has used its share."""
+    chromium()
     with Accumulator(arena) as accumulator, Accumulator(arena) as sender:
         sender.become_sender()
         sender.append("dead", 3, 1, None, b"x")

@@ -63,6 +63,8 @@ PARTITION_COUNT, RECORD_COUNT = 2, 10
 PLACE = TopicPartition("linear-0", 0)
 SHORT_S = 2.5
 
+pytestmark = pytest.mark.xdist_group("linear")  # one process builds porcupine
+
 needs_porcupine = pytest.mark.skipif("linearizable.missing()", reason="no Go, or its module of porcupine is missing")
 
 

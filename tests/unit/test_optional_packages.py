@@ -89,6 +89,8 @@ NEEDY: Mapping[str, list[str]] = {
 """Maps a module to a command that needs it."""
 SENTENCE = "pip install '.["
 
+pytestmark = pytest.mark.xdist_group("optional packages")  # each program runs once, for all tests
+
 
 def extras() -> dict[str, list[str]]:
     tomllib = pytest.importorskip("tomllib")  # since Python 3.11

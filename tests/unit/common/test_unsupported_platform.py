@@ -43,6 +43,8 @@ REMEDY = (
 )
 ELSEWHERE = ("darwin", "win32")
 
+pytestmark = pytest.mark.xdist_group("unsupported platform")  # one wheel for all tests
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
