@@ -25,6 +25,8 @@
 #   make wheels   the source distribution, and wheels that need no compiler, in build/dist; each is installed and tried
 #                 (ARGS="python3.12 python3.13" builds for these); make wheel-arm64 cross-compiles one, and tries it
 #                 on an emulated arm64
+#   make bare-roots   installs these wheels in bare Debian systems, runs the first program of README there, and prints
+#                 the seconds (ARGS="trixie sid:python3.15" narrows); needs root
 #   make release-check   everything that a tag does, but publishing
 #   make constraints   pins the newest versions of what tests, checks and documentation need, for the workflow
 #   make test-lowest   tests with the lowest version of each package that shmaccum requires; needs the oldest Python
@@ -210,6 +212,14 @@ figures: $(INSTALLED)
 .PHONY: release-check
 release-check: $(INSTALLED) $(WHEEL_TOOLS)/installed
 	$(WHEEL_TOOLS)/bin/python .ci/release-check $(abspath $(VENV))/bin/python
+
+.PHONY: bare-roots
+bare-roots: build/dist
+	$(call need,command -v debootstrap,debootstrap)
+	$(PYTHON) .ci/bare-roots $(ARGS)
+
+build/dist:
+	$(MAKE) wheels ARGS=
 
 .PHONY: wheels
 wheels: $(WHEEL_TOOLS)/installed

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -177,6 +178,12 @@ def test_a_workflow_starts_programs_that_are_there() -> None:
             assert (ROOT / name).is_file(), name
         for name in re.findall(r"make ([\w-]+)", text):
             assert f"\n{name}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), name
+
+
+def test_the_trial_on_bare_systems_finds_the_first_program_of_the_readme() -> None:
+    first_block = runpy.run_path(str(ROOT / ".ci" / "first-record"))["first_block"]
+    assert first_block(README, "code-block:: python").startswith("import contextlib\nimport shmaccum\n")
+    assert first_block(README, "output") == "offset 0\nb'landed'"
 
 
 def test_an_action_is_named_by_its_commit_and_its_tag() -> None:
