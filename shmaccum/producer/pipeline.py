@@ -178,6 +178,8 @@ class Pipeline:
     def prepare_many(self, topics: PartitionChoices, topic: str, columns: TopicRecords) -> TopicRecords:
         """Returns the records as they are appended. None of them is appended yet.
 
+        If it raises, the call has ended, and the caller passes the error to `observe_many`.
+
         Raises:
             InvalidArgumentError: an interceptor gave a record another topic.
             ValueError: a column is not as long as the values.
@@ -185,8 +187,8 @@ class Pipeline:
         self._begin()
         try:
             return self._prepared(topics, topic, columns.records(topic))
-        except BaseException as error:  # interceptors get every error
-            self.conclude(None, error)
+        except BaseException as error:
+            self.end_call((), (), error)
             raise
 
     def _prepared(self, topics: PartitionChoices, topic: str, records: Iterator[ProducerRecord]) -> TopicRecords:

@@ -339,7 +339,11 @@ class Producer(_native.NativeProducer):
 
     def _append_many(self, topic: str, columns: TopicRecords) -> Deliveries:
         if self._pipeline is not None:
-            columns = self._pipeline.prepare_many(self, topic, columns)
+            try:
+                columns = self._pipeline.prepare_many(self, topic, columns)
+            except BaseException as error:  # interceptors get every error
+                self._pipeline.observe_many((), error)
+                raise
         return self._deliveries(lambda: self.append_columns(topic, *columns), self._pipeline)
 
     def _send_many_or_rescue(self, fallback: Fallback, topic: str, columns: TopicRecords) -> Deliveries:

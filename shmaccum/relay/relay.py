@@ -142,7 +142,8 @@ class Relay(ClosedOnExit):
             DeliveryError: if an output was not delivered.
             FlushTimeoutError: if outputs, including those of a former owner in the arena, were not delivered within two
                 minutes.
-            ConsumerStateError: if the group sends through another arena, or the sender does not deliver to a log.
+            ConsumerStateError: if the group sends through another arena, the sender does not deliver to a log, or the
+                block gave up a partition of the turn.
             ConsumerError, LogError: as `Consumer.poll` and `Consumer.commit`.
         """
         self._counts.clear()
@@ -182,8 +183,8 @@ class Relay(ClosedOnExit):
 
         Raises:
             InvalidArgumentError: if the topic is not one of the outputs.
-            ConsumerStateError: if the record does not belong to this turn, or the turn belongs to the process that
-                forked this one.
+            ConsumerStateError: if the record does not belong to this turn, its partition was given up in the block,
+                or the turn belongs to the process that forked this one.
             Exception: as `Producer.send`.
         """
         if topic not in self._outputs:
@@ -193,11 +194,26 @@ class Relay(ClosedOnExit):
         if number is None or self._pid != os.getpid():
             raise self._out_of_turn(record)
         place = TopicPartition(record.topic, record.partition)
-        if (record.offset, number) not in self._inputs[place].known:
-            header = self._inputs[place].header(record.offset, number)
+        one = self._input(place)
+        if (record.offset, number) not in one.known:
+            header = one.header(record.offset, number)
             future = self._producer.send(topic, value, key, [*headers, header], partition, timestamp_ms)
             self._sent.append((future, place, record.offset, number))
         self._counts[origin] = number + 1
+
+    def _input(self, place: TopicPartition) -> Input:
+        """Returns the state of a partition of this turn.
+
+        Raises:
+            ConsumerStateError: if the block has given the partition up, so another member may have it.
+        """
+        found = self._inputs.get(place)
+        if found is None:
+            raise ConsumerStateError(
+                f"this relay gave up {place.topic}-{place.partition} within the turn, so another member may have it: "
+                "subscribe, unsubscribe and poll outside the block of turn()"
+            )
+        return found
 
     def _out_of_turn(self, record: ConsumerRecord) -> ConsumerStateError:
         if self._pid != os.getpid():
@@ -247,7 +263,7 @@ class Relay(ClosedOnExit):
 
     def _commit(self, polled: Polled) -> None:
         for place in polled:
-            self._inputs[place].advance(self.consumer.position(place))
+            self._input(place).advance(self.consumer.position(place))
         places = set(polled)
         if clock.monotonic() >= self._full_commit_s:
             self._ends = ends_of(self._log, self._outputs)

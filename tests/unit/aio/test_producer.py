@@ -344,6 +344,23 @@ def test_a_record_that_waits_passes_the_pipeline_once(arena: Arena, sender: Runn
     run(main())
 
 
+@pytest.mark.parametrize("wrong", [0, 1200])
+def test_an_error_among_many_records_is_passed_to_interceptors_once(
+    arena: Arena, sender: RunningSender, wrong: int
+) -> None:
+    interceptor = Interceptor()
+
+    async def main() -> None:
+        async with Producer(arena, value_serializer="str", interceptors=[interceptor]) as producer:
+            values: list[Any] = ["v"] * 1500
+            values[wrong] = 7
+            with pytest.raises(TypeError):
+                await producer.send_many(TOPIC, values)
+
+    run(main())
+    assert [error for _, error in interceptor.acknowledged if error is not None] == ["TypeError"]
+
+
 # --- many records
 
 

@@ -131,6 +131,24 @@ def test_a_turn_that_raises_without_its_partitions_raises_the_error_of_its_block
     assert outputs(log) == each_once(NUMBERS)
 
 
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_turn_whose_partitions_were_given_up_in_its_block_commits_nothing(
+    arena: Arena, log: Path, make: Make, sends: bool
+) -> None:
+    def give_up(one: Relay) -> None:
+        with one.turn(timeout_ms=1000) as records:
+            send_outputs(one, records[0])
+            one.consumer.unsubscribe()
+            if sends:
+                send_outputs(one, records[0])
+
+    with sending(arena, log):
+        with pytest.raises(ConsumerStateError, match="within the turn"):
+            give_up(make())
+        relay_all(make(), len(NUMBERS))
+    assert outputs(log) == each_once(NUMBERS)
+
+
 def test_outputs_that_wait_in_the_arena_are_known_to_the_next_owner(
     arena: Arena, producer: Producer, log: Path, make: Make
 ) -> None:
