@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shmaccum import _native
 from shmaccum._native import DeliveryFuture, Receipt
 from shmaccum.arena import DEFAULT_MODE, Arena
+from shmaccum.arena.delivery_span import DeliveryClockReading
 from shmaccum.arena.removal import check_takes_records, is_abandoned, removed_error
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.sender_state import sender_state
@@ -487,7 +488,7 @@ class Producer(_native.NativeProducer):
         self._sender_warning.check()
 
     def _partitions_unknown(self, topic: str, max_block_ms: int) -> str:
-        if self.arena.native.sender_is_alive:
+        if DeliveryClockReading.of(self.arena.native).outage is None:
             advice = "The sender runs, but its sink did not report it: check its log, or wait longer (max_block_ms)."
         else:
             advice = sender_state(self.arena)

@@ -120,7 +120,7 @@ class Broker:
         listeners = f"PLAINTEXT://{LOOPBACK}:{self.port}"
         if "ssl.keystore.location" in properties:
             listeners += f",SASL_SSL://{self.secure_host}:{self.secure_port}"
-        elif "sasl.kerberos.service.name" in properties:
+        elif "sasl.enabled.mechanisms" in properties:
             self.secure_host = "localhost"
             listeners += f",SASL_PLAINTEXT://{self.secure_host}:{self.secure_port}"
         own = {

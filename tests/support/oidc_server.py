@@ -16,6 +16,8 @@ from typing import Any
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from tests.kafka.broker import held_port
+
 ISSUER = "https://issuer.invalid"
 AUDIENCE = "kafka"
 CLIENT, SECRET = "events", "correct-horse-battery-staple"
@@ -59,14 +61,25 @@ class OidcServer:
         self.forms: list[dict[str, str]] = []
         self.states_lifetime = True
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._held = held_port()
+        self.start()
+
+    def start(self) -> None:
+        """Listen at the address of this server."""
+        self._server = ThreadingHTTPServer(self._held.getsockname(), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
 
+    def stop(self) -> None:
+        """Refuse connections until `start`."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self._held.getsockname()[1]}"
 
     @property
     def token_url(self) -> str:
@@ -88,7 +101,7 @@ class OidcServer:
         """A signed token (RS256)."""
         now_s = time.time()
         claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": CLIENT, "iat": now_s, "exp": now_s + self.lifetime_s}
-        parts = ({"alg": "RS256", "kid": "key", "typ": "JWT"}, {**claims, "jti": len(self.forms)})
+        parts = ({"alg": "RS256", "kid": "key", "typ": "JWT"}, {**claims, "jti": f"{len(self.forms)}"})
         signed = ".".join(_text(json.dumps(part).encode()) for part in parts)
         return f"{signed}.{_text(self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
 
@@ -136,9 +149,8 @@ class OidcServer:
         return Handler
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self.stop()
+        self._held.close()
 
 
 @contextlib.contextmanager

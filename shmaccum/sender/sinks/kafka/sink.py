@@ -104,6 +104,8 @@ FORGOTTEN_S = 60.0
 """After this time without acks, a partition has one batch in flight again: the broker may have forgotten it."""
 MISSING_INTERVAL_S = 1.0
 """Time between two reports of a partition that does not exist in the cluster."""
+REJECTED_LOGIN_S = 3.0
+"""A cluster that does not respond for this time, and rejected the last login, has an outage."""
 LIBRARY_OPTIONS = (
     "metadata_max_age_ms",
     "allow_auto_create_topics",
@@ -436,8 +438,14 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     @property
     def outage(self) -> str | None:
-        """A sentence if no broker has responded for request_timeout_ms, although a response was expected."""
-        if self._unanswered_s <= self._request_timeout_ms / 1000:
+        """A sentence if no broker has responded for request_timeout_ms, although a response was expected.
+
+        If the last login was rejected, `REJECTED_LOGIN_S` are enough.
+        """
+        patience_s = self._request_timeout_ms / 1000
+        if self._client.is_login_rejected:
+            patience_s = min(patience_s, REJECTED_LOGIN_S)
+        if self._unanswered_s <= patience_s:
             return None
         failure = self._client.last_failure
         return f"no broker of {','.join(self._servers)} answers{f': {failure}' if failure else ''}"
@@ -594,7 +602,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             delivery = Delivery(node_id, wires, tuple(self._in_flight()))
             if self._compression is not None:
                 self._compress(delivery, self._compression)
-            elif self._queue(node_id).count < self._requests_max:
+            elif self._queue(node_id).count < self._requests_max and not self._client.is_logging_in(node_id):
                 self._send(delivery)
             else:
                 self._queue(node_id).waiting.append((delivery, []))
@@ -614,7 +622,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     def _send(self, delivery: Delivery) -> None:
         """Pass a request to the client. If the node is disconnected meanwhile, ack its batches for a retry."""
         node_id = delivery.node_id
-        if not self._client.is_ready(node_id):
+        if not self._client.is_connected(node_id):
             self._end_all(delivery, no_answer(NETWORK_EXCEPTION, f"broker {node_id} is not connected any more"))
             return
         request = self._request(delivery)
@@ -770,9 +778,9 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     # --- wait
 
-    def _may_send(self, queue: _NodeQueue) -> bool:
+    def _may_send(self, node_id: int, queue: _NodeQueue) -> bool:
         """True if the first waiting delivery of a node is compressed, if necessary, and may be in flight."""
-        has_room = len(queue.sent) < self._requests_max
+        has_room = len(queue.sent) < self._requests_max and not self._client.is_logging_in(node_id)
         return has_room and bool(queue.waiting) and all(job.done() for job in queue.waiting[0][1])
 
     def _send_waiting(self) -> None:
@@ -781,8 +789,8 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         `plan` omits a node with enough requests in flight. A delivery without a plan may exceed them: it has batches
         that the pump did not send, in addition to the pump's requests.
         """
-        for queue in list(self._queues.values()):
-            while self._may_send(queue):
+        for node_id, queue in list(self._queues.items()):
+            while self._may_send(node_id, queue):
                 delivery, jobs = queue.waiting.popleft()
                 delivery.compressed = [compressed(job, self._host.report) for job in jobs]
                 self._ack_ended(delivery)

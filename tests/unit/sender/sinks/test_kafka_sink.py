@@ -228,13 +228,16 @@ class FakeClient:
         newest: version of Produce that the broker accepts.
     """
 
-    is_bootstrapped = False
+    is_bootstrapped = is_login_rejected = False
     last_failure = "no route"
     leadership_count = metadata_count = 0
     newest = 13
 
     def is_ready(self, node_id: int) -> bool:
         return node_id == 1
+
+    def is_logging_in(self, node_id: int) -> bool:
+        return False
 
     def produce_versions(self, node_id: int) -> tuple[int, int]:
         assert node_id == 1
@@ -390,7 +393,11 @@ def test_a_connection_that_failed_is_reported_and_is_tried_again_after_a_pause(
         )
         for _ in range(2):
             conn = SimpleNamespace(
-                connected=False, init_future=library.Future(), _api_versions_idx=-1, _maybe_throttle=None
+                connected=False,
+                init_future=library.Future(),
+                _api_versions_idx=-1,
+                _maybe_throttle=None,
+                _sasl_authenticate=None,
             )
             with pytest.raises(StopIteration):
                 manager._connect(node, conn).send(None)

@@ -20,8 +20,9 @@ these parts::
                                           the parser; each call that transfers bytes is counted
                   KafkaSSLTransport       the same, one TLS record at a time: gathering and encrypting are copies
     login         KafkaSSLTransport       `_build_ssl_context`, at the start and when a file has changed
-    tokens        AbstractTokenProvider   a token that a thread replaces; `_reauth` of a connection is read before its
-                                          socket is handed over
+    sessions      SaslReauthenticator     replaces `_reauth` and `_sasl_authenticate` of a connection: the login, its
+                                          repetition before the session ends, and their failures
+    tokens        AbstractTokenProvider   a token that a thread replaces
     failures      its exceptions          as Kafka's error codes, and as sentences
     lookup        getaddrinfo             names of hosts are looked up in threads
     transaction_messages                  converts requests and responses of transactions

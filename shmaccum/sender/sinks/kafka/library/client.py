@@ -17,7 +17,7 @@ from shmaccum._native import ProduceRequest
 from shmaccum.common import clock
 from shmaccum.common.clock import NS_PER_S
 from shmaccum.sender.sinks.kafka.library.connections import Manager
-from shmaccum.sender.sinks.kafka.library.failures import describe, error_code
+from shmaccum.sender.sinks.kafka.library.failures import LOGIN_FAILURES, describe, error_code
 from shmaccum.sender.sinks.kafka.library.frames import OVER, OverTimer, ResponseOutcome, Sent
 from shmaccum.sender.sinks.kafka.library.login import check_login, quiet_library, tls_files
 from shmaccum.sender.sinks.kafka.library.loop import Selector
@@ -87,6 +87,9 @@ class Client:
         self.client_id: str = config["client_id"]
         self.last_failure = ""
         """The last connection failure; empty if there was none."""
+        self.is_login_rejected = False
+        """The last connection failure was a login that no broker accepted."""
+        self._mechanism: str | None = config["sasl_mechanism"]
         self._outcomes: list[ResponseOutcome] = []
         self._wake_fd = -1
         self._wake_task: Any = None
@@ -191,9 +194,11 @@ class Client:
         self._net.call_later(delay_s, self._bootstrap)
 
     def _connection_failed(self, address: str, error: Exception) -> None:
-        self._fail(f"no connection to {address}: {describe(error)}")
+        self._fail(f"no connection to {address}: {describe(error, self._mechanism)}")
+        self.is_login_rejected = isinstance(error, LOGIN_FAILURES)
 
     def _fail(self, sentence: str) -> None:
+        self.is_login_rejected = False
         self.last_failure = sentence
         self._report(sentence)
 
@@ -277,12 +282,20 @@ class Client:
 
     def is_ready(self, node_id: int) -> bool:
         """True if a request may be sent to the node now. If there is no connection, start to connect."""
+        return self.is_connected(node_id) and not self.is_logging_in(node_id)
+
+    def is_connected(self, node_id: int) -> bool:
+        """True if the node accepts requests, or will after its login is repeated. Otherwise, start to connect."""
         conn = self._manager.connection(node_id)
         if conn is None:
             self._connect(node_id)
             return False
-        is_logging_in = conn._reauth.is_reauthenticating  # noqa: SLF001 - the library has no public method for it
-        return conn.connected and not conn.paused and not is_logging_in
+        return conn.connected and not conn.paused
+
+    def is_logging_in(self, node_id: int) -> bool:
+        """True while the login to a connected node is repeated. Requests to it should wait."""
+        conn = self._manager.connection(node_id)
+        return conn is not None and conn.connected and conn._reauth.is_reauthenticating  # noqa: SLF001 - see `Session`
 
     def _connect(self, node_id: int) -> None:
         try:
@@ -340,8 +353,7 @@ class Client:
         Return None if a request is in flight, or if the login must soon be repeated: a borrower would delay it.
         """
         conn = self._manager.connection(node_id)
-        login = conn._reauth.task  # noqa: SLF001 - the library has no public method for it
-        if login is not None and login.scheduled_at < clock.monotonic() + NEAR_LOGIN_S:
+        if conn._reauth.due_s < clock.monotonic() + NEAR_LOGIN_S:  # noqa: SLF001 - see `Session`
             return None
         if conn.in_flight_requests or conn.parser.in_flight_requests or conn.transport.unwritten:
             return None

@@ -16,6 +16,7 @@ from kafka.net.manager import KafkaConnectionManager
 from shmaccum.sender.sinks.kafka.library.login import TlsFiles
 from shmaccum.sender.sinks.kafka.library.lookup import Lookup
 from shmaccum.sender.sinks.kafka.library.metadata import TopicErrorMetadata
+from shmaccum.sender.sinks.kafka.library.sessions import Session
 from shmaccum.sender.sinks.kafka.library.tokens import TokenKeeper
 from shmaccum.sender.sinks.kafka.library.transport import FrameTransport, RequestTimer, TlsFrameTransport
 from shmaccum.sender.sinks.kafka.produce import PlainAnswer
@@ -80,6 +81,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         if self._tokens is not None:
             await self._tokens.ready()
+            self._tokens.token()  # without one, there is no reason to connect
         sock = await self._open_socket(node.host, node.port, timeout_at)
         if self._tls is not None:
             settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
@@ -142,6 +144,9 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         conn._maybe_throttle = ConnectionThrottle(conn)  # noqa: SLF001
         if (node.host, node.port) in self._misunderstood:
             conn._api_versions_idx = VERSION_OF_VERSIONS_PLAIN  # noqa: SLF001
+        address = f"{node.host}:{node.port}"
+        timeout_s = self.config["socket_connection_setup_timeout_ms"] / 1000
+        session = Session(conn, self._tokens, timeout_s, lambda error: self._report_failure(address, error))
         await super()._connect(node, conn, reset_backoff_on_connect=False, timeout_at=timeout_at)
         self._auth_failures.pop(node.node_id, None)
         if conn.connected:
@@ -157,8 +162,12 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             self._tokens.renew()
         if isinstance(conn.init_future.exception, errors.KafkaProtocolError):
             self._misunderstood.add((node.host, node.port))
-        if conn.init_future.failed() and not self.closed:
-            self.on_failure(f"{node.host}:{node.port}", conn.init_future.exception)
+        if conn.init_future.failed():
+            self._report_failure(address, session.reason_of(conn.init_future.exception))
+
+    def _report_failure(self, address: str, error: Exception) -> None:
+        if not self.closed:
+            self.on_failure(address, error)
 
 
 def _is_login_failure(error: Exception | None) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafka import errors
 
@@ -20,15 +20,17 @@ def error_code(error: Exception) -> int:
     return NETWORK_EXCEPTION
 
 
+class LoginUnansweredError(errors.KafkaConnectionError):  # type: ignore[misc]
+    """A broker did not respond to a login, or closed the connection instead. Some brokers reject a login so."""
+
+
+ADVICE_ON_LOGINS: Mapping[str, str] = {
+    "OAUTHBEARER": "check the source of tokens (sasl_oauthbearer_method, sasl_oauth_token_provider)",
+    "GSSAPI": "check for which service the ticket is (sasl_kerberos_service_name)",
+    "AWS_MSK_IAM": "check the AWS credentials of the sender",
+}
+ADVICE_ON_PASSWORDS = "check user and password (sasl_plain_username, sasl_plain_password)"
 ADVICE: Sequence[tuple[type[Exception], str]] = (
-    (
-        errors.SaslAuthenticationFailedError,
-        (
-            "check user and password (sasl_plain_username, sasl_plain_password), the source of tokens "
-            "(sasl_oauth_token_provider, sasl_oauthbearer_method), "
-            "or for which service the ticket is (sasl_kerberos_service_name)"
-        ),
-    ),
     (errors.UnsupportedSaslMechanismError, "choose a sasl_mechanism that the broker supports"),
     (errors.IllegalSaslStateError, "the listener expects no login: check security_protocol"),
     (errors.IncompatibleBrokerVersion, "shmaccum needs Apache Kafka 0.11 or newer"),
@@ -41,15 +43,28 @@ ADVICE: Sequence[tuple[type[Exception], str]] = (
     (errors.RequestTimedOutError, "the broker did not answer in time"),
     (errors.KafkaConnectionError, "check the address, that the broker runs, and that security_protocol fits"),
 )
+LOGIN_FAILURES = (errors.SaslAuthenticationFailedError, LoginUnansweredError)
+"""A broker did not accept a login."""
 KERBEROS_ADVICE = (
     "get a ticket with kinit or name a keytab in KRB5_CLIENT_KTNAME, and check the broker's name "
     "(sasl_kerberos_service_name, sasl_kerberos_domain_name)"
 )
 
 
-def describe(error: Exception) -> str:
-    """Return a sentence with the problem and advice, without secrets."""
-    text = ", ".join(map(str, error.args)) or type(error).__name__
+def text_of(error: Exception) -> str:
+    """Return the problem without advice."""
+    return ", ".join(map(str, error.args)) or type(error).__name__
+
+
+def describe(error: Exception, mechanism: str | None = None) -> str:
+    """Return a sentence with the problem and advice, without secrets.
+
+    Args:
+        mechanism: of the logins (sasl_mechanism).
+    """
+    text = text_of(error)
+    if isinstance(error, LOGIN_FAILURES):
+        return f"{text}: {ADVICE_ON_LOGINS.get(mechanism or '', ADVICE_ON_PASSWORDS)}"
     # The library passes Kerberos errors on unchanged. Without its optional package, there are none.
     package = sys.modules.get("gssapi.exceptions")
     advice_on_kerberos = () if package is None else ((package.GSSError, KERBEROS_ADVICE),)

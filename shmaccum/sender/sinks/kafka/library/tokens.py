@@ -6,7 +6,9 @@ source of tokens. Only the first connection waits, and one that begins after the
 fails, the present token remains in use until it expires, and the source is asked again with growing pauses.
 
 A repeated login happens after 85 to 95 % of the session, which lasts at most until the token of the login expires. The
-next token is requested after 80 % of the lifetime, so each repeated login finds a token that lasts longer.
+next token is requested after 80 % of the lifetime, so each repeated login finds a token that lasts longer. If sessions
+end earlier than their tokens, because the clock of the broker is ahead or it ignores fractions of seconds, the lifetime
+of all later tokens is shorter by this difference (`ends_in`).
 """
 
 from __future__ import annotations
@@ -43,16 +45,16 @@ WAIT_S = 15.0
 class _Kept:
     """A token with the times at which it was received and at which it expires."""
 
-    def __init__(self, token: Token, now_s: float) -> None:
+    def __init__(self, token: Token, received_s: float, expires_s: float) -> None:
         self.token = token
-        self.received_s = now_s
-        self.expires_s = now_s + token.lifetime_s
+        self.received_s = received_s
+        self.expires_s = expires_s
 
 
 class TokenKeeper(AbstractTokenProvider):  # type: ignore[misc]
     """A token provider of the library, with a thread that requests tokens.
 
-    `ready`, `token`, `extensions` and `renew` are for the thread of the loop. `close` ends the thread.
+    `ready`, `token`, `extensions`, `renew` and `ends_in` are for the thread of the loop. `close` ends the thread.
 
     Args:
         net: the library's loop.
@@ -65,7 +67,10 @@ class TokenKeeper(AbstractTokenProvider):  # type: ignore[misc]
         self._net = net
         self._source = source
         self._report = report
+        self.number = 0
+        """The number of tokens so far."""
         self._kept: _Kept | None = None
+        self._early_s = 0.0
         self._failure = ""
         self._is_requesting = True
         self._is_closed = False
@@ -95,8 +100,16 @@ class TokenKeeper(AbstractTokenProvider):  # type: ignore[misc]
 
     def renew(self) -> None:
         """Request another token, because a broker has rejected this one."""
-        kept = self._kept
+        kept = self._valid()
         if kept is not None and _now_s() - kept.received_s >= RENEWAL_INTERVAL_S:
+            self._wake.set()
+
+    def ends_in(self, left_s: float) -> None:
+        """Note that brokers accept this token only for a time, and request another one now."""
+        kept = self._kept
+        if kept is not None and (early_s := kept.expires_s - _now_s() - left_s) > 0:
+            self._early_s += early_s
+            kept.expires_s -= early_s
             self._wake.set()
 
     def close(self) -> None:
@@ -154,8 +167,10 @@ class TokenKeeper(AbstractTokenProvider):  # type: ignore[misc]
         except BaseException as error:  # noqa: BLE001 - a user's code may raise anything; it is called again
             self._failure = str(error) if isinstance(error, ShmaccumError) else f"{type(error).__name__}: {error}"
             return RETRY_S
-        self._kept, self._failure = _Kept(token, started_s), ""
-        return min(max(token.lifetime_s * REFRESH_AT, RETRY_S), PAUSE_MAX_S)
+        usable_s = token.lifetime_s - self._early_s
+        self._kept, self._failure = _Kept(token, started_s, started_s + usable_s), ""
+        self.number += 1
+        return min(max(usable_s * REFRESH_AT, RETRY_S), PAUSE_MAX_S)
 
     def _in_loop(self, call: Callable[[], object]) -> None:
         try:
