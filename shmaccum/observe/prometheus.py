@@ -331,7 +331,7 @@ class ServerCollector:
 def _registry(collectors: Iterable[Any]) -> Any:
     from prometheus_client import CollectorRegistry
 
-    registry = CollectorRegistry(auto_describe=False)
+    registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
     return registry

@@ -180,7 +180,10 @@ def test_compressed_records_are_judged_while_others_are_answered(
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": address_of(server), "compression.type": "lz4", "message.max.bytes": 100_000_000}
         )
-        producer.produce(TOPIC, bytes(8_000_000), partition=0, on_delivery=lambda *found: delivered.append(found))
+        producer.produce(TOPIC, bytes(1_000_000), partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+        assert threads == [], "it is judged at once"
+        producer.produce(TOPIC, bytes(1_100_000), partition=0, on_delivery=lambda *found: delivered.append(found))
         wait_until(lambda: producer.poll(0) == 0 and bool(threads))
         for _ in range(10):
             other.sendall(api(18, 0))

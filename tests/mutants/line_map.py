@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from tests.mutants.operators import function_lines
 STARTUP = Path(__file__).parent / "startup"
 LINES, PHASES, PARTS = "lines", "phases", "parts"
 PYTEST = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin"]
+GENERATED = "tests/architecture/test_generated.py::"
+"""The tests that read the tables of all modules. They execute no function of these modules."""
 MARKERS = "not (exhaustive or chaos or soak or fuzz or spark or kafka or slow)"
 
 
@@ -130,15 +132,26 @@ class LineMap:
         return cls(passed, lambda path: data.contexts_by_lineno(str(ROOT / path)))
 
     def killers(self, path: str, line: int, source: str) -> list[str]:
-        """The tests that can notice a change of a line, the fastest first.
+        """The tests that can notice a change of a line. A line outside of functions is executed by an import, so all
+        tests of the functions of its module can, and those of generated files.
 
-        A line outside of functions is executed by an import, so all tests of the functions of its module can.
+        The tests of the module's own folder are the first. In each part, the fastest parameter of each test comes
+        before all second ones, and among them the fastest.
         """
         lines = self._tests(path)
         inside = function_lines(source)
         numbers: Iterable[int] = [line] if line in inside else inside & lines.keys()
         found = set[str]().union(*(lines.get(number, ()) for number in numbers))
-        return sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test))
+        if line not in inside:
+            found.update(test for test in self._seconds if test.startswith(GENERATED))
+        own = os.path.join("tests/unit", os.path.dirname(path).removeprefix("shmaccum/"), "")
+        counts = Counter[str]()
+        ranked = []
+        for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
+            function = test.partition("[")[0]
+            ranked.append((not test.startswith(own), counts[function], self._seconds[test], test))
+            counts[function] += 1
+        return [test for *_, test in sorted(ranked)]
 
     def seconds(self, tests: Iterable[str]) -> float:
         """The seconds that tests took when they were recorded."""

@@ -30,7 +30,7 @@ from tests.mutants.campaign import (
     judge,
     table,
 )
-from tests.mutants.line_map import LineMap, environment, record_lines
+from tests.mutants.line_map import GENERATED, LineMap, environment, record_lines
 from tests.mutants.loading import write_mutant
 from tests.mutants.operators import Site, function_lines, mutant_code, sites
 from tests.support.processes import WATCHDOG_S, wait_until
@@ -150,6 +150,20 @@ def test_a_line_of_a_function_is_tested_by_its_tests_and_any_other_line_by_those
     assert line_map.killers("module.py", 10, SOURCE) == ["slow"]
     assert line_map.killers("module.py", 4, SOURCE) == ["quick", "slow"]
     assert line_map.killers("module.py", 15, SOURCE) == []
+
+
+def test_the_tests_of_the_own_folder_are_the_first_and_each_before_the_second_parameter_of_any() -> None:
+    near, far = "tests/unit/sender/test_near.py", "tests/test_far.py"
+    seconds = {f"{near}::a[1]": 1.0, f"{near}::a[2]": 2.0, f"{near}::b": 9.0, f"{far}::c": 0.5}
+    line_map = LineMap(seconds, lambda _path: {10: list(seconds)})
+    order = [f"{near}::a[1]", f"{near}::b", f"{near}::a[2]", f"{far}::c"]
+    assert line_map.killers("shmaccum/sender/module.py", 10, SOURCE) == order
+
+
+def test_the_tests_of_generated_files_read_each_line_outside_of_functions() -> None:
+    line_map = LineMap({f"{GENERATED}test": 1.0}, lambda _path: {})
+    assert line_map.killers("module.py", 4, SOURCE) == [f"{GENERATED}test"]
+    assert line_map.killers("module.py", 10, SOURCE) == []
 
 
 @pytest.fixture

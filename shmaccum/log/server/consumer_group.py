@@ -197,7 +197,7 @@ class ConsumerGroup:
         assignor: the name of the assignor that computed `targets`.
         members: the members by id, in the order of arrival.
         targets: the target places by member id.
-        owners: the owning member id by place.
+        owned: the places that a member has.
         size: the size of the members' texts.
         size_max: the largest size. A heartbeat that would exceed it is rejected.
     """
@@ -209,7 +209,7 @@ class ConsumerGroup:
     assignor: str = DEFAULT_ASSIGNOR
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Places] = field(default_factory=dict)
-    owners: dict[Place, str] = field(default_factory=dict)
+    owned: set[Place] = field(default_factory=set)
     size: int = 0
     size_max: float = math.inf
     _static: dict[str, str] = field(default_factory=dict)
@@ -346,8 +346,6 @@ class ConsumerGroup:
         member.epoch = member.former_epoch = JOINS
         self.members[request.member_id] = member
         self._static[str(request.instance_id)] = request.member_id
-        for place in member.assigned:
-            self.owners[place] = request.member_id
         return member
 
     def _known(self, request: Heartbeat) -> ConsumerMember:
@@ -413,14 +411,12 @@ class ConsumerGroup:
     def _release(self, member: ConsumerMember) -> None:
         """Releases all places of the member."""
         self._release_revoked(member)
-        for place in member.assigned:
-            del self.owners[place]
+        self.owned -= member.assigned
         member.assigned = NO_PLACES
 
     def _release_revoked(self, member: ConsumerMember) -> None:
         """Releases the places that the member has revoked."""
-        for place in member.revoked:
-            del self.owners[place]
+        self.owned -= member.revoked
         member.revoked = NO_PLACES
         member.revoked_until_ms = math.inf
         member.state = MemberState.STABLE
@@ -499,9 +495,9 @@ class ConsumerGroup:
 
     def _assign_free(self, member: ConsumerMember, target: Places) -> None:
         """Assigns the free places of the target to the member, and sets its epoch to the target's."""
-        free = frozenset(place for place in target if place not in self.owners)
+        free = target - self.owned
         member.assigned |= free
-        self.owners.update(dict.fromkeys(free, member.member_id))
+        self.owned |= free
         member.state = MemberState.STABLE if member.assigned == target else MemberState.UNRELEASED
         if member.epoch != self.assignment_epoch:
             member.former_epoch, member.epoch = member.epoch, self.assignment_epoch

@@ -90,10 +90,9 @@ class FetchHandler:
     def record_served(self, served: Served) -> None:
         """Applies the state changes of an ordinary fetch that C has answered."""
         self._count(served.found)
-        if served.request.session_id != NO_SESSION:
-            session = self._sessions.of(served.request)
-            if isinstance(session, Session):
-                session.changes(served.found)
+        session = self._sessions.of(served.request)
+        if isinstance(session, Session):
+            session.changes(served.found)
 
     def _answer_or_park(self, fetch: Fetch) -> Stepwise[list[Piece] | None]:
         """Checks, then parks, each partition in a step."""

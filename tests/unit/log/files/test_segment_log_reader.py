@@ -303,6 +303,14 @@ def test_damage_is_reported_with_its_place_and_can_be_skipped(
     assert [(error.segment, error.position) for error in skipping.skipped] == [(str(file), position)]
 
 
+def test_damage_that_no_append_explains_is_reported_while_a_writer_lives(written: Path) -> None:
+    with LogDirectory(written) as log:
+        log.partition(TOPIC, 0).append(make_batches(2))
+        damage(log_files(written)[-1], 150)
+        with pytest.raises(CorruptLogError):
+            list(reader_of(written).batches())
+
+
 def test_damage_over_several_batches_and_at_the_end_of_a_segment_is_skipped(
     written: Path, batches: list[MadeBatch]
 ) -> None:

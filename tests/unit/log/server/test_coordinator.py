@@ -224,7 +224,7 @@ def ask_to_join(coordinator: Coordinator, answers: list[int]) -> None:
         note(call, response)
 
 
-def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], object]) -> None:
+def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], object]) -> Any:
     """Commit an offset of every partition, as a client that is no member."""
     one = {"committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
     partitions = [{"partition_index": partition, **one} for partition in range(PARTITION_COUNT)]
@@ -232,8 +232,19 @@ def ask_to_commit(coordinator: Coordinator, offset: int, tell: Callable[[], obje
     frame = encode_request(OFFSET_COMMIT, VERSION, {**values, "topics": [{"name": TOPIC, "partitions": partitions}]})
     request = read_head(memoryview(frame)[4:])
     call = Call(request, decode(request), "host", ANONYMOUS, None, lambda _call, _result: None)
-    take_all(OffsetRequests(coordinator).commit(call))
+    answer = take_all(OffsetRequests(coordinator).commit(call))
     tell()
+    return answer
+
+
+def test_each_offset_that_cannot_be_written_has_an_error(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_file: OffsetsFile, _offsets: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(OffsetsFile, "commit", fail)
+    answer = ask_to_commit(coordinator_of(log), 1, lambda: None)
+    errors = [partition["error_code"] for topic in answer["topics"] for partition in topic["partitions"]]
+    assert errors == [BrokerError.KAFKA_STORAGE_ERROR] * PARTITION_COUNT
 
 
 @pytest.mark.parametrize("is_rewritten", [False, True], ids=["appended", "written again"])

@@ -308,6 +308,7 @@ def test_a_static_member_that_returns_keeps_its_assignment_and_fences_its_former
     simulation.sync("sync", former, 1, [(former, b"mine")])
     simulation.join("back", instance_id="i")
     back = simulation.joined("back")
+    assert {one.rpartition("-")[0] for one in (former, back.member_id)} == {"i"}
     assert (back.error, back.generation, back.is_assignment_skipped) == (BrokerError.NONE, 1, True)
     simulation.sync("sync again", back.member_id, 1)
     assert simulation.synced("sync again").assignment == b"mine"

@@ -337,7 +337,10 @@ def test_an_id_that_is_not_used_is_forgotten(tmp_path: Path) -> None:
     host.close()
 
 
-def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("owner", "function"), [(os, "pwritev"), (LogDirectory, "partition")], ids=["write", "open"])
+def test_a_marker_that_cannot_be_written_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, function: str
+) -> None:
     host = Host(tmp_path)
     host.begin()
     host.send(0, b"v")
@@ -346,7 +349,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypa
         raise OSError(28, "no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", full)
+        patch.setattr(owner, function, full)
         assert host.end(is_commit=True) is BrokerError.NONE, "the decision is on file"
         assert host.state() == "PrepareCommit"
         assert host.end(is_commit=True) is BrokerError.CONCURRENT_TRANSACTIONS
