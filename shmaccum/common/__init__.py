@@ -9,7 +9,7 @@
     cooperative     waits that let other greenlets run, in a process that gevent or eventlet has patched
     descriptors     the limit of open files, and the reserve that clients never get
     durability      the levels at which records outlive a process, the host and a power cut
-    file_stamp      a value that changes with the contents of a file
+    file_stamp      a value that changes with a file, and values that are read again when their files have changed
     former_names    the former names of modules
     homes           the module that defines each public name which is imported when it is first used
     kafka_package   the import of kafka-python without its clients

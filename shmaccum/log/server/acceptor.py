@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import ssl
 from collections.abc import Collection
 from typing import final
 
 from shmaccum.common import clock, descriptors
+from shmaccum.common.file_stamp import FileContents
 from shmaccum.config import ServerOptions
 from shmaccum.log.server.addresses import Address
 from shmaccum.log.server.connection import Connection, FrameLimits
@@ -17,7 +19,6 @@ from shmaccum.log.server.dispatch import Dispatcher
 from shmaccum.log.server.login import Login
 from shmaccum.log.server.requests import FETCH
 from shmaccum.log.server.throttle import throttled_logger
-from shmaccum.log.server.tls_files import TlsFiles
 from shmaccum.log.server.transport import PlainTransport, TlsTransport
 from shmaccum.log.server.users import UsersFile
 
@@ -65,7 +66,7 @@ class Acceptor:
         dispatcher: Dispatcher,
         limits: FrameLimits,
         options: ServerOptions,
-        tls: TlsFiles | None,
+        tls: FileContents[ssl.SSLContext] | None,
         users: UsersFile | None,
     ) -> None:
         self._listener = listener
@@ -103,7 +104,7 @@ class Acceptor:
     def _add_client(self, accepted: socket.socket, host: str) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport = PlainTransport(accepted) if self._tls is None else TlsTransport(accepted, self._tls.context)
+        transport = PlainTransport(accepted) if self._tls is None else TlsTransport(accepted, self._tls.value)
         login = None if self._users is None else Login(self._users)
         self._dispatcher.add(Connection(transport, host, login, self._limits))
 

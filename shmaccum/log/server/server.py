@@ -25,7 +25,7 @@ import selectors
 import socket
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn, final
 
 from shmaccum.common import clock
@@ -54,7 +54,7 @@ from shmaccum.log.server.produce import ProduceHandler
 from shmaccum.log.server.requests import WriteHandlers, request_table
 from shmaccum.log.server.settings import ServerSettings
 from shmaccum.log.server.steps import Steps, Stepwise
-from shmaccum.log.server.tls_files import TlsFiles
+from shmaccum.log.server.tls_files import tls_files
 from shmaccum.log.server.topic_requests import TopicRequests
 from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.transaction_coordinator import TransactionCoordinator
@@ -108,7 +108,7 @@ class LogServer(ClosedOnExit):
             )
         listening = parse_listen(listen, self.options)
         advertised = parse_advertised(self.options.advertised_listener, listening.host)
-        self._tls = TlsFiles(self.options) if self.options.ssl_certfile is not None else None
+        self._tls = tls_files(self.options)
         self._users = UsersFile(self.options.users_file) if self.options.users_file is not None else None
         self._listener = open_listener(listening)
         with contextlib.ExitStack() as taken:  # closes what was opened if a later step fails
@@ -300,15 +300,12 @@ class LogServer(ClosedOnExit):
         self._acceptor.maintain(self._topics.total_count())
 
     def _read_changed_files(self) -> None:
-        """Reloads changed certificates and users. If a file is invalid, the previous contents stay in effect."""
-        try:
-            if self._tls is not None and self._tls.refresh():
-                logger.info("reloaded the certificate from %s for new connections", self.options.ssl_certfile)
-            if self._users is not None and self._users.refresh():
-                logger.info("reloaded the users from %s", self._users.path)
-                self._apply_rights()
-        except InvalidArgumentError as error:
-            logger.error("the previous contents stay in effect: %s", error)
+        """Reloads changed certificates and users."""
+        if self._tls is not None and _is_reloaded(self._tls.refresh):
+            logger.info("reloaded the certificate from %s for new connections", self.options.ssl_certfile)
+        if self._users is not None and _is_reloaded(self._users.refresh):
+            logger.info("reloaded the users from %s", self._users.path)
+            self._apply_rights()
 
     def _apply_rights(self) -> None:
         """Applies the new rights to requests in progress. A waiting fetch that lost its right is answered."""
@@ -423,3 +420,12 @@ def _cluster_id(directory: str) -> uuid.UUID:
             f"{directory} is empty, and a read-only server creates no log: start its writer first, as a sender "
             f"(--sink log:{directory}), or serve it with --writable"
         ) from None
+
+
+def _is_reloaded(refresh: Callable[[], bool]) -> bool:
+    """Returns whether a file has changed. If a changed file is invalid, the previous contents stay in effect."""
+    try:
+        return refresh()
+    except InvalidArgumentError as error:
+        logger.error("the previous contents stay in effect: %s", error)
+        return False

@@ -36,7 +36,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
-from shmaccum.common.file_stamp import stamp
+from shmaccum.common.file_stamp import FileContents
 from shmaccum.common.secret_files import read_secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.small_files import replace_file_synced
@@ -342,8 +342,7 @@ class UsersFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._stamp = stamp(path)
-        self._users = read_users(path)
+        self._users = FileContents([path], lambda: read_users(path))
 
     def refresh(self) -> bool:
         """Reads the file again if it has changed, and returns whether it had.
@@ -351,16 +350,11 @@ class UsersFile:
         Raises:
             InvalidArgumentError: the new file is invalid; the previous users stay in effect.
         """
-        found = stamp(self.path)
-        if found == self._stamp:
-            return False
-        self._stamp = found
-        self._users = read_users(self.path)
-        return True
+        return self._users.refresh()
 
     def get(self, name: str) -> User | None:
         """Returns the user of this name, or None."""
-        return self._users.get(name)
+        return self._users.value.get(name)
 
     def verifier(self, name: str, mechanism: str) -> Verifier:
         """Returns the verifier of a user.
@@ -370,12 +364,12 @@ class UsersFile:
         which users exist. The decoy is derived from a key in the file, so neither a restart of the server nor a change
         of a login changes it.
         """
-        salt = hmac.digest(self._users.decoy_key, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
+        salt = hmac.digest(self._users.value.decoy_key, f"decoy {mechanism} {name}".encode(), "sha256")[:SALT_SIZE]
         size = hashlib.new(HASHES[mechanism]).digest_size
         decoy = Verifier(salt, self._usual_iterations(mechanism), secrets.token_bytes(size), secrets.token_bytes(size))
-        user = self._users.get(name)
+        user = self._users.value.get(name)
         return decoy if user is None else user.verifiers.get(mechanism, decoy)
 
     def _usual_iterations(self, mechanism: str) -> int:
-        known = (user.verifiers.get(mechanism) for user in self._users.values())
+        known = (user.verifiers.get(mechanism) for user in self._users.value.values())
         return next((verifier.iterations for verifier in known if verifier is not None), ITERATIONS)

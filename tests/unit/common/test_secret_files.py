@@ -17,7 +17,7 @@ from shmaccum.config import ServerOptions
 from shmaccum.config.secret import Secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.server.client_settings import read_client_settings
-from shmaccum.log.server.tls_files import TlsFiles
+from shmaccum.log.server.tls_files import tls_files
 from shmaccum.log.server.users import User, UsersFile, Verifier, changed_users
 from shmaccum.sender.sinks.kafka.library.login import tls_context
 from tests.support.processes import Child
@@ -64,9 +64,9 @@ READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "client's key": (pem, read_keystore),
     "server's key": (
         pem,
-        lambda path: TlsFiles(ServerOptions(ssl_certfile=str(path), ssl_keyfile=str(path))),
+        lambda path: tls_files(ServerOptions(ssl_certfile=str(path), ssl_keyfile=str(path))),
     ),
-    "server's certificate with its key": (pem, lambda path: TlsFiles(ServerOptions(ssl_certfile=str(path)))),
+    "server's certificate with its key": (pem, lambda path: tls_files(ServerOptions(ssl_certfile=str(path)))),
 }
 
 

@@ -389,7 +389,7 @@ def test_a_connection_that_failed_is_reported_and_is_tried_again_after_a_pause(
     node = SimpleNamespace(node_id=1, host="h", port=1)
     with contextlib.closing(pytest.importorskip("shmaccum.sender.sinks.kafka.library.loop").Selector()) as net:
         manager = connections.Manager(
-            net, traffic, lambda *failure: reported.append(failure), tokens, bootstrap_servers="h:1"
+            net, traffic, lambda *failure: reported.append(failure), print, tokens, bootstrap_servers="h:1"
         )
         for _ in range(2):
             conn = SimpleNamespace(

@@ -101,14 +101,14 @@ class Client:
             "max_in_flight_requests_per_connection": LIBRARY_IN_FLIGHT_MAX,
             "receive_message_max_bytes": FRAME_SIZE_MAX,
         }
-        tls = tls_files(config, self._report)
+        tls = tls_files(config)
         check_login(config)
         self._net = Selector(client_id=config["client_id"], slow_task_threshold_secs=0)
         source = config["token_source"]
         self._tokens = None if source is None else TokenKeeper(self._net, source, self._report)
         self.traffic = Traffic(self._net.times)
         self._manager = Manager(
-            self._net, self.traffic, self._connection_failed, self._tokens, tls, **{**config, **fixed}
+            self._net, self.traffic, self._connection_failed, report, self._tokens, tls, **{**config, **fixed}
         )
 
     def __repr__(self) -> str:

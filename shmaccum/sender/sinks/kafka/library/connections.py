@@ -13,7 +13,8 @@ from typing import Any
 from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
 
-from shmaccum.sender.sinks.kafka.library.login import TlsFiles
+from shmaccum.common.file_stamp import FileContents
+from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.sinks.kafka.library.lookup import Lookup
 from shmaccum.sender.sinks.kafka.library.metadata import TopicErrorMetadata
 from shmaccum.sender.sinks.kafka.library.sessions import Session
@@ -57,14 +58,16 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         net: Any,
         traffic: Traffic,
         on_failure: Callable[[str, Exception], None],
+        report: Callable[[str], None],
         tokens: TokenKeeper | None = None,
-        tls: TlsFiles | None = None,
+        tls: FileContents[ssl.SSLContext] | None = None,
         **configs: Any,
     ) -> None:
         super().__init__(net, sasl_oauth_token_provider=tokens, **configs)
         self._tokens = tokens
         self._tls = tls
         self.on_failure = on_failure
+        self._report = report
         self._traffic = traffic
         # Brokers whose newest ApiVersions response could not be parsed; the next request to them is of an old version.
         self._misunderstood: set[tuple[str, int]] = set()
@@ -85,7 +88,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         sock = await self._open_socket(node.host, node.port, timeout_at)
         if self._tls is not None:
             settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
-            settings["ssl_context"] = self._tls.context()
+            settings["ssl_context"] = self._context(self._tls)
             transport = TlsFrameTransport(self._net, sock, host=node.host, **settings)
         else:
             transport = FrameTransport(self._net, sock, host=node.host)
@@ -98,6 +101,13 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             transport.abort(error)
             raise errors.KafkaConnectionError(f"TLS handshake failed: {error}") from None
         return transport
+
+    def _context(self, tls: FileContents[ssl.SSLContext]) -> ssl.SSLContext:
+        try:
+            tls.refresh()
+        except InvalidArgumentError as error:
+            self._report(f"{error}. Connections use the previous files")
+        return tls.value
 
     async def _open_socket(self, host: str, port: int, timeout_at: float | None) -> socket.socket:
         """Return a socket connected to the first of the host's addresses that accepts."""

@@ -7,12 +7,12 @@ import contextlib
 import importlib
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kafka.net.transport import KafkaSSLTransport
 
-from shmaccum.common.file_stamp import Stamp, stamp
+from shmaccum.common.file_stamp import FileContents
 from shmaccum.common.secret_files import opened_secret
 from shmaccum.exceptions import InvalidArgumentError, PackageMissingError
 
@@ -22,45 +22,18 @@ LOGIN_PACKAGES: Mapping[str, str] = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocor
 TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
-class TlsFiles:
-    """The files of a client's TLS, which are read again when one of them has changed.
-
-    Connections that exist keep their certificates. A new connection uses the new files. While they cannot be used, for
-    example because one of them is not complete yet or the key does not match the certificate, new connections use the
-    previous ones, and each reads the files again.
+def tls_files(config: Mapping[str, Any]) -> FileContents[ssl.SSLContext] | None:
+    """Return the context of new connections; None without TLS. Connections that exist keep their certificates.
 
     Args:
-        config: options of kafka-python. The password of the key is a `Secret`, which is read again, too.
-        report: takes sentences about failures.
+        config: options of kafka-python. The password of the key is a `Secret`, which is read again with the files.
 
     Raises:
         InvalidArgumentError: the files cannot be used.
     """
-
-    def __init__(self, config: Mapping[str, Any], report: Callable[[str], None]) -> None:
-        self._config = config
-        self._report = report
-        self._stamps = self._current_stamps()
-        self._context = tls_context(config)
-
-    def context(self) -> ssl.SSLContext:
-        """Return the context for a new connection."""
-        stamps = self._current_stamps()
-        if stamps != self._stamps:
-            try:
-                self._context = tls_context(self._config)
-                self._stamps = stamps
-            except InvalidArgumentError as error:
-                self._report(f"{error}. Connections use the previous files")
-        return self._context
-
-    def _current_stamps(self) -> list[Stamp]:
-        return [stamp(self._config[name]) for name in TLS_FILES]
-
-
-def tls_files(config: Mapping[str, Any], report: Callable[[str], None]) -> TlsFiles | None:
-    """Read the files at the start, so that one that cannot be used is reported. Return None without TLS."""
-    return TlsFiles(config, report) if config["security_protocol"] in {"SSL", "SASL_SSL"} else None
+    if config["security_protocol"] not in {"SSL", "SASL_SSL"}:
+        return None
+    return FileContents([config[name] for name in TLS_FILES], lambda: tls_context(config))
 
 
 def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext:
