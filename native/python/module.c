@@ -73,7 +73,7 @@ static bool number_get(const struct module_state *state, PyObject *mapping, cons
     return is_parsed;
 }
 
-/* slot_stride and slot_count follow from the rest. The core checks the numbers. */
+/* slot_stride and slot_count are computed from the others. The core checks the numbers. */
 static bool geometry_parse(const struct module_state *state, PyObject *mapping, struct geometry *geometry)
 {
     size_t count;
@@ -99,7 +99,7 @@ static PyObject *arena_answer(struct module_state *state, enum status status, co
     return status == STATUS_OK ? arena_object_new(state, core) : raise_error(state, error);
 }
 
-/* The core creates an arena on any file, so durability is checked here. */
+/* Checks durability here, because the core creates an arena in any file. */
 static enum status arena_create_there(const struct descriptors *descriptors, const struct geometry *geometry,
                                       const Py_buffer *options, struct arena **core, struct error *error)
 {
@@ -172,7 +172,7 @@ PyObject *py_module_murmur2(PyObject *module, const Py_buffer *bytes, const stru
     return PyLong_FromUnsignedLong(murmur2(bytes->buf, (size_t)bytes->len));
 }
 
-enum { CRC_ALONE_SIZE = 32768 }; /* above this size, other threads run meanwhile */
+enum { CRC_ALONE_SIZE = 32768 }; /* for more bytes, the GIL is released */
 
 PyObject *py_module_crc32c(PyObject *module, const Py_buffer *bytes, const struct py_module_crc32c *given)
 {
@@ -261,7 +261,7 @@ static int module_exec(PyObject *module)
     return errors_load(state) && names_add(state) && types_add(module, state) && constants_add(module) ? 0 : -1;
 }
 
-/* The other members of the state, for traverse and clear. */
+/* The members of the state other than types, for traverse and clear. */
 #define STATE_MEMBERS(X) \
     X(arena_closed)      \
     X(arena_in_use)      \
@@ -341,7 +341,7 @@ PyObject *py_module_layout_fields(PyObject *module)
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
 #ifdef Py_GIL_DISABLED
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* a call locks its arena: common/alone.h */
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* without a GIL, a call locks its arena: common/alone.h */
 #endif
     {0, NULL},
 };

@@ -285,24 +285,25 @@ class Producer(_native.NativeProducer):
                 topic: 1 to 249 of the characters a-z A-Z 0-9 . _ -.
                 value, key: bytes-like, or None for null. With serializers, any object that they accept.
                 headers: a list of (str, bytes or None).
-                partition: its number, from 0. If it is None, a record with a key goes by the hash of the key, as in
-                    Kafka, and a record without a key to the partition that all processes of the host currently fill.
+                partition: its number, from 0. If it is None, the hash of the key chooses the partition, as in
+                    Kafka. A record without a key goes to the partition that all processes of the host currently fill.
                 timestamp_ms: milliseconds since 1970, or None for the current time.
 
             Returns:
                 A DeliveryFuture. Call get(timeout), await it, add callbacks, or ignore it.
 
-            Unlike Java's producer, it raises an error instead of returning a failed future. After an error the arena
+            Unlike Java's producer, it raises an error instead of returning a failed future. After an error, the arena
             is unchanged, except for the errors in the last line.
 
             Raises:
                 BufferExhaustedError: no memory became free within max_block_ms.
                 PartitionCountUnknownError: no sender reported the topic's partition count within max_block_ms.
                 UnknownPartitionError: the topic has no such partition.
-                RecordTooLargeError: the record is larger than the arena takes.
+                RecordTooLargeError: the record is larger than the arena allows.
                 InvalidArgumentError, TypeError: the topic name, the timestamp, or a type is invalid.
                 ProducerClosedError: after close.
-                FlushTimeoutError, ArenaPoisonedError: with durability=sync, appended, but may not be on disk.
+                FlushTimeoutError, ArenaPoisonedError: with durability=sync, the record was appended, but may not be
+                    on disk.
             """
 
     def send_many(

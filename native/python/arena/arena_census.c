@@ -34,14 +34,14 @@ static PyObject *damage_row(const void *all, uint32_t index)
                : Py_BuildValue("(IK)", index, (unsigned long long)queue->damaged_record_count);
 }
 
-/* (partition index, slots) of each partition whose batches hold any. */
+/* (partition index, slots) of each partition whose batches hold slots. */
 static PyObject *held_row(const void *all, uint32_t index)
 {
     const struct queue_census *queue = &((const struct census *)all)->queues[index];
     return queue->held == 0 ? NULL : Py_BuildValue("(II)", index, queue->held);
 }
 
-/* (entry index, slots owned privately, slots held) of each process that holds any. */
+/* (entry index, OWNED slots, all slots held) of each process that holds slots. */
 static PyObject *holding_row(const void *all, uint32_t index)
 {
     const struct holding_census *holding = &((const struct census *)all)->holdings[index];
@@ -60,8 +60,7 @@ static PyObject *oldest(const struct arena *core, const struct census *census)
                          slot->delivery_stamp_ms);
 }
 
-/* The entry index of each process that waits for buffers and is not parked, once for each of its waits. An index is
- * input. */
+/* The entry index of the process of each wait for buffers that is not parked. The index is untrusted. */
 static PyObject *waiting_entry(const void *all, uint32_t index)
 {
     const struct waiter_entry *waiter = &((const struct arena *)all)->waiters[index];
@@ -70,8 +69,8 @@ static PyObject *waiting_entry(const void *all, uint32_t index)
                : PyLong_FromUnsignedLong(owner_index(load_relaxed_u32(&waiter->owner)));
 }
 
-/* (entry index of the process, partition index or -1, waiting_ns, free slots that it needs, whether the part of records
- * larger than a slot has room for it) of each parked wait. All of it is untrusted. */
+/* (entry index of the process, partition index or -1, waiting_ns, free slots that it needs, whether the part for
+ * oversized records has space for it) of each parked wait. All of it is untrusted. */
 static PyObject *parked_row(const void *all, uint32_t index)
 {
     const struct arena *core = all;

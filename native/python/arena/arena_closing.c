@@ -25,7 +25,7 @@ PyObject *py_arena_check_name(struct arena_object *self)
 PyObject *py_arena_end_closing(struct arena_object *self)
 {
     if (!self->core->is_sender) {
-        PyErr_SetString(self->state->not_sender, "only the sender ends the closing of its arena");
+        PyErr_SetString(self->state->not_sender, "only the sender may end the closing of its arena");
         return NULL;
     }
     closing_end(self->core);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena: finds the result of a record, lists results, and waits for more.
+ * Arena: finds the result of a record, lists results, and waits for new ones.
  */
 #include <time.h>
 
@@ -37,10 +37,10 @@ PyObject *py_arena_find(struct arena_object *self, const struct py_arena_find *g
     case STATUS_PENDING:
         Py_RETURN_NONE;
     case STATUS_INVALID:
-        return raise_format(self->state, STATUS_INVALID, "the token is of another arena");
+        return raise_format(self->state, STATUS_INVALID, "the token belongs to another arena");
     case STATUS_RESULT_EXPIRED:
         return raise_format(self->state, STATUS_RESULT_EXPIRED,
-                            "the result was overwritten before it was read: ask sooner, or create the arena with a "
+                            "the result was overwritten before it was read: read it sooner, or create the arena with a "
                             "completion_count above %u", self->core->geometry.completion_count);
     default:
         return raise_status(self->state, STATUS_CORRUPT);
@@ -83,7 +83,7 @@ PyObject *py_arena_completions(struct arena_object *self, const struct py_arena_
     uint64_t tail = load_acquire_u64(&self->core->globals->completion_tail); /* C7 */
     uint64_t end = (uint64_t)given->last < tail ? (uint64_t)given->last : tail;
     uint64_t first = (uint64_t)given->first < end ? (uint64_t)given->first : end;
-    uint32_t kept = self->core->geometry.completion_count; /* the ring has no older ones */
+    uint32_t kept = self->core->geometry.completion_count; /* the ring has no older results */
     const struct completions completions = {.arena = self->core, .first = end - first > kept ? end - kept : first};
     return list_of((uint32_t)(end - completions.first), completion_row, &completions);
 }
@@ -108,7 +108,7 @@ static PyObject *change_wait(struct arena_object *self, const atomic_u64 *cell, 
     return is_interrupted ? NULL : PyLong_FromUnsignedLongLong(load_acquire_u64(cell)); /* C7 */
 }
 
-/* A counted call: the arena cannot be closed under it. */
+/* The call is counted, so the arena cannot be closed during it. */
 PyObject *py_arena_wait_completion(struct arena_object *self, const struct py_arena_wait_completion *given)
 {
     return change_wait(self, &self->core->globals->completion_tail, (uint64_t)given->tail,

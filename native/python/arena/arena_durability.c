@@ -7,12 +7,12 @@
 #include "python/arena/arena_methods.h"
 #include "python/common/errors.h"
 
-/* A failed disk has another message than a broken invariant. */
+/* If forcing to disk failed, the message is that of STATUS_SYNC_FAILED. */
 static PyObject *raise_durability(const struct arena_object *self, enum status status)
 {
     if (status == STATUS_OS) {
         struct error error;
-        error_set_os(&error, "cannot find out which process forces the arena to disk");
+        error_set_os(&error, "cannot lock the arena's file to force it to disk");
         return raise_error(self->state, &error);
     }
     if (status == STATUS_POISONED) {
@@ -29,7 +29,7 @@ static bool is_durable(const struct arena_object *self)
     }
     raise_format(self->state, STATUS_INVALID,
                  "the arena has durability=process and cannot be synced: create an arena with durability=interval or "
-                 "sync, whose records survive the host");
+                 "sync, whose records survive a crash of the host");
     return false;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The methods of Arena. Their guards, from weak to strong: `arena_own` needs an open handle; `arena_open` also that the
- * memory is not lost, before and after the call; `arena_locks` also that this process can ask for byte locks;
- * `arena_attached` that it is attached, so it may write.
+ * The methods of Arena. Their guards, from weak to strong: `arena_own` requires an open handle; `arena_open` also
+ * requires that the memory is not lost before and after the call; `arena_locks` also that this process can query byte
+ * locks; `arena_attached` also that it is attached, so that it may write.
  */
 #ifndef PYTHON_ARENA_ARENA_METHODS_H
 #define PYTHON_ARENA_ARENA_METHODS_H
@@ -31,7 +31,7 @@ static inline bool arena_open_begin(const struct arena_object *self)
     return arena_object_is_open(self);
 }
 
-/* Lost memory makes everything invalid that was read from it or written to it. */
+/* If the memory was lost, what the call read or wrote is invalid. */
 static inline PyObject *arena_open_end(const struct arena_object *self, PyObject *result)
 {
     if (self->core != NULL && UNLIKELY(arena_is_lost(self->core))) {
@@ -41,7 +41,7 @@ static inline PyObject *arena_open_end(const struct arena_object *self, PyObject
     return result;
 }
 
-/* The child of a fork has no descriptor until it is attached. */
+/* A forked child has no descriptor until it attaches. */
 static inline bool arena_locks_begin(struct arena_object *self)
 {
     return arena_object_is_open(self) && (self->core->is_read_only || arena_object_attach(self));

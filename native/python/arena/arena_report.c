@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The facts of an Arena: geometry, tables, counters, errors, findings. Everything here only reads, works on a read-only
- * mapping, and trusts nothing that it reads.
+ * Reports about an Arena: geometry, tables, counters, errors, findings. These functions only read, work on a read-only
+ * mapping, and trust no byte of it.
  */
 #include "arena/counters.h"
 #include "arena/delivery_clock.h"
@@ -121,7 +121,7 @@ PyObject *py_arena_recovery_plan(struct arena_object *self)
 
 /* ---- lists ---- */
 
-/* Bytes of other processes may not be text. */
+/* The bytes of another process may not be valid text. */
 static PyObject *text_of(const char *bytes, size_t size_max)
 {
     return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strnlen(bytes, size_max), "replace");
@@ -181,14 +181,14 @@ PyObject *py_arena_processes(struct arena_object *self)
     return list_of(used, process_to_dict, core);
 }
 
-/* Returns None unless the living sender has published it. */
+/* Returns None unless a living sender has published the name. */
 static PyObject *sink_name_of(const struct arena *core)
 {
     char name[SINK_NAME_SIZE];
     return process_sink_name(core, name) ? PyBytes_FromString(name) : Py_NewRef(Py_None);
 }
 
-/* All of this outlives the sender, except for the sink's name. `Arena.sender_is_alive` checks the byte lock. */
+/* Only the sink's name depends on a living sender. `Arena.sender_is_alive` checks the byte lock. */
 PyObject *py_arena_sender(struct arena_object *self)
 {
     const struct arena *core = self->core;
@@ -203,7 +203,7 @@ PyObject *py_arena_sender(struct arena_object *self)
                          load_relaxed_u32(&globals->producer_epoch) & UINT16_MAX, "sink_name", sink_name_of(core));
 }
 
-/* The delivery clock, and the reason why it is stopped, if the living sender has published one. */
+/* The delivery clock, and the reason of an outage, if the living sender has published one. */
 PyObject *py_arena_delivery_clock(struct arena_object *self)
 {
     const struct arena *core = self->core;
@@ -217,13 +217,13 @@ PyObject *py_arena_delivery_clock(struct arena_object *self)
                          (unsigned long long)since_ns, "outage", since_ns == 0 ? "" : text);
 }
 
-/* The index of each partition of which batches lie in the overflow. */
+/* The index of each partition with batches in the overflow. */
 static PyObject *spilled_partition(const void *core, uint32_t index)
 {
     return spilled_has_up_to(core, index, UINT64_MAX) ? PyLong_FromUnsignedLong(index) : NULL;
 }
 
-/* The index, the first seq and the end seq of each of them. */
+/* The index, the first seq and the end seq of each of these partitions. */
 static PyObject *spilled_range(const void *core, uint32_t index)
 {
     const struct partition_entry *partition = &((const struct arena *)core)->partitions[index];

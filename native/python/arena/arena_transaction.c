@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena: the meaning of its transaction word, and the calls of a coordinator (arena/transaction.h).
+ * Arena: reads the transaction word, and has the calls of a coordinator (arena/transaction.h).
  */
 #include "arena/counters.h"
 #include "arena/transaction.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena: the mapping of one process. The module's functions open it from two descriptors (module.c).
+ * Arena: the mapping of one process. Functions of the module open it from two descriptors (module.c).
  */
 #include "arena/attach.h"
 #include "arena/closing.h"
@@ -82,7 +82,7 @@ COLD bool arena_object_raise_lost(const struct arena_object *self)
     return false;
 }
 
-/* Calls that were counted before fork() continue only in the parent. */
+/* The calls that were counted before fork() run only in the parent. */
 bool arena_object_attach(struct arena_object *self)
 {
     struct error error;
@@ -96,7 +96,7 @@ bool arena_object_attach(struct arena_object *self)
     if (!self->core->is_read_only) {
         self->call_count = 0;
     }
-    do { /* waits without a limit for a living process that recovers the arena */
+    do { /* waits as long as another living process recovers the arena */
         status = arena_ensure_attached(self->core, &error);
     } while (status == STATUS_BUSY && PyErr_CheckSignals() == 0);
     if (status != STATUS_OK && PyErr_Occurred() == NULL) {
@@ -187,7 +187,7 @@ PyObject *py_arena_record_error(struct arena_object *self, const struct py_arena
     Py_RETURN_NONE;
 }
 
-/* A name keeps its entry, because any process may have its index. So the message lists the names that no sink has. */
+/* An entry is never removed, because any process may have its index. So the message names topics that no sink has. */
 static COLD void raise_no_topic_room(const struct arena_object *self)
 {
     uint32_t example;
@@ -252,7 +252,7 @@ struct topic {
     uint32_t index;
 };
 
-/* A partition without an entry has no record yet, and was never published as unavailable. */
+/* A partition without an entry has no records yet, and counts as available. */
 static PyObject *available_partition(const void *all, uint32_t partition)
 {
     const struct topic *topic = all;
@@ -273,7 +273,7 @@ PyObject *py_arena_available_partitions(struct arena_object *self, const struct 
     return list_of(topic_partition_count(self->core, topic.index), available_partition, &topic);
 }
 
-/* Does not wait, and wakes no process. */
+/* Neither waits nor wakes a process. */
 PyObject *py_arena_want_partitions(struct arena_object *self, const struct py_arena_want_partitions *given)
 {
     uint32_t topic_index;

@@ -2,11 +2,11 @@
  *
  * Calls that lock an object.
  *
- * The code of this extension relies on one thread at a time: its changes are complete wherever it releases the GIL. A
+ * This extension requires that one thread at a time runs in it: its changes are complete where it releases the GIL. A
  * Python without the GIL has critical sections instead. Each call from Python enters the critical section of one
- * object, its owner. This is the Arena if the call works on an arena, and otherwise the object itself. Like the GIL, a
- * critical section is released when a thread blocks or lets others run, and also when the thread must wait for the next
- * section. So a call must not rely on what it read of its owner before it called Python or entered another section.
+ * object: the Arena if the call works on an arena, otherwise its own object. Like the GIL, a critical section is
+ * released when the thread blocks or lets other threads run. It is also released while the thread waits for another
+ * section. So after a call of Python, or after entering another section, a call must read the object again.
  *
  * With the GIL, these macros compile to nothing.
  */
@@ -15,8 +15,8 @@
 
 #include <Python.h>
 
-/* BEGIN and END are in one block, and no jump leaves it. BOTH locks two objects at once. Nested sections do not,
- * because a wait for the inner object may release the outer one. */
+/* BEGIN and END are in one block, and no jump leaves the block. BOTH locks two objects at the same time. Nested
+ * sections do not, because the outer one may be released during the wait for the inner one. */
 #ifdef Py_GIL_DISABLED
 #define ALONE_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object)
 #define ALONE_END() Py_END_CRITICAL_SECTION()
@@ -29,7 +29,7 @@
 #define ALONE_BOTH_END() }
 #endif
 
-/* alone_NAME for a method that takes one argument, or none, and works on the object itself. */
+/* Defines alone_NAME for a method with one argument or none that works only on its object. */
 #define ALONE(name)                                                    \
     static PyObject *alone_##name(PyObject *self, PyObject *argument)  \
     {                                                                  \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arena: the object that every folder of the extension works on (python/arena/arena_type.c).
+ * Arena: the object that all folders of the extension use (python/arena/arena_type.c).
  */
 #ifndef PYTHON_COMMON_ARENA_OBJECT_H
 #define PYTHON_COMMON_ARENA_OBJECT_H
@@ -12,14 +12,14 @@
 struct arena_object {
     PyObject ob_base;
     struct module_state *state;
-    struct arena *core; /* NULL once closed */
+    struct arena *core; /* NULL after close */
     struct registry *registry;
     uint32_t half_count;
     atomic_u32 export_count;
     uint32_t call_count;
 };
 
-/* Takes over `core`. Without memory, detaches it and returns NULL with an exception set. */
+/* Takes over `core`. If there is no memory, detaches it and returns NULL with an exception set. */
 PyObject *arena_object_new(struct module_state *state, struct arena *core);
 
 /* Returns true with an exception set if the arena is closed. */
@@ -28,7 +28,7 @@ bool arena_object_is_closed(const struct arena_object *self);
 /* Sets the exception for an arena whose memory is lost, and returns false. */
 bool arena_object_raise_lost(const struct arena_object *self);
 
-/* Returns false with an exception set if the memory of an open arena is lost, so that reads and writes are invalid. */
+/* Returns false with an exception set if the memory of an open arena is lost. */
 static inline bool arena_object_is_kept(const struct arena_object *self)
 {
     return LIKELY(!arena_is_lost(self->core)) || arena_object_raise_lost(self);
@@ -37,7 +37,7 @@ static inline bool arena_object_is_kept(const struct arena_object *self)
 /* Returns false with an exception set if the arena is closed, or its memory is lost. */
 bool arena_object_is_open(const struct arena_object *self);
 
-/* The same. Attaches a child after fork to an entry of its own. */
+/* The same. Attaches a forked child. */
 bool arena_object_attach(struct arena_object *self);
 
 /* Finds or creates the topic. Returns false with an exception set. */

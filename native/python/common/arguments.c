@@ -140,7 +140,7 @@ bool integer_parse_optional(const struct module_state *state, PyObject *object, 
 struct held_object {
     struct held_object *next;
     PyObject *object;     /* a reference, or NULL */
-    Py_buffer buffer;     /* exported to us when buffer.obj is not NULL */
+    Py_buffer buffer;     /* valid if buffer.obj is not NULL */
     struct record_header headers[];
 };
 
@@ -182,12 +182,12 @@ bool held_keep(struct held *held, PyObject *object)
 
 /* ---- bytes ---- */
 
-/* A BufferError of shmaccum means that memory is full, so this one becomes a TypeError. */
+/* Raises TypeError instead of BufferError, which in shmaccum means that the arena is full. */
 static bool buffer_refuse(const char *name)
 {
     if (PyErr_ExceptionMatches(PyExc_BufferError)) {
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%s must be bytes in one piece: copy it first", name);
+        PyErr_Format(PyExc_TypeError, "%s must be contiguous bytes: copy it first", name);
     }
     return false;
 }
@@ -238,7 +238,7 @@ static bool header_key_parse(PyObject *key, struct record_header *header)
     return true;
 }
 
-/* `pair` may be a list that another thread changes during the append, so its two items are kept as a tuple. */
+/* `pair` may be a list that another thread changes during the append, so a tuple holds its two items. */
 static bool header_parse(const struct module_state *state, PyObject *pair, struct record_header *header,
                          struct held *held)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arguments of a call as C types.
+ * Converts the arguments of a call to C types.
  *
  * A record points into Python objects while it is written, and an append may release the GIL while it waits for a lock.
  * Another thread could then change a list or resize a bytearray. Therefore, a record points only into an argument of
- * the running call, which the caller holds, or into an object that the call holds: an exported buffer, or a reference.
- * A record of plain `bytes` needs none.
+ * the running call, to which the caller has a reference, or into an object that the call holds by an exported buffer or
+ * a reference. A record of plain `bytes` needs neither.
  */
 #ifndef PYTHON_COMMON_ARGUMENTS_H
 #define PYTHON_COMMON_ARGUMENTS_H
@@ -18,7 +18,7 @@
 
 enum {
     ARGUMENT_COUNT_MAX = 10,
-    ARGUMENT_SIZE = 8, /* bytes of the field of a parsed argument */
+    ARGUMENT_SIZE = 8, /* bytes of the field for a parsed argument */
 };
 
 enum argument_kind { ARGUMENT_OBJECT, ARGUMENT_INTEGER, ARGUMENT_WORD, ARGUMENT_FLAG };
@@ -27,14 +27,14 @@ struct argument {
     const char *name;
     enum argument_kind kind;
     bool is_required;
-    int64_t otherwise; /* of an integer that is left out or None, or of a flag that is left out */
-    int64_t min;       /* of an integer */
+    int64_t otherwise; /* the value of an integer that is omitted or None, or of a flag that is omitted */
+    int64_t min;       /* limits of an integer */
     int64_t max;
 };
 
 /* The arguments of a call, required ones first. */
 struct signature {
-    const char *function; /* as in messages */
+    const char *function; /* for messages */
     const struct argument *arguments;
     int count;
 };
@@ -48,7 +48,8 @@ bool arguments_bind(const struct signature *signature, PyObject *const *args, Py
 bool arguments_parse(const struct module_state *state, const struct signature *signature, PyObject *const *args,
                      Py_ssize_t count, PyObject *names, void *fields);
 
-/* Compares names by identity: those of a call and of a signature are interned. False if one does not match. */
+/* Compares names by identity, because those of a call and of a signature are interned. Returns false if a name is
+ * unknown. */
 static inline bool keywords_bind(const struct signature *signature, PyObject *const *interned, PyObject *const *values,
                                  PyObject *names, PyObject **bound)
 {
@@ -66,7 +67,7 @@ static inline bool keywords_bind(const struct signature *signature, PyObject *co
     return true;
 }
 
-/* The same for a call that comes once per record, with keywords or without; its first argument is required. */
+/* The same as arguments_bind for a call that is made once per record. Its first argument is required. */
 static inline bool arguments_bind_interned(const struct signature *signature, PyObject *const *interned,
                                            PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **bound)
 {
@@ -86,12 +87,12 @@ static inline bool arguments_bind_interned(const struct signature *signature, Py
 }
 
 struct integer_range {
-    const char *name; /* as in messages */
+    const char *name; /* for messages */
     int64_t min;
     int64_t max;
 };
 
-/* Sets TypeError if it is not an int, and InvalidArgumentError if it is out of range. */
+/* Returns false with TypeError set if it is not an int, and with InvalidArgumentError if it is out of range. */
 bool integer_parse(const struct module_state *state, PyObject *object, const struct integer_range *range,
                    int64_t *value);
 
@@ -116,10 +117,10 @@ static inline void held_release(struct held *held)
     }
 }
 
-/* Holds a reference until held_release. Returns false with MemoryError set. */
+/* Holds a reference until held_release. Returns false with MemoryError set if there is no memory. */
 bool held_keep(struct held *held, PyObject *object);
 
-/* bytes-like or None; `name` is "key" or "value". */
+/* Parses bytes-like or None. `name` is "key" or "value". */
 bool bytes_parse_slow(const struct module_state *state, PyObject *object, const char *name, const void **start,
                       int32_t *size, struct held *held);
 
@@ -139,13 +140,13 @@ static inline bool bytes_parse(const struct module_state *state, PyObject *objec
     return bytes_parse_slow(state, object, name, start, size, held);
 }
 
-/* A sequence of (str, bytes-like or None). */
+/* Parses a sequence of (str, bytes-like or None). */
 bool headers_parse(const struct module_state *state, PyObject *headers, struct record *record, struct held *held);
 
-/* An int of milliseconds since 1970, not negative. */
+/* Parses milliseconds since 1970, an int that is not negative. */
 bool timestamp_parse(const struct module_state *state, PyObject *object, int64_t *timestamp_ms);
 
-/* The parts of one record: borrowed references; NULL or None stands for null, no headers, now. */
+/* The parts of one record, as borrowed references. NULL or None means null, no headers, or the current time. */
 struct record_objects {
     PyObject *key;
     PyObject *value;
@@ -175,7 +176,7 @@ static inline bool record_parse(const struct module_state *state, struct wall_cl
             headers_parse(state, objects->headers, record, held));
 }
 
-/* (topic, partition) for the registry: a str and an int. */
+/* Parse a topic and a partition for the registry. */
 bool topic_parse(PyObject *topic, const char **name, uint32_t *name_size);
 bool partition_parse(const struct module_state *state, PyObject *object, int32_t *partition);
 

@@ -4,7 +4,7 @@
 
 #include "arena/arena.h"
 
-/* The core calls these around each sleep for a lock of the arena, while it holds none: other threads run meanwhile. */
+/* The core calls these before and after each sleep, when it holds no lock of the arena. Other threads run meanwhile. */
 extern const struct blocking_hooks gil_hooks;
 
 #endif

@@ -3,9 +3,8 @@
 
 #include <stdarg.h>
 
-/* STATUS_OS is not here: it raises the subclass of OSError that belongs to errno. PENDING and TRY_AGAIN never reach
- * Python. DETACHED does only for an arena that was opened read-only, because any other one attaches when it is used.
- */
+/* STATUS_OS has no entry: it raises the subclass of OSError for errno. PENDING and TRY_AGAIN are never raised. DETACHED
+ * is raised only for an arena that was opened read-only, because any other one attaches when it is used. */
 static const char *const class_names[STATUS_COUNT] = {
     [STATUS_INVALID] = "InvalidArgumentError",
     [STATUS_NOT_AN_ARENA] = "NotAnArenaError",
@@ -70,7 +69,7 @@ static PyObject *class_of(const struct module_state *state, enum status status)
     return found != NULL ? found : PyExc_SystemError;
 }
 
-/* OSError(errno, text) picks its subclass by errno itself. */
+/* OSError(errno, text) chooses its subclass by errno. */
 static PyObject *raise_os(const struct error *error)
 {
     PyObject *exception = error->os_error != 0

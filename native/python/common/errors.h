@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts a status to an exception of shmaccum/exceptions.py, by a table in errors.c.
+ * Converts a status to an exception of shmaccum/exceptions.py. errors.c has the table.
  */
 #ifndef PYTHON_COMMON_ERRORS_H
 #define PYTHON_COMMON_ERRORS_H
@@ -11,15 +11,15 @@
 /* Imports the classes. Returns false with an exception set. */
 bool errors_load(struct module_state *state);
 
-/* Each sets an exception and returns NULL. */
+/* Each of these sets an exception and returns NULL. */
 PyObject *raise_error(const struct module_state *state, const struct error *error);
 PyObject *raise_status(const struct module_state *state, enum status status);
 PyObject *raise_format(const struct module_state *state, enum status status, const char *format, ...);
 
-/* Returns None for STATUS_OK. Any other status is raised. */
+/* Returns None for STATUS_OK, and raises any other status. */
 PyObject *none_or_raise(const struct module_state *state, enum status status);
 
-/* Take the exception that is set from the interpreter, and raise it again (takes it over). */
+/* Take the current exception from the interpreter, and set it again (takes over the reference). */
 PyObject *exception_take(void);
 void exception_put(PyObject *exception);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * New references to items of lists and dicts that other threads may change, and the making of lists and tuples.
+ * Returns new references to items of lists and dicts that other threads may change, and makes lists and tuples.
  */
 #ifndef PYTHON_COMMON_ITEMS_H
 #define PYTHON_COMMON_ITEMS_H
@@ -31,7 +31,7 @@ static inline PyObject *list_item(PyObject *list, Py_ssize_t index)
 #endif
 }
 
-/* Appends an object to a list, and takes over the reference. NULL is passed on as a failure. */
+/* Appends an object to a list, and takes over the reference. Returns false if the object is NULL. */
 static inline bool list_put(PyObject *list, PyObject *object)
 {
     bool is_put = object != NULL && PyList_Append(list, object) == 0;
@@ -39,7 +39,7 @@ static inline bool list_put(PyObject *list, PyObject *object)
     return is_put;
 }
 
-/* Fields are stored straight into the objects of a type, so it must be laid out as a tuple. */
+/* Requires a type with the layout of a tuple, because fields are stored directly in its objects. */
 static inline bool is_tuple_type(PyObject *object)
 {
     return PyType_Check(object) && PyType_IsSubtype((PyTypeObject *)object, &PyTuple_Type) &&
@@ -48,14 +48,14 @@ static inline bool is_tuple_type(PyObject *object)
 
 typedef PyObject *container(uint32_t count, PyObject *(*make)(const void *all, uint32_t index), const void *all);
 
-/* Makes a list of the items 0 to count - 1 that `make` returns. It returns NULL with an exception set after a failure,
- * and NULL without one to omit an item. */
+/* Makes a list of the items 0 to count - 1 that `make` returns. `make` returns NULL with an exception after a failure,
+ * and NULL without an exception to omit an item. */
 container list_of;
 
-/* The same as a tuple, which omits no item. */
+/* Makes a tuple in the same way, but omits no item. */
 container tuple_of;
 
-/* Makes a tuple of the type, and takes over its items. Returns NULL with an exception if one is missing. */
+/* Makes a tuple of the type, and takes over its items. Returns NULL with an exception if an item is NULL. */
 PyObject *tuple_make(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count);
 
 #endif

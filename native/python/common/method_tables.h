@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The wrappers of a list of methods (python/common/methods.h), and its rows as the arrays `methods` and `properties`.
+ * Defines the wrappers of a list of methods (python/common/methods.h), and the arrays `methods` and `properties`.
  *
- * Usage: define METHODS_LIST, the path of the list, and include this file once. If the type has more methods than the
- * list, define OTHER_METHODS, their rows.
+ * Usage: define METHODS_LIST, the path of the list, and include this file once. If the type has other methods, define
+ * OTHER_METHODS as their rows.
  */
 #ifndef OTHER_METHODS
 #define OTHER_METHODS

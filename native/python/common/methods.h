@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The methods and properties of a type, written once: in a list, such as python/arena/arena_method_list.h.
+ * Defines the methods and properties of a type from one list, such as python/arena/arena_method_list.h.
  *
  * ::
  *
@@ -9,9 +9,9 @@
  *      of the type)        ├─ METHOD_ROWS ──────> rows of a PyMethodDef array, with the text signature
  *                          └─ PROPERTY_ROWS ────> rows of a PyGetSetDef array
  *
- * A row names a guard G, which is a pair of functions: G_begin(self) returns false with an exception set if the call is
- * refused; G_end(self, result) takes over the result, NULL included, and returns it. The wrapper parses the arguments
- * and calls py_TYPE_NAME between the two.
+ * A row names a guard G, which is a pair of functions. G_begin(self) returns false with an exception set if the call is
+ * not allowed. G_end(self, result) takes over the result, which may be NULL, and returns it. The wrapper parses the
+ * arguments and calls py_TYPE_NAME between the two.
  *
  * A list begins with macros: TYPE, the prefix of its functions; SELF, the struct of its objects; STATE(self), the state
  * of the module; ENTER(object) and LEAVE(), the critical section of a call (python/common/alone.h). Then it includes
@@ -21,12 +21,12 @@
  *     NO_ARGUMENTS(guard, name, doc)              PyObject *py_TYPE_name(SELF *self)
  *     METHOD(guard, name, arguments, doc)         PyObject *py_TYPE_name(SELF *self, const struct py_TYPE_name *given)
  *
- * The first argument of this one is bytes-like, and is held during the call:
+ * The first argument of this kind is bytes-like, and is held during the call:
  *
  *     METHOD_OF_BYTES(guard, name, first, arguments, doc)
  *         PyObject *py_TYPE_name(SELF *self, const Py_buffer *bytes, const struct py_TYPE_name *given)
  *
- * Short ones have no function of their own, but an expression of `self`, and of `given` in the last:
+ * Short methods are expressions of `self`, and with arguments, of `given`:
  *
  *     VALUE(guard, name, expression, doc)                     a property
  *     RESULT(guard, name, expression, doc)                    a method without arguments
@@ -34,7 +34,7 @@
  *
  * NONE_AFTER(call) is the expression that makes a call and is None.
  *
- * The arguments of a method follow one another without commas, optional ones last:
+ * The arguments of a method are listed without commas, optional ones last:
  *
  *     OBJECT(name)                                PyObject *name, borrowed
  *     OBJECT_OR_NONE(name)                        the same; NULL if it is left out
@@ -99,7 +99,7 @@ static inline PyObject *any_end(const void *self, PyObject *result)
 #undef FLAG_OR_TRUE
 
 #if METHODS_PART == METHODS_DECLARED
-/* Each field takes 8 bytes, so that its place follows from its number (arguments_parse). */
+/* Each field takes 8 bytes, so that its position follows from its number (arguments_parse). */
 #define OBJECT(name) PyObject *name;
 #define OBJECT_OR_NONE(name) PyObject *name;
 #define INTEGER(name, least, most) int64_t name;

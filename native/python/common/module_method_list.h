@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions of the module (python/common/methods.h), by file. They work on no object, so they hold no lock.
+ * The functions of the module (python/common/methods.h), by file. They use no object, so they lock none.
  */
 #define TYPE module
 #define SELF PyObject
@@ -19,17 +19,17 @@ METHOD(any, arena_create, INTEGER(map_descriptor, 0, INT32_MAX) INTEGER(lock_des
 METHOD(any, arena_open_read_only, INTEGER(map_descriptor, 0, INT32_MAX) INTEGER(lock_descriptor, 0, INT32_MAX),
        "Map an arena without write permission. Both descriptors are taken over, even if it fails.")
 METHOD_OF_BYTES(any, crc32c, data, INTEGER_OR(crc, 0, 0, UINT32_MAX),
-       "The CRC-32C of bytes, an unsigned number of 32 bits. crc is that of the bytes before them.")
+       "The CRC-32C of bytes, an unsigned number of 32 bits. crc is that of the preceding bytes.")
 RESULT_OF(any, crc32c_combine, INTEGER(first, 0, UINT32_MAX) INTEGER(second, 0, UINT32_MAX)
           INTEGER(second_size, 0, INT64_MAX),
           PyLong_FromUnsignedLong(
               crc32c_combine((uint32_t)given->first, (uint32_t)given->second, (uint64_t)given->second_size)),
-          "The CRC-32C of bytes in two parts, from that of each part and the size of the second.")
+          "The CRC-32C of two parts together, from the CRC of each part and the size of the second.")
 NO_ARGUMENTS(any, layout_fields,
              "A list of (struct, field, offset, size) of the arena's file. A struct itself has the field ''.")
 METHOD_OF_BYTES(any, murmur2, key, , "Kafka's hash of a key, an unsigned number of 32 bits.")
 METHOD(any, rename_new, OBJECT(source) OBJECT(target),
-       "Rename a file to a name that is free (renameat2 with RENAME_NOREPLACE). Raise FileExistsError if it is not.")
+       "Rename a file (renameat2 with RENAME_NOREPLACE). Raise FileExistsError if the new name exists.")
 
 /* ---- record_decode.c ---- */
 
@@ -70,7 +70,7 @@ METHOD_OF_BYTES(any, records_summary, records, INTEGER(base_timestamp_ms, INT64_
 
 METHOD(any, append_frame, INTEGER(lock, 0, INT32_MAX) INTEGER(byte, 0, INT64_MAX - 1) INTEGER(file, 0, INT32_MAX)
        INTEGER(size, 0, INT64_MAX / 2) OBJECT(body),
-       "Write a frame under a lock. Return the size of the file, or 0 if the lock is taken or the file has changed.")
+       "Write a frame under a lock. Return the size of the file, or 0 if the byte is locked or the file has changed.")
 METHOD(any, find_batch, INTEGER(descriptor, 0, INT32_MAX) INTEGER(position, 0, INT64_MAX)
        INTEGER(end, 0, INT64_MAX / 2) INTEGER(offset, 0, INT64_MAX),
        "(position, size) of the batch that has an offset, from a position of a segment on, or None.")
@@ -78,7 +78,7 @@ METHOD_OF_BYTES(any, read_fetch, body, INTEGER(version, FETCH_VERSION_MIN, FETCH
        OBJECT(wanted_type),
        "The request_type of a Fetch request, with a wanted_type for each partition. Raise ValueError for other bytes.")
 METHOD(any, send_pieces, INTEGER(socket, 0, INT32_MAX) OBJECT(pieces),
-       "Send pieces to a socket that does not block. Return the bytes that it took.")
+       "Send pieces to a non-blocking socket. Return the number of bytes that it accepted.")
 METHOD(any, serve_ready, INTEGER(epoll, 0, INT32_MAX) INTEGER(timeout_ns, 0, INT64_MAX / 2) OBJECT(clients)
        OBJECT(heads) OBJECT(goes_on) INTEGER(size_max, 0, INT64_MAX) OBJECT(types),
        "Wait for files, and answer ordinary fetches. Return a list of (client or descriptor, events, outcome or None).")

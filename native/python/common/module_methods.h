@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions of the module: module.c has their rows, and the files of their folder have them.
+ * Declares the functions of the module. module.c has their rows, and files of the folders define them.
  */
 #ifndef PYTHON_COMMON_MODULE_METHODS_H
 #define PYTHON_COMMON_MODULE_METHODS_H

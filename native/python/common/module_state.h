@@ -8,22 +8,22 @@
  *   ConfluentProducer ─────────────> Producer
  *   BufferWait ─────────────────────> Arena
  *   Receipt ────────────────────────> Arena, tracker
- *   ProduceRequest: buffers it was given, until it is written
+ *   ProduceRequest: its buffers, until it is written
  *   LogEnd ──> SegmentEnd, IndexPosition, two IndexFileEnds, a dict of the producers
  *   DeliveryFuture: a Token (numbers only) ──> tracker (Python's) ──> Arena (Python's)
  *
- * Each arrow is a strong reference, so the mapping outlives everything that points into it. close() ends the mapping
- * before its last reference is released; it raises while any of these is above 0:
+ * Each arrow is a strong reference, so the mapping outlives everything that points into it. close() unmaps while
+ * references exist. It raises an error while any of these counts is above 0:
  *
  *   half_count     open Appenders and SenderHalves of the Arena
  *   export_count   buffers (memoryviews, numpy arrays) over the mapping
- *   call_count     calls that may have released the GIL: another thread is still inside
+ *   call_count     calls that may have released the GIL, in other threads
  *
- * The GIL is released only inside the arena's blocking hooks (a wait for a lock of the arena, a copy of a large record)
- * and around create and attach. A call that releases it keeps its Python arguments alive itself (arguments.h). Without
- * a GIL, a call locks its arena instead (alone.h), under the same rules.
+ * The GIL is released only in the arena's blocking hooks (a wait for a lock of the arena, a copy of a large record) and
+ * during create and attach. A call that releases it holds its Python arguments (arguments.h). Without a GIL, a call
+ * locks its arena instead (alone.h), under the same rules.
  *
- * After fork, the child's handle is not attached (owner 0), and no call of the parent continues in it: the first use
+ * After fork, the child's handle is not attached (owner 0), and no call of the parent runs in the child. The first use
  * attaches again, and counts calls from 0.
  */
 #ifndef PYTHON_COMMON_MODULE_STATE_H
@@ -58,7 +58,7 @@
     X(sender_half)      \
     X(token)
 
-/* The spec of a type of this module. Its objects have one size, and its attributes do not change. */
+/* The spec of a type of this module, whose objects have a fixed size and whose attributes do not change. */
 #define NATIVE_TYPE(title, object, type_slots, more_flags)                     \
     {.name = "shmaccum._native." title,                                        \
      .basicsize = sizeof(object),                                              \
@@ -69,8 +69,8 @@
 #define TYPE_SPEC(name) extern PyType_Spec name##_spec;
 
 PUBLIC_TYPES(TYPE_SPEC)
-extern PyType_Spec future_spec; /* derived from Token */
-extern PyType_Spec view_spec;   /* no attribute */
+extern PyType_Spec future_spec; /* a subclass of Token */
+extern PyType_Spec view_spec;   /* not an attribute of the module */
 
 enum {
     SEND_ARGUMENT_COUNT = 6,    /* topic, value, key, headers, partition, timestamp_ms */
@@ -78,24 +78,24 @@ enum {
 };
 
 struct module_state {
-    PyObject *exceptions[STATUS_COUNT]; /* errors.c: one per status */
+    PyObject *exceptions[STATUS_COUNT]; /* one class per status (errors.c) */
     PyObject *arena_closed;
     PyObject *arena_in_use;
     PyObject *batch_in_use;
     PyObject *not_sender;
     PyObject *producer_closed;
     PyObject *unknown_partition;
-    PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned: keywords are found by identity */
+    PyObject *send_names[SEND_ARGUMENT_COUNT]; /* interned names, because keywords are compared by identity */
     PyObject *produce_names[PRODUCE_ARGUMENT_COUNT];
     PyObject *produce_in_python; /* the name of a method of ConfluentProducer */
-    atomic_pointer future_functions; /* the module shmaccum.producer.future, or NULL before it is needed */
+    atomic_pointer future_functions; /* the module shmaccum.producer.future, or NULL until it is needed */
     void *spare_future; /* memory, or NULL: producer/future_type.h */
     PUBLIC_TYPES(TYPE_MEMBER)
     PyTypeObject *future_type;
     PyTypeObject *view_type;
 };
 
-/* An object keeps the state's address: the state lives as long as the module, the module as long as its types, a type
- * as long as its objects. */
+/* An object may store the state's address: the state exists as long as the module, the module as long as its types, and
+ * a type as long as its objects. */
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records of a batch -> Python objects. No Python code runs per record.
+ * Converts the records of a batch to Python objects. No Python code runs per record.
  *
- *   decode_batch     a whole batch with offsets from 0, for inspection and tests: a sender does not decode
- *   decode_records   records that the reader of a log has decompressed. It has checked the batch's CRC, or does not
- *                    want to. They become instances of its own subclass of tuple
+ *   decode_batch     a whole batch with offsets from 0, for inspection and tests
+ *   decode_records   decompressed records that were read from a log, as instances of a given subclass of tuple. The
+ *                    caller checks the CRC of the batch
  */
 #include "python/common/record_decode.h"
 
@@ -24,7 +24,7 @@ static PyObject *header_pair(const void *all, uint32_t index)
     const struct header_walk *walk = all;
     struct record_header_view header;
     if (record_header_read(walk->cursor, walk->end, &header) != STATUS_OK) {
-        return PyErr_Format(PyExc_SystemError, "header %u was read once and cannot be read again", index);
+        return PyErr_Format(PyExc_SystemError, "header %u was valid at the first read, and is invalid now", index);
     }
     return Py_BuildValue("(NN)", PyUnicode_DecodeUTF8((const char *)header.key, header.key_size, "replace"),
                          bytes_or_none(header.value, header.value_size));
@@ -113,7 +113,7 @@ PyObject *py_module_decode_records(PyObject *module, const Py_buffer *bytes,
                                         .record_count = given->record_count,
                                         .log_append_time_ms = given->log_append_time_ms};
     if (!is_tuple_type(given->record_type)) {
-        return PyErr_Format(PyExc_TypeError, "record_type must be a subclass of tuple without fields of its own");
+        return PyErr_Format(PyExc_TypeError, "record_type must be a subclass of tuple without instance attributes");
     }
     return records_make(PyModule_GetState(module), &records, (PyTypeObject *)given->record_type, tuple_of);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Token: identifies one appended record. It has only numbers and no garbage collection, because one is made per record.
+ * Token: identifies one appended record. It has only numbers, and is not garbage collected, because one is made per
+ * record.
  */
 #include "python/common/token_type.h"
 
@@ -55,12 +56,12 @@ static PyObject *token_repr(PyObject *object)
 static PyMemberDef token_members[] = {
     {"partition_index", T_UINT, offsetof(struct token_object, partition_index), READONLY,
      "The topic-partition: an index into the arena's table of partitions."},
-    {"slot_index", T_UINT, offsetof(struct token_object, slot_index), READONLY, "The slot that held the batch."},
+    {"slot_index", T_UINT, offsetof(struct token_object, slot_index), READONLY, "The slot of the batch."},
     {"seq", T_ULONGLONG, offsetof(struct token_object, seq), READONLY,
-     "Number of the batch in its partition, never used twice."},
-    {"record_index", T_UINT, offsetof(struct token_object, record_index), READONLY, "Place in the batch, from 0."},
+     "The number of the batch in its partition, never used twice."},
+    {"record_index", T_UINT, offsetof(struct token_object, record_index), READONLY, "Its place in the batch, from 0."},
     {"timestamp_ms", T_LONGLONG, offsetof(struct token_object, timestamp_ms), READONLY,
-     "The record's timestamp, milliseconds since 1970."},
+     "The record's timestamp, in milliseconds since 1970."},
     {NULL, 0, 0, 0, NULL},
 };
 

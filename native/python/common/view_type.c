@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * View: the exporter of a memoryview over the mapping. It counts: while a memoryview, or an object made from it, is
- * alive, the counts of the View are raised, and neither can the batch be completed nor the arena be closed.
+ * View: exports the buffer of a memoryview of the mapping. While a memoryview, or an object made from it, is alive, the
+ * counts of the View are raised: the batch cannot be completed, and the arena cannot be closed.
  *
- * A program gets the memoryview, and through its `obj` the View, which may outlive it. After the last buffer of a View
- * is released, its memory may be unmapped or belong to another batch. From then on a View exports no buffer.
+ * The attribute `obj` of the memoryview is the View, which may outlive it. After the last buffer of a View is released,
+ * its memory may be unmapped or belong to another batch. So it never exports a buffer again.
  */
 #include "python/common/view_type.h"
 
@@ -12,7 +12,7 @@ struct view_object {
     PyObject ob_base;
     PyObject *owner;
     struct view_counts counts;
-    atomic_u32 buffer_count; /* plus one while view_memory makes the first. At 0 the View exports no more */
+    atomic_u32 buffer_count; /* exported buffers, plus one in view_memory. At 0, the View exports no more */
     const uint8_t *start;
     Py_ssize_t size;
 };
@@ -28,7 +28,7 @@ static void counts_add(const struct view_counts *counts, uint32_t amount)
     }
 }
 
-/* The counts are raised before a buffer is exported and lowered after its release, so at 0 no View exports. */
+/* The counts are raised before a buffer is exported, and lowered after its release. So at 0, no buffer is exported. */
 static bool view_hold(struct view_object *self)
 {
     uint32_t buffer_count = load_acquire_u32(&self->buffer_count); /* V6 */
@@ -53,7 +53,7 @@ static int view_get_buffer(PyObject *object, Py_buffer *buffer, int flags)
     struct view_object *self = (struct view_object *)object;
     if (!view_hold(self)) {
         buffer->obj = NULL;
-        PyErr_SetString(PyExc_BufferError, "every memoryview of this memory was released: get another one from the "
+        PyErr_SetString(PyExc_BufferError, "all memoryviews of this memory were released: get another one from the "
                                            "arena or the batch");
         return -1;
     }
@@ -77,8 +77,7 @@ static int view_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* Without tp_clear: a view refers to its owner alone and can only be part of a cycle through it, which clears itself.
- */
+/* Without tp_clear: a view refers only to its owner. The owner clears each cycle that contains both. */
 static void view_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);

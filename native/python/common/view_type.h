@@ -6,14 +6,14 @@
 #include "base/atomic.h"
 #include "python/common/module_state.h"
 
-/* Each is raised while a memoryview of bytes of the mapping lives. Any thread may release the last reference. */
+/* Each count is above 0 while a memoryview of the mapping exists. Any thread may release the last reference. */
 struct view_counts {
     atomic_u32 *arena;
     atomic_u32 *half;  /* or NULL */
     atomic_u32 *batch; /* or NULL */
 };
 
-/* A read-only memoryview. It holds a reference to `owner`, which has the counts. */
+/* Returns a read-only memoryview. It has a reference to `owner`, which has the counts. */
 PyObject *view_memory(struct module_state *state, PyObject *owner, const struct view_counts *counts,
                       const uint8_t *start, size_t size);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The buffers of Arrow columns as bytes objects, which an Arrow library can take as they are.
+ * Buffers of Arrow columns as bytes objects, which an Arrow library uses without a copy.
  */
 #ifndef PYTHON_LOG_COLUMN_OBJECTS_H
 #define PYTHON_LOG_COLUMN_OBJECTS_H
@@ -13,15 +13,15 @@ struct column_objects {
     PyObject *bytes[COLUMN_BUFFERS_MAX];
 };
 
-/* Makes objects of these sizes, and columns that are filled in them. Returns false with an exception set. `objects` is
- * all zeros before. Call column_objects_release afterwards in either case. */
+/* Makes objects of these sizes, and columns that write into them. Returns false with an exception set. Requires that
+ * `objects` is all zeros. Call column_objects_release afterwards in either case. */
 bool column_objects_new(const struct record_columns_room *room, bool has_headers, struct column_objects *objects,
                         struct record_columns *columns);
 
-/* Shrinks the objects to the bytes that the columns use. Returns false with an exception set. */
+/* Truncates the objects to the bytes that the columns use. Returns false with an exception set. */
 bool column_objects_cut(const struct record_columns *columns, struct column_objects *objects);
 
-/* The columns as log/files/columns.py names them. Returns NULL with an exception set. */
+/* Returns the columns in the order of log/files/columns.py, or NULL with an exception set. */
 PyObject *column_objects_tuple(const struct record_columns *columns, const struct column_objects *objects);
 
 void column_objects_release(struct column_objects *objects);

@@ -31,11 +31,11 @@ static char *field_names[FIELD_COUNT + 1] = {
     NULL};
 
 struct consumer_record {
-    PyObject_VAR_HEAD /* its size: that of `bytes` */
-    PyObject *given; /* all fields of a record that a program made; if NULL, the fields below apply */
+    PyObject_VAR_HEAD /* ob_size is the size of `bytes` */
+    PyObject *given; /* all fields of a record that a program made; if NULL, the following fields are used */
     PyObject *place;
-    PyObject *key;   /* NULL if null or in `bytes` */
-    PyObject *value; /* as key */
+    PyObject *key;   /* NULL if the key is null or in `bytes` */
+    PyObject *value; /* the same for the value */
     int64_t offset;
     int64_t timestamp_ms;
     int32_t key_size; /* -1 if null */
@@ -74,13 +74,13 @@ static const uint8_t *packed_end(const struct consumer_record *self)
 
 /* ---- making ---- */
 
-/* Makes a record. The caller sets the other fields before any use. */
+/* Allocates a record. The caller sets its other fields. */
 static struct consumer_record *record_alloc(PyTypeObject *type, Py_ssize_t size)
 {
     return PyObject_GC_NewVar(struct consumer_record, type, size);
 }
 
-/* Returns true if a part is copied to a bytes object at once. */
+/* Returns true if a part of this size becomes a bytes object when the record is made. */
 static bool is_large(int32_t size)
 {
     return size > PACKED_PART_SIZE_MAX;
@@ -159,7 +159,8 @@ PyObject *consumer_record_new(const struct module_state *state, const struct rec
     return (PyObject *)self;
 }
 
-/* Makes a record of the objects in the tuple `fields`, and takes it over. It is NULL with an exception set. */
+/* Makes a record with the objects of the tuple `fields`, and takes over the tuple. It may be NULL with an exception
+ * set. */
 static PyObject *record_of_fields(PyTypeObject *type, PyObject *fields)
 {
     struct consumer_record *self = fields == NULL ? NULL : record_alloc(type, 0);
@@ -219,7 +220,7 @@ static PyObject *part_object(PyObject *part, const uint8_t *start, int32_t size)
     return part != NULL ? Py_NewRef(part) : bytes_or_none(start, size);
 }
 
-/* Returns the bytes of all names and values of the headers, or -1 without headers. */
+/* Returns the size of all names and values of the headers in bytes, or -1 without headers. */
 static PyObject *headers_size(const struct consumer_record *self)
 {
     long long size = self->header_count == 0 ? -1 : 0;
@@ -227,7 +228,7 @@ static PyObject *headers_size(const struct consumer_record *self)
     struct record_header_view header;
     for (int32_t i = 0; i < self->header_count; i++) {
         if (record_header_read(&cursor, packed_end(self), &header) != STATUS_OK) {
-            return PyErr_Format(PyExc_SystemError, "a header that was read once cannot be read again");
+            return PyErr_Format(PyExc_SystemError, "a header was valid at the first read, and is invalid now");
         }
         size += header.key_size + (header.value_size > 0 ? header.value_size : 0);
     }
@@ -249,7 +250,7 @@ static PyObject *field_make(const struct consumer_record *self, uint32_t field)
         return part_object(self->value, packed_value(self), self->value_size);
     case FIELD_HEADERS:
         return headers_decode(tuple_of, packed_headers(self), packed_end(self), self->header_count);
-    case FIELD_CHECKSUM: /* a record has none since magic 2 */
+    case FIELD_CHECKSUM: /* since magic 2, a record has no checksum */
         return Py_NewRef(Py_None);
     case FIELD_KEY_SIZE:
         return PyLong_FromLong(self->key_size);
@@ -310,7 +311,7 @@ static PyObject *record_subscript(PyObject *object, PyObject *key)
     return found;
 }
 
-/* Returns the fields of a record, or the tuple itself, or NULL without an exception if it is neither. */
+/* Returns the fields of a record, or a tuple unchanged. Returns NULL without an exception for any other object. */
 static PyObject *fields_of(PyTypeObject *type, PyObject *object)
 {
     if (Py_TYPE(object) == type) {
@@ -384,11 +385,11 @@ static PyObject *record_make(PyObject *type, PyObject *iterable)
     return record_of_fields((PyTypeObject *)type, fields);
 }
 
-/* Returns false with ValueError set, as a named tuple raises it. */
+/* Returns false with the ValueError of a named tuple set. */
 static bool names_check(PyObject *fields, PyObject *changes)
 {
     if (PyDict_GET_SIZE(fields) > FIELD_COUNT) {
-        PyErr_Format(PyExc_ValueError, "%R has a name that is no field: see ConsumerRecord._fields", changes);
+        PyErr_Format(PyExc_ValueError, "%R has a name that is not a field: see ConsumerRecord._fields", changes);
     }
     return PyErr_Occurred() == NULL;
 }
@@ -474,19 +475,19 @@ static PyGetSetDef record_fields[FIELD_COUNT + 1] = {
 
 static PyMethodDef record_methods[] = {
     {"_asdict", record_asdict, METH_NOARGS, "The fields by their names."},
-    {"_make", record_make, METH_O | METH_CLASS, "A record of these fields, which are given in their order."},
+    {"_make", record_make, METH_O | METH_CLASS, "A record with these fields, given in order."},
     {"_replace", (PyCFunction)(void (*)(void))record_replace, METH_VARARGS | METH_KEYWORDS,
-     "The same record with the named fields replaced."},
+     "A copy of the record with the named fields replaced."},
     {"__reduce__", record_reduce, METH_NOARGS, "For pickle and copy."},
     {"with_parts", record_with_parts, METH_VARARGS,
-     "The same record with another key and value. Their sizes stay those of the log."},
+     "A copy of the record with another key and value. Their sizes stay those in the log."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot record_slots[] = {
     {Py_tp_doc, "One record of a partition, with the fields of kafka-python's ConsumerRecord in the same order.\n\n"
                 "It compares, unpacks, hashes and pickles as that named tuple, and has its ``_fields``, ``_asdict``,\n"
-                "``_replace`` and ``_make``. It is no instance of tuple, and makes a field when it is asked for it."},
+                "``_replace`` and ``_make``. It is not a tuple, and makes a field when a program reads it."},
     {Py_tp_new, record_new},
     {Py_tp_dealloc, record_dealloc},
     {Py_tp_traverse, record_traverse},

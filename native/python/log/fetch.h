@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps of a fetch. One function of C calls them one after another (serve_fetch.c), and Python calls each by
- * itself.
+ * The steps of a fetch. fetch_serve (serve_fetch.c) calls them one after another, and Python can call each of them.
  *
  *   body ──> fetch_request_read ──> request ──> batch_find ──> found ──> fetch_response_pieces ──> pieces_send
- *                                                                      again, while the socket is full  └──┘
+ *                                                                      repeated while the socket is full  └──┘
  *
  * Each tuple is laid out as its type in shmaccum/log/server: FetchRequest, Wanted, PartitionRecords and Served in
  * fetch_frames.py, Window in log_heads.py, FileRange in log/files/log_file.py.
@@ -54,41 +53,41 @@ enum served_field { SERVED_SENT, SERVED_PIECES, SERVED_FOUND, SERVED_REQUEST, SE
 
 enum range_field { RANGE_FILE, RANGE_POSITION, RANGE_SIZE, RANGE_FIELD_COUNT };
 
-/* Decodes the body of a request. Returns NULL with ValueError if the bytes are no request. */
+/* Decodes the body of a request. Returns NULL with ValueError if the bytes are not a valid request. */
 PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t version, PyObject *request_type,
                              PyObject *wanted_type);
 
-/* Returns the pieces of a response to a list of PartitionRecords, a list, or NULL with an exception set. During the
- * call, response->found is valid. */
+/* Returns the list of the pieces of a response with the PartitionRecords in `found`, or NULL with an exception set.
+ * response->found is valid only during the call. */
 PyObject *fetch_response_pieces(struct fetch_response *response, PyObject *found);
 
-/* batch_find while other threads run, since the disk is slow. Returns -1 with an exception set. */
+/* Calls batch_find without the GIL, because the disk may be slow. Returns -1 with an exception set. */
 int64_t batch_find_unlocked(struct batch_walk *walk);
 
-/* Sends a tuple of pieces after the first `gone` bytes, which were sent before. Returns the bytes that the socket took,
- * or -1 with an exception set if it took none. */
+/* Sends a tuple of pieces after the first `gone` bytes, which were sent before. Returns the number of bytes that the
+ * socket accepted, or -1 with an exception set if it accepted none. */
 Py_ssize_t pieces_send(int socket, PyObject *pieces, Py_ssize_t gone);
 
 /* The tables for ordinary fetches (serve_fetch.c). */
 struct serving {
     PyObject *heads;
     PyObject *goes_on;
-    int64_t size_max; /* of a request */
+    int64_t size_max; /* the largest size of a request */
     PyObject *types;  /* FetchRequest, Wanted, PartitionRecords, FileRange, Served */
 };
 
-/* Returns false if the objects are of other types. */
+/* Returns false if an object has a wrong type. */
 bool serving_check(const struct serving *given);
 
-/* Receives from a client. Returns a Served if it was an ordinary fetch, which is sent; the bytes of any other request;
- * no bytes at the end of the connection; None if nothing has arrived; NULL with OSError if the socket broke, or a file
- * ended before its range. */
+/* Receives a request from a client. Answers an ordinary fetch, and returns a Served. Returns the bytes of any other
+ * request, empty bytes at the end of the connection, and None if nothing has arrived. Returns NULL with OSError if the
+ * socket failed, or a file ended before its range. */
 PyObject *fetch_serve(int socket, const struct serving *given);
 
-/* Returns true for a Served of which the socket has not taken every byte. */
+/* Returns true for a Served that is not sent completely. */
 bool is_under_way(PyObject *outcome);
 
-/* Sends more of a Served, as far as the socket takes it. Returns its replacement, or NULL with OSError as above. */
+/* Sends more bytes of a Served. Returns the Served for the rest, or NULL with OSError as above. */
 PyObject *served_go_on(int socket, PyObject *served);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fetch requests (format/fetch.h) -> Python objects. No Python code runs for each field.
+ * Converts Fetch requests (format/fetch.h) to Python objects. No Python code runs per field.
  */
 #include "format/fetch.h"
 #include "python/common/arguments.h"
@@ -55,7 +55,7 @@ PyObject *fetch_request_read(const uint8_t *bytes, Py_ssize_t size, int64_t vers
     struct fetch_reader reader;
     struct fetch_limits limits;
     if (!is_tuple_type(request_type) || !is_tuple_type(wanted_type)) {
-        return PyErr_Format(PyExc_TypeError, "both types must be subclasses of tuple without fields of their own");
+        return PyErr_Format(PyExc_TypeError, "both types must be subclasses of tuple without instance attributes");
     }
     if (!fetch_begin(&reader, bytes, (size_t)size, version, &limits)) {
         PyErr_SetString(PyExc_ValueError, reader.error.message);

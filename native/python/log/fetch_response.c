@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Python objects -> the response to a fetch (format/fetch.h): the bytes around the records, which are sent from
- * their file.
+ * Converts Python objects to the response to a fetch (format/fetch.h). The records are ranges of files.
  *
  *   pieces     [ bytes | range of a file | bytes | range of a file | ... | bytes ]
  */
@@ -90,7 +89,7 @@ static bool all_found_read(PyObject *tuple, struct fetch_response *response)
         response->count++;
         is_read = found_read(PyTuple_GET_ITEM(tuple, i), &response->found[i]);
         if (!is_read && PyErr_Occurred() == NULL) {
-            PyErr_Format(PyExc_TypeError, "item %zd is no PartitionRecords", i);
+            PyErr_Format(PyExc_TypeError, "item %zd is not a PartitionRecords", i);
         }
     }
     if (response->found == NULL) {
@@ -109,7 +108,7 @@ static void all_found_free(struct fetch_response *response)
 
 /* ---- the pieces ---- */
 
-/* A list of the bytes, and of the ranges between them. */
+/* Returns the list of the pieces. */
 static PyObject *pieces_new(const struct fetch_response *response, PyObject *found, const char *bytes, size_t size)
 {
     PyObject *pieces = PyList_New(0);
@@ -143,7 +142,7 @@ static PyObject *response_write(const struct fetch_response *response, PyObject 
     }
     size_t size = fetch_response_write(response, bytes, &frame_size);
     if (frame_size > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "an answer of %lld bytes", (long long)frame_size);
+        PyErr_Format(PyExc_ValueError, "the response would have %lld bytes, which is too large", (long long)frame_size);
     } else {
         pieces = pieces_new(response, found, (const char *)bytes, size);
     }
@@ -156,7 +155,7 @@ PyObject *fetch_response_pieces(struct fetch_response *response, PyObject *found
     if (!PyList_Check(found)) {
         return PyErr_Format(PyExc_TypeError, "found must be a list");
     }
-    PyObject *tuple = PyList_AsTuple(found); /* the response points into its items */
+    PyObject *tuple = PyList_AsTuple(found); /* `response` points into its items */
     PyObject *pieces = tuple != NULL && all_found_read(tuple, response) ? response_write(response, tuple) : NULL;
     all_found_free(response);
     Py_XDECREF(tuple);

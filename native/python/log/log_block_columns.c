@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_block: the plain batches of a block that was read from a log -> the buffers of Arrow columns
- * (log/block_columns.h). No Python code runs per batch.
+ * decode_block: reads the plain batches of a block of a log into buffers of Arrow columns (log/block_columns.h). No
+ * Python code runs per batch.
  */
 #include "log/block_columns.h"
 #include "python/common/module_methods.h"

@@ -75,7 +75,7 @@ PyObject *py_module_header_for_producer(PyObject *module, const Py_buffer *bytes
                                                    .base_sequence = (int32_t)given->base_sequence};
     (void)module;
     if (!is_header(bytes->buf, bytes->len)) {
-        PyErr_SetString(PyExc_ValueError, "the bytes are no header of a record batch");
+        PyErr_SetString(PyExc_ValueError, "the bytes are not the header of a record batch");
         return NULL;
     }
     memcpy(header, bytes->buf, sizeof header);

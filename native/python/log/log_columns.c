@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decode_columns: records of batches that were read from a log -> the buffers of Arrow columns, as bytes objects, which
- * an Arrow library takes without a copy. The Spark source reads records this way. No object is made per record.
+ * decode_columns: reads records of batches of a log into buffers of Arrow columns. These are bytes objects, which an
+ * Arrow library uses without a copy. The Spark source reads records this way. No object is made per record.
  *
- * The caller has checked the batches' CRCs and decompressed what was compressed. A batch's bytes may be in a file that
- * another process changes during the call: see record_columns.h.
+ * The caller has checked the CRCs and has decompressed the batches. The bytes may be in a file that another process
+ * changes during the call: see record_columns.h.
  */
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
@@ -26,9 +26,9 @@ struct log_batch {
 
 struct log_batches {
     const struct module_state *state;
-    PyObject *sequence; /* keeps the tuples */
+    PyObject *sequence; /* holds the tuples */
     struct log_batch *batches;
-    Py_ssize_t count; /* of those whose bytes are held */
+    Py_ssize_t count; /* the number of batches whose bytes are held */
     struct log_range range;
 };
 
@@ -62,7 +62,7 @@ static void batches_release(struct log_batches *batches)
     Py_XDECREF(batches->sequence);
 }
 
-/* Returns false with an exception set. After it, in any case: batches_release. */
+/* Returns false with an exception set. Call batches_release afterwards in either case. */
 static bool batches_parse(PyObject *given, struct log_batches *batches)
 {
     batches->sequence = PySequence_Tuple(given);
@@ -90,7 +90,7 @@ static bool batches_parse(PyObject *given, struct log_batches *batches)
 static PyObject *batch_raise(const struct log_batches *batches, Py_ssize_t index, enum status status)
 {
     if (status == STATUS_RECORD_TOO_LARGE) {
-        return raise_format(batches->state, STATUS_INVALID, "a column would be larger than 2 GiB: give fewer batches");
+        return raise_format(batches->state, STATUS_INVALID, "a column would be larger than 2 GiB: pass fewer batches");
     }
     return raise_format(batches->state, STATUS_CORRUPT, "the records of the batch at offset %" PRId64 " cannot be read",
                         batches->batches[index].records.base_offset);

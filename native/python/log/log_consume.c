@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches of a log -> ConsumerRecords. No Python code runs per record.
+ * Converts batches of a log to ConsumerRecords. No Python code runs per record.
  *
- *   consume_batch   one batch, whose header was read and whose CRC was checked, decompressed if need be
+ *   consume_batch   one decompressed batch. The caller has read its header and checked its CRC
  *   consume_block   all plain batches from a position of a block on: headers, CRCs and records in one call
  *
- * consume_block stops at a batch that is not plain (plain_batch.h), and returns no record of it. Only the caller
- * decides what it is.
+ * consume_block stops at a batch that is not plain (plain_batch.h), and returns no record of it. The caller handles it.
  *
- * The bytes are untrusted: no byte outside of the block is read, and a batch gives at most one record per seven bytes.
+ * The bytes are untrusted: no byte outside of the block is read, and a batch has at most one record per seven bytes.
  */
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
@@ -19,21 +18,21 @@
 
 enum {
     PLACE_FIELD_COUNT = 2,     /* topic, partition */
-    BLOCK_RECORD_COUNT_MAX = 4096, /* a call ends with the batch that reaches it, so that it stays short */
+    BLOCK_RECORD_COUNT_MAX = 4096, /* a call ends after the batch that reaches this number, so that it stays short */
 };
 
 struct order {
     const struct module_state *state;
     Py_buffer bytes;
     struct record_source source;
-    PyObject *place;      /* of the records of this batch: topic, partition, leader epoch */
-    int64_t first_offset; /* records below are left out */
+    PyObject *place;      /* (topic, partition, leader epoch) of the records of this batch */
+    int64_t first_offset; /* records with lower offsets are omitted */
     PyObject *list;
 };
 
 /* ---- one batch ---- */
 
-/* Appends the records to the list. Returns false with an exception set; some may be appended then. */
+/* Appends the records to the list. Returns false with an exception set, perhaps after it has appended some. */
 static bool records_append(struct order *order, const struct log_records *records)
 {
     struct record_walk walk = record_walk_begin(records);
@@ -57,7 +56,7 @@ static void order_end(struct order *order)
     PyBuffer_Release(&order->bytes);
 }
 
-/* Returns false with an exception set; order_end in any case, once the bytes are held. */
+/* Returns false with an exception set. Call order_end afterwards if the bytes are held. */
 static bool order_begin(struct order *order, PyObject *bytes)
 {
     struct record_source *source = &order->source;
@@ -89,13 +88,13 @@ static PyObject *order_answer(struct order *order, bool is_done)
 static bool place_check(PyObject *place)
 {
     if (!PyTuple_Check(place) || PyTuple_GET_SIZE(place) != PLACE_FIELD_COUNT) {
-        PyErr_SetString(PyExc_TypeError, "place is a tuple of topic and partition");
+        PyErr_SetString(PyExc_TypeError, "place must be a tuple of topic and partition");
         return false;
     }
     return true;
 }
 
-/* The place of the records of a batch. Returns false with an exception set. */
+/* Sets the place of the records of a batch. Returns false with an exception set. */
 static bool place_set(struct order *order, PyObject *place, int32_t leader_epoch)
 {
     PyObject *former = order->place;
@@ -128,7 +127,8 @@ PyObject *py_module_consume_batch(PyObject *module, const struct py_module_consu
 
 /* ---- the batches of a block ---- */
 
-/* Removes the records of a damaged batch; the caller finds its error again. False if the error is another one. */
+/* Removes the records of a damaged batch. The caller reads the batch again, and reports its error. Returns false after
+ * any other error. */
 static bool batch_take_back(struct order *order, Py_ssize_t count)
 {
     if (!PyErr_ExceptionMatches(order->state->exceptions[STATUS_CORRUPT])) {

@@ -44,7 +44,7 @@ static PyMemberDef segment_end_members[] = {
     SEGMENT_NUMBER(device, T_ULONGLONG, "The device of the open file."),
     SEGMENT_NUMBER(first_timestamp_ms, T_LONGLONG, "The largest timestamp of the first batch, if there is one."),
     SEGMENT_NUMBER(inode, T_ULONGLONG, "The inode of the open file."),
-    SEGMENT_NUMBER(is_lost, T_BOOL, "True when its path does not lead to the open file, or bytes are missing."),
+    SEGMENT_NUMBER(is_lost, T_BOOL, "True if its path does not lead to the open file, or bytes are missing."),
     SEGMENT_NUMBER(is_torn, T_BOOL, "True if bytes follow the last whole batch."),
     SEGMENT_NUMBER(next_offset, T_LONGLONG, "The offset of the next batch."),
     SEGMENT_NUMBER(size, T_LONGLONG, "Bytes of whole batches."),
@@ -54,8 +54,8 @@ static PyMemberDef segment_end_members[] = {
 static PyMemberDef index_position_members[] = {
     POSITION_NUMBER(base_offset, "The base offset of the segment."),
     POSITION_NUMBER(entry_position, "The position of the batch of the last entry."),
-    POSITION_NUMBER(indexed_timestamp_ms, "The timestamp of the time index's last entry."),
-    POSITION_NUMBER(interval, "Two entries are more than this many bytes apart."),
+    POSITION_NUMBER(indexed_timestamp_ms, "The timestamp of the last entry in the time index."),
+    POSITION_NUMBER(interval, "The smallest distance of two entries in bytes of the log."),
     POSITION_NUMBER(max_timestamp_ms, "The largest timestamp so far."),
     POSITION_NUMBER(max_timestamp_offset, "The last offset of the batch with the largest timestamp."),
     {NULL, 0, 0, 0, NULL},
@@ -76,9 +76,9 @@ static PyMemberDef index_file_end_members[] = {
         {0, NULL},                            \
     }
 
-NUMBERS_SLOTS(segment_end_slots, segment_end_members, "The numbers of an open segment that an append moves.");
+NUMBERS_SLOTS(segment_end_slots, segment_end_members, "The numbers of an open segment that an append advances.");
 NUMBERS_SLOTS(index_position_slots, index_position_members, "The numbers on which the next index entry depends.");
-NUMBERS_SLOTS(index_file_end_slots, index_file_end_members, "The numbers of an open index that an append moves.");
+NUMBERS_SLOTS(index_file_end_slots, index_file_end_members, "The numbers of an open index that an append advances.");
 
 #define NUMBERS_SPEC(type, object, type_slots)                    \
     {                                                             \
@@ -137,7 +137,7 @@ static bool log_end_parse(const struct module_state *state, PyObject *args, PyOb
         return false;
     }
     if (!is_tuple_type(given->row_type)) {
-        PyErr_SetString(PyExc_TypeError, "row_type must be a subclass of tuple without fields of its own");
+        PyErr_SetString(PyExc_TypeError, "row_type must be a subclass of tuple without instance attributes");
         return false;
     }
     if (given->path != Py_None && !PyBytes_Check(given->path)) {
@@ -172,7 +172,7 @@ static PyObject *log_end_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     return (PyObject *)self;
 }
 
-/* Without tp_clear: the objects that it refers to do not refer back, and the table of the producers holds numbers. */
+/* Without tp_clear: no object to which it refers can refer back. The table of the producers contains only numbers. */
 static int log_end_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
@@ -267,7 +267,7 @@ static PyObject *newest_row(const struct log_end_object *log, int64_t producer_i
     return row;
 }
 
-/* Returns -1 if it is not a number. */
+/* Returns -1 if the field is not a number. */
 static long long row_number(PyObject *row, enum row_field field)
 {
     long long number = PyLong_AsLongLong(PyTuple_GET_ITEM(row, field));
@@ -275,7 +275,7 @@ static long long row_number(PyObject *row, enum row_field field)
     return number;
 }
 
-/* The sequence after the newest known batch of the producer. -1 if the producer, or its epoch, is unknown. */
+/* Returns the sequence after the newest known batch of the producer, or -1 if the producer or its epoch is unknown. */
 static int32_t next_sequence(const struct log_end_object *log, const struct log_batch *batch)
 {
     PyObject *row = newest_row(log, batch->producer_id);
@@ -317,7 +317,7 @@ static PyObject *row_make(PyTypeObject *type, const struct log_batch *batch, int
     return row;
 }
 
-/* Deletes the rows [first, end), which needs no memory. */
+/* Deletes the rows [first, end). Needs no memory. */
 static void rows_delete(PyObject *rows, Py_ssize_t first, Py_ssize_t end)
 {
     if (first < end && PyList_SetSlice(rows, first, end, NULL) < 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pieces of a response as Python has them -> a socket (broker/portion.h).
+ * Sends the pieces of a response, which are Python objects, to a socket (broker/portion.h).
  *
  *   pieces    ( bytes | range of a file | bytes | range of a file | ... | bytes )
  */
@@ -28,7 +28,7 @@ static bool piece_read(PyObject *object, struct response_piece *piece)
     return PyErr_Occurred() == NULL;
 }
 
-/* Another thread may run while files are read: the disk is slow. Returns -1 with an exception set. */
+/* Releases the GIL, because the disk may be slow. Returns -1 with an exception set. */
 static Py_ssize_t all_send(int socket, const struct response_piece *pieces, size_t count, size_t gone, bool has_range)
 {
     PyThreadState *thread = has_range ? PyEval_SaveThread() : NULL;
@@ -62,7 +62,7 @@ Py_ssize_t pieces_send(int socket, PyObject *pieces, Py_ssize_t gone)
     return sent;
 }
 
-/* The pieces are a tuple: no other thread can change it while this one sends. */
+/* The pieces are a tuple, so that no other thread changes them during the call. */
 PyObject *py_module_send_pieces(PyObject *module, const struct py_module_send_pieces *given)
 {
     (void)module;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An ordinary fetch from its first byte to the last, in one call.
+ * Answers an ordinary fetch in one call, from receiving to sending.
  *
  *   socket ──recv──> frame ──> request ──> window of each partition ──> found ──> pieces ──sendfile──> socket
  *                      └────────────┴── not ordinary: the bytes go to Python, and nothing was sent
@@ -9,13 +9,13 @@
  *   goes_on  Sessions.continued, of sessions.py: the partitions of a session that a request continues, or None
  *   windows  LogHead.windows, of log_heads.py: the segments that served the last fetches
  *
- * A fetch is ordinary if the socket has received exactly one whole request, each of its partitions has a window, and
- * there are enough bytes without waiting. A continued session is ordinary when each of its partitions has records. A
- * window exists for a partition without transactions, so a reader of committed records gets the same answer. The
- * decisions are those of shmaccum/log/server/fetch.py, which answers any other fetch; a test compares both answers.
+ * A fetch is ordinary if the socket has received exactly one complete request, each of its partitions has a window, and
+ * enough bytes exist without waiting. The fetch of a continued session is ordinary if each of its partitions has
+ * records. Only a partition without transactions has a window, so the answer does not depend on the isolation level.
+ * shmaccum/log/server/fetch.py makes the same decisions, and answers any other fetch; a test compares both answers.
  *
- * The frame is untrusted, and format/fetch.c checks each step through it. The positions from a window are untrusted,
- * too: log/batch_walk.c checks the headers that it finds there.
+ * The frame is untrusted: format/fetch.c checks each field. The positions of a window are also untrusted:
+ * log/batch_walk.c checks the headers at them.
  */
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -41,8 +41,8 @@ enum window_field {
     WINDOW_FILE_END,
     WINDOW_OFFSETS,
     WINDOW_POSITIONS,
-    WINDOW_START_OFFSET, /* of the partition */
-    WINDOW_END_OFFSET,   /* of the partition */
+    WINDOW_START_OFFSET, /* the log start offset of the partition */
+    WINDOW_END_OFFSET,   /* the log end offset of the partition */
     WINDOW_LEADER_EPOCH,
     WINDOW_FIELD_COUNT,
 };
@@ -56,7 +56,7 @@ struct fetch {
     int64_t found_size;
     int64_t session_id;
     int64_t begun_ns;
-    bool is_first; /* no records were found yet */
+    bool is_first; /* no records have been found yet */
 };
 
 static PyTypeObject *type_of(const struct fetch *fetch, enum type_field field)
@@ -72,7 +72,7 @@ static int64_t number_at(PyObject *tuple, Py_ssize_t field)
 
 /* ---- windows ---- */
 
-/* Returns the window of a head that has the offset, borrowed, or NULL. */
+/* Returns a borrowed reference to the window that contains the offset, or NULL. */
 static PyObject *window_in(PyObject *windows, int64_t offset)
 {
     for (Py_ssize_t i = 0; PyTuple_Check(windows) && i < PyTuple_GET_SIZE(windows); i++) {
@@ -86,7 +86,7 @@ static PyObject *window_in(PyObject *windows, int64_t offset)
     return NULL;
 }
 
-/* Returns a new reference to the window that has the records of a wanted partition, or NULL. */
+/* Returns a new reference to the window that contains the records of a wanted partition, or NULL. */
 static PyObject *window_of(const struct fetch *fetch, PyObject *wanted)
 {
     PyObject *key = PyTuple_Pack(2, PyTuple_GET_ITEM(wanted, WANTED_TOPIC), PyTuple_GET_ITEM(wanted, WANTED_PARTITION));
@@ -114,7 +114,7 @@ static int64_t position_before(PyObject *window, int64_t offset)
     PyObject *offsets = PyTuple_GET_ITEM(window, WINDOW_OFFSETS);
     PyObject *positions = PyTuple_GET_ITEM(window, WINDOW_POSITIONS);
     if (!PyList_Check(offsets) || !PyList_Check(positions) || PyList_GET_SIZE(positions) < PyList_GET_SIZE(offsets)) {
-        PyErr_SetString(PyExc_TypeError, "a window has a list of offsets, and one of their positions");
+        PyErr_SetString(PyExc_TypeError, "a window must have a list of offsets, and a list of their positions");
         return -1;
     }
     Py_ssize_t first = 0;
@@ -146,8 +146,8 @@ static int64_t at_most(int64_t value, int64_t max)
     return value > max ? max : value;
 }
 
-/* The bytes of a batch and of the following ones, or None if they exceed what the request allows. NULL if there is no
- * batch, or with an exception set. */
+/* Returns the range of a batch and the following ones, or None if the request does not allow so many bytes. Returns
+ * NULL if there is no batch, or with an exception set. */
 static PyObject *records_find(struct fetch *fetch, PyObject *window, int64_t offset, int64_t size_max)
 {
     PyObject *file = PyTuple_GET_ITEM(window, WINDOW_FILE);
@@ -170,7 +170,7 @@ static PyObject *records_find(struct fetch *fetch, PyObject *window, int64_t off
     return tuple_make(type_of(fetch, TYPE_RANGE), fields, RANGE_FIELD_COUNT);
 }
 
-/* Returns the answer for one partition, or NULL if it is not ordinary or an exception is set. */
+/* Returns the PartitionRecords for one partition, or NULL if it is not ordinary or an exception is set. */
 static PyObject *found_in(struct fetch *fetch, PyObject *window, PyObject *wanted)
 {
     int64_t epoch = number_at(wanted, WANTED_LEADER_EPOCH);
@@ -197,7 +197,7 @@ static PyObject *found_in(struct fetch *fetch, PyObject *window, PyObject *wante
 
 /* ---- the fetch ---- */
 
-/* Returns the partitions of the request or its session, or NULL if it is not ordinary or an exception is set. */
+/* Returns the partitions of the request or its session, or NULL if the fetch is not ordinary or an exception is set. */
 static PyObject *all_wanted(struct fetch *fetch, PyObject *request)
 {
     bool is_alone = number_at(request, REQUEST_SESSION_EPOCH) == FINAL_EPOCH;
@@ -220,7 +220,7 @@ static bool has_records(PyObject *found)
     return PyTuple_GET_ITEM(found, FOUND_RECORDS) != Py_None;
 }
 
-/* Appends the response of a partition to the list. False if it is not ordinary, or with an exception set. */
+/* Appends the PartitionRecords of a partition to the list. Returns false if it is not ordinary or after an error. */
 static bool wanted_answer(struct fetch *fetch, PyObject *wanted, PyObject *list)
 {
     PyObject *window = window_of(fetch, wanted);
@@ -232,7 +232,7 @@ static bool wanted_answer(struct fetch *fetch, PyObject *wanted, PyObject *list)
     return is_added;
 }
 
-/* Returns the answers for all partitions, or NULL if the fetch is not ordinary or an exception is set. */
+/* Returns the PartitionRecords of all partitions, or NULL if the fetch is not ordinary or an exception is set. */
 static PyObject *all_find(struct fetch *fetch, PyObject *request)
 {
     PyObject *wanted = all_wanted(fetch, request);
@@ -249,14 +249,14 @@ static PyObject *all_find(struct fetch *fetch, PyObject *request)
     return list;
 }
 
-/* The answer in pieces, and its parts: each is a new reference. */
+/* An answer and its parts. Each is a new reference. */
 struct made {
     PyObject *request;
     PyObject *found;  /* a list */
     PyObject *pieces; /* a tuple */
 };
 
-/* Returns false if the fetch is not ordinary. Python then finds an error of the log or the request, and reports it. */
+/* Returns false if the fetch is not ordinary, or after an error. Python then repeats the fetch. */
 static bool answer_make(struct fetch *fetch, struct made *made)
 {
     const struct fetch_frame *frame = &fetch->frame;
@@ -284,7 +284,7 @@ static bool is_whole(Py_ssize_t sent, PyObject *pieces)
     return sent == (Py_ssize_t)(sizeof size + size);
 }
 
-/* Returns the bytes of a response that the socket has taken so far, or -1 with an exception set. */
+/* Returns the number of bytes of the response that are sent so far, or -1 with an exception set. */
 static Py_ssize_t answer_go_on(int socket, PyObject *pieces, Py_ssize_t gone)
 {
     Py_ssize_t sent = pieces_send(socket, pieces, gone);
@@ -308,7 +308,7 @@ static void made_drop(struct made *made)
     Py_CLEAR(made->request);
 }
 
-/* Makes a Served, and takes over its parts. Returns NULL with an exception set if the socket broke. */
+/* Sends the answer. Returns a Served, which takes over the parts, or NULL with an exception set. */
 static PyObject *answer_send(const struct fetch *fetch, int socket, struct made *made)
 {
     Py_ssize_t sent = answer_go_on(socket, made->pieces, 0);
@@ -344,7 +344,7 @@ PyObject *served_go_on(int socket, PyObject *served)
 
 /* ---- the call ---- */
 
-/* The received bytes, or None if there are none yet. Returns NULL with OSError if the socket broke. */
+/* Returns the received bytes, or None if there are none yet, or NULL with OSError if the socket failed. */
 static PyObject *bytes_receive(int socket)
 {
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, RECEIVED_MAX);

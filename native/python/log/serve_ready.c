@@ -12,19 +12,19 @@
  *   under_way  { descriptor: (client, Served) }
  *   noted      [ (client, events, Served | bytes | OSError), (descriptor, events, None), ... ]
  *
- * A consumer that catches up is answered repeatedly, without a step of Python in between. Python takes over what was
- * noted when the call ends: at the timeout, after NOTED_MAX responses, and as soon as an event is Python's own. A fetch
- * of a session ends the call, because Python takes over the session's changes before its next fetch.
+ * A consumer that catches up is answered repeatedly, without Python code in between. Python handles the noted events
+ * after the call, which ends at the timeout, after NOTED_MAX responses, or after an event that only Python can handle.
+ * A fetch of a session also ends the call, because Python updates the session before its next fetch.
  *
- * A large response does not fit into a socket. The call waits until the socket accepts bytes again (EPOLLOUT), and
- * reads nothing from that client meanwhile. Each event sends one portion, so neither a slow reader nor a fast one
- * delays the others. A response that is still under way at the end of the call is noted, and Python sends the rest.
+ * A large response exceeds the buffer of a socket. Then the call waits until the socket accepts more bytes (EPOLLOUT),
+ * and reads nothing from that client meanwhile. Each event sends one portion, so no client delays the others. If a
+ * response is not sent completely at the end of the call, it is noted, and Python sends the rest.
  *
- * Why no event is lost: epoll reports a file while it is ready. A call that ends early leaves the other files ready for
- * the next one, and leaves the epoll unchanged.
+ * Why no event is lost: epoll reports a file as long as it is ready. After a call that ends early, the other files are
+ * still ready, and the epoll is unchanged.
  *
- * Why no client gets part of a response followed by another one: a call that fails breaks the connections whose
- * responses are under way, because its caller does not learn about them.
+ * Why no client gets another response in the middle of one: a call that fails shuts down the connections whose
+ * responses are under way, because its caller is not informed about them.
  */
 #include "base/clock.h"
 #include "python/common/arguments.h"
@@ -49,13 +49,13 @@ struct loop {
     bool is_over;
 };
 
-/* Takes over the outcome, which may be missing with an exception set. */
+/* Takes over the outcome, which may be NULL with an exception set. */
 static bool note(struct loop *loop, PyObject *source, uint32_t events, PyObject *outcome)
 {
     return outcome != NULL && list_put(loop->noted, Py_BuildValue("(OIN)", source, events, outcome));
 }
 
-/* Returns true for an answer that left nothing to do, for the socket or for a session. */
+/* Returns true for an answer that is sent completely and changes no session. */
 static bool is_ended(PyObject *outcome)
 {
     return PyTuple_Check(outcome) && PyTuple_GET_SIZE(PyTuple_GET_ITEM(outcome, SERVED_PIECES)) == 0 &&
@@ -63,20 +63,20 @@ static bool is_ended(PyObject *outcome)
                NO_SESSION;
 }
 
-/* Stores a final outcome. After an outcome that Python continues, the call ends. */
+/* Notes an outcome. Ends the call if Python has to continue with it. */
 static bool outcome_note(struct loop *loop, PyObject *client, uint32_t events, PyObject *outcome)
 {
     loop->is_over |= outcome == NULL || !is_ended(outcome);
     return note(loop, client, events, outcome);
 }
 
-/* The error of a socket is an outcome of its client. Returns NULL with any other exception. */
+/* Returns the outcome of a client. If OSError is set, this is the outcome. Returns NULL with any other exception. */
 static PyObject *outcome_of(PyObject *served)
 {
     return served == NULL && PyErr_ExceptionMatches(PyExc_OSError) ? exception_take() : served;
 }
 
-/* Sets the events of a client to wait for. */
+/* Sets the events for which epoll waits. */
 static bool events_ask(const struct loop *loop, int descriptor, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data = {.fd = descriptor}};
@@ -89,7 +89,7 @@ static bool events_ask(const struct loop *loop, int descriptor, uint32_t events)
 
 /* ---- answers under way ---- */
 
-/* Takes over the Served. */
+/* Stores a response that is under way. Takes over the Served. */
 static bool under_way_put(struct loop *loop, PyObject *descriptor, PyObject *client, PyObject *served)
 {
     PyObject *one = Py_BuildValue("(ON)", client, served);
@@ -121,7 +121,7 @@ static bool under_way_go_on(struct loop *loop, PyObject *descriptor, PyObject *o
     return is_right;
 }
 
-/* Leaves the answers that are still under way to Python. */
+/* Notes the responses that are still under way, so that Python sends the rest. */
 static bool under_way_note(struct loop *loop)
 {
     PyObject *descriptor;
@@ -136,7 +136,7 @@ static bool under_way_note(struct loop *loop)
     return is_right;
 }
 
-/* Ends the connections, and reports that to Python. */
+/* Shuts down the connections of the responses that are under way. Python then finds them closed. */
 static void under_way_break(const struct loop *loop)
 {
     PyObject *descriptor;
@@ -155,11 +155,11 @@ static void under_way_break(const struct loop *loop)
 
 /* ---- events ---- */
 
-/* Returns false with an exception that does not belong to a client. */
+/* Serves a client. Returns false with an exception that concerns no client. */
 static bool client_serve(struct loop *loop, PyObject *descriptor, PyObject *client)
 {
     PyObject *outcome = outcome_of(fetch_serve((int)PyLong_AsLong(descriptor), &loop->tables));
-    if (outcome == Py_None) { /* there are no bytes */
+    if (outcome == Py_None) { /* no bytes have arrived */
         Py_DECREF(outcome);
         return true;
     }
@@ -217,7 +217,7 @@ static int events_wait(const struct loop *loop, int64_t left_ns, struct epoll_ev
     return count;
 }
 
-/* Waits once, and takes the events. Returns false with an exception, such as that of a signal handler. */
+/* Waits once, and handles the events. Returns false with an exception, for example that of a signal handler. */
 static bool turn(struct loop *loop, int64_t left_ns)
 {
     struct epoll_event events[EVENTS_MAX];
@@ -235,7 +235,7 @@ static bool turn(struct loop *loop, int64_t left_ns)
     return is_right && PyErr_CheckSignals() == 0;
 }
 
-/* Waits repeatedly until the call is over. */
+/* Waits repeatedly until the call ends. */
 static bool loop_run(struct loop *loop)
 {
     int64_t end_ns = monotonic_ns() + loop->given->timeout_ns;
@@ -258,7 +258,7 @@ PyObject *py_module_serve_ready(PyObject *module, const struct py_module_serve_r
                                    .types = given->types}};
     (void)module;
     if (!PyDict_Check(given->clients) || !serving_check(&loop.tables)) {
-        return PyErr_Format(PyExc_TypeError, "clients and heads must be dicts, and types the five types of tuples");
+        return PyErr_Format(PyExc_TypeError, "clients and heads must be dicts, and types must be the five tuple types");
     }
     loop.noted = PyList_New(0);
     loop.under_way = PyDict_New();

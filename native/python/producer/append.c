@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The work of an append that comes once per batch or more rarely: look up a new topic, choose again, wait for buffers,
- * raise.
+ * The rare steps of an append, at most once per batch: finds a new partition, chooses again, waits for buffers, raises.
  */
 #include "arena/process.h"
 #include "arena/process_share.h"
@@ -17,7 +16,7 @@ COLD bool partition_find_slow(struct appender_object *self, uint32_t topic_index
 {
     enum status status = registry_partition(self->arena->registry, topic_index, (int32_t)partition, partition_index);
     if (status == STATUS_NO_PARTITION) {
-        raise_format(self->state, status, "the arena has no room for another partition: create it with a "
+        raise_format(self->state, status, "the arena has no entry for another partition: create it with a "
                      "partition_count above %u", self->arena->core->geometry.partition_count);
         return false;
     }
@@ -65,8 +64,8 @@ static int64_t slice_ns(struct append_target *target)
     return left_ns < WAITER_SLICE_NS ? left_ns : WAITER_SLICE_NS;
 }
 
-/* The ordinary wait: joins the queue, wakes the sender, and sleeps for the first slice. The place is TAKEN then. In any
- * other stage Python continues the wait. Returns NULL with an exception set. */
+/* The usual wait: joins the queue, wakes the sender, and sleeps for the first slice. If it was granted, the BufferWait
+ * is TAKEN. Otherwise, Python continues the wait. Returns NULL with an exception set. */
 static struct buffer_wait_object *slots_wait_briefly(struct appender_object *self, struct append_target *target,
                                                      uint32_t need)
 {
@@ -74,11 +73,11 @@ static struct buffer_wait_object *slots_wait_briefly(struct appender_object *sel
     if (place == NULL || place->stage == WAIT_OVER || buffer_wait_take(place)) {
         return place;
     }
-    if (!append_ring(self)) { /* a process waits, so linger ends */
+    if (!append_ring(self)) { /* wakes the sender, because batches must not linger while a process waits */
         Py_DECREF(place);
         return NULL;
     }
-    if (!buffer_wait_is_stuck(place)) { /* Python determines the limit of that wait */
+    if (!buffer_wait_is_stuck(place)) { /* a wait for a stuck partition has another limit, which Python determines */
         (void)buffer_wait_sleep(place, slice_ns(target));
     }
     return place;
@@ -103,7 +102,7 @@ static struct buffer_wait_object *slots_wait_on(const struct appender_object *se
 static struct buffer_wait_object *slots_wait(struct appender_object *self, struct append_target *target, uint32_t need)
 {
     struct buffer_wait_object *place = NULL;
-    (void)append_deadline(target); /* the time to join the queue is a part of the wait */
+    (void)append_deadline(target); /* the wait includes the time to join the queue */
     if (self->sleeps) {
         place = slots_wait_briefly(self, target, need);
         if (place == NULL || place->stage == WAIT_TAKEN) {
@@ -123,7 +122,8 @@ static void slots_leave(struct buffer_wait_object **wait)
     }
 }
 
-/* Does the work before the next attempt. Returns false with an exception set. */
+/* Prepares the next attempt: chooses again, or waits for slots. Raises any other status. Returns false with an
+ * exception set. */
 static bool append_prepare_again(struct appender_object *self, struct append_target *target, enum status status,
                                  uint32_t need, struct buffer_wait_object **wait)
 {
@@ -141,8 +141,8 @@ static bool append_prepare_again(struct appender_object *self, struct append_tar
     return false;
 }
 
-/* Waits for slots until the append succeeds. It may wait again, because another process may pass it, and then its slots
- * are used up. If the sticky partition changes, the slots are used for the new one. */
+/* Waits for slots until the append succeeds. It may wait more than once: if another process passes it, its slots may be
+ * lost. If the sticky partition changes, the slots are used for the new one. */
 COLD bool append_run_slow(struct appender_object *self, struct append_target *target,
                           const struct measured_record *records, uint32_t count, enum status status,
                           struct append_result *result)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps of every append: find the partition's index, measure the record, append or wait, and do the remaining work,
- * which may call Python.
+ * The steps of every append: find the partition's index, measure the record, append or wait, and wake processes, which
+ * may call Python.
  *
  * An append succeeds only if the memory that it wrote to still belongs to the arena (arena/lost_memory.h).
  *
@@ -18,24 +18,24 @@
 /* The target and the deadline of an append. */
 struct append_target {
     uint32_t partition_index;
-    struct sticky *sticky; /* chose the partition. NULL if the choice is final */
-    bool (*choose_again)(struct append_target *target); /* the sticky partition changed. False with an exception set */
+    struct sticky *sticky; /* the sticky partition of the topic, or NULL if the partition may not change */
+    bool (*choose_again)(struct append_target *target); /* called if the sticky partition has changed */
     int64_t max_block_ms;
     int64_t deadline_ns; /* CLOCK_MONOTONIC. 0 until the first wait */
 };
 
-/* Returns the deadline of this call, which is fixed by its first wait. */
+/* Returns the deadline of this call. The first wait sets it. */
 int64_t append_deadline(struct append_target *target);
 
 /* ---- topic and partition ---- */
 
-/* Finds the index of a partition in the registry, which creates a new one. Returns false with an exception set. */
+/* Finds the index of a partition in the registry, or creates the partition. Returns false with an exception set. */
 bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uint32_t partition,
                          uint32_t *partition_index);
 
 /* ---- records ---- */
 
-/* Sets the exception for a record that appender_measure refused, and returns false. */
+/* Sets the exception for a record that appender_measure rejected, and returns false. */
 bool raise_measure(const struct appender_object *self, const struct measured_record *measured, enum status status);
 
 static inline bool record_prepare(const struct appender_object *self, struct wall_clock *clock,
@@ -54,7 +54,7 @@ static inline bool record_prepare(const struct appender_object *self, struct wal
 /* Wakes the sender if this process clears its sleep flag, or if its heartbeat is old. */
 bool append_ring(struct appender_object *self);
 
-/* Continues after any status but STATUS_OK: chooses again, waits for slots, or raises. */
+/* Continues after any status other than STATUS_OK: chooses again, waits for slots, or raises. */
 bool append_run_slow(struct appender_object *self, struct append_target *target,
                      const struct measured_record *records, uint32_t count, enum status status,
                      struct append_result *result);
@@ -66,8 +66,8 @@ static inline bool append_tell(struct appender_object *self, const struct append
     return LIKELY(!result->is_sender_wanted) || append_ring(self);
 }
 
-/* Appends records[0..count) as far as one batch takes them, at least one. Returns false with an exception set; the
- * result->appended records before it are appended. */
+/* Appends as many of records[0..count) as fit in one batch, at least one. Returns false with an exception set; then
+ * result->appended records were appended. */
 static inline bool append_run(struct appender_object *self, struct append_target *target,
                               const struct measured_record *records, uint32_t count, struct append_result *result)
 {

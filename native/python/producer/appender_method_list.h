@@ -16,6 +16,6 @@ VALUE(appender_open, incomplete_count, PyLong_FromUnsignedLongLong(appender_inco
 NO_ARGUMENTS(any, close, "Stop appending.")
 NO_ARGUMENTS(any, flush_begin, "Seal the batches that this process appended to. Return a FlushTicket.")
 METHOD(appender_open, join, INTEGER(number, 0, TRANSACTION_NUMBER_MAX),
-       "Let each later record belong to the transaction with this number, or be rejected. 0 for the open one.")
+       "Append later records only to the transaction with this number. 0 for any open transaction.")
 
 #include "python/common/methods_end.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appender: opening and closing. Nothing is appended through it directly: a Producer does that (producer_type.c).
+ * Appender: opens and closes. A Producer appends with it (producer_type.c).
  *
- * Rare work (waiting for a buffer for longer than a slice, waking the sender) is done by Python callables, which the
- * constructor gets.
+ * Python callables, which are arguments of the constructor, do the rare work: waiting for a buffer for longer than a
+ * slice, and waking the sender.
  */
 #include "python/producer/appender_type.h"
 
@@ -109,7 +109,7 @@ static bool appender_is_unused(const struct appender_object *self)
 {
     bool is_forked = self->call_owner != self->arena->core->owner;
     if (self->call_count > 0 && !is_forked) {
-        PyErr_Format(self->state->arena_in_use, "the producer cannot be closed yet, because calls are running (%u): "
+        PyErr_Format(self->state->arena_in_use, "the producer cannot be closed while calls are running (%u): "
                      "join the threads that use it first", self->call_count);
         return false;
     }
@@ -201,7 +201,7 @@ PyObject *py_appender_join(struct appender_object *self, const struct py_appende
 #include "python/common/method_tables.h"
 
 static PyType_Slot appender_slots[] = {
-    {Py_tp_doc, "The object by which the producers of a process append."},
+    {Py_tp_doc, "The object with which the producers of a process append."},
     {Py_tp_new, appender_new},
     {Py_tp_dealloc, appender_dealloc},
     {Py_tp_traverse, appender_traverse},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appender: the producers of a process append with it. Its calls are counted, so that close() can refuse while one
+ * Appender: the producers of a process append with it. Its calls are counted, so that close() raises an error while one
  * runs.
  */
 #ifndef PYTHON_PRODUCER_APPENDER_TYPE_H
@@ -19,7 +19,7 @@ struct appender_object {
     bool sleeps; /* the first slice of a wait is in C; otherwise, all of it is in `wait` */
     int64_t max_block_ms;
     uint32_t call_count;
-    uint32_t call_owner; /* the process that call_count counts for: after fork it starts anew */
+    uint32_t call_owner; /* the process whose calls are counted: a forked child counts from 0 */
 };
 
 static inline PyObject *arena_of_appender(PyObject *self)
@@ -30,8 +30,8 @@ static inline PyObject *arena_of_appender(PyObject *self)
 /* Returns false with an exception set if it is closed. */
 bool appender_object_is_open(const struct appender_object *self);
 
-/* Around every call that may let go of the GIL. Returns false with an exception set if the appender is closed or this
- * process, after fork, cannot attach. */
+/* Called before and after each call that may release the GIL. Returns false with an exception set if the appender is
+ * closed, or a forked child cannot attach. */
 bool appender_call_begin_slow(struct appender_object *self);
 
 static inline bool appender_call_begin(struct appender_object *self)

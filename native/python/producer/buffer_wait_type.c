@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * BufferWait: a place in the queue of the exhausted buffer pool, and then the slots that were granted. At any end (an
- * exception, Ctrl-C, garbage collection), the place is left and the slots are returned; only append() uses them.
- * Waiters that a call serves are woken before it returns.
+ * BufferWait: a place in the queue of the exhausted buffer pool, and then the slots that were granted. If the wait ends
+ * in any other way than by an append (an exception, Ctrl-C, garbage collection), the place is left and the slots are
+ * returned. A call wakes the waiters that it has served before it returns.
  *
  *   QUEUED ── take() is True ──> TAKEN ── slots used by append, the rest returned ──> OVER
  *    │  └──── take() is False: the grant was revoked while this process was stopped ──> QUEUED
@@ -36,7 +36,7 @@ static PyObject *arena_of_wait(PyObject *self)
     return (PyObject *)wait_of(self)->arena;
 }
 
-/* Returns false after close and in the child of a fork, where the place in the queue is the parent's. */
+/* Returns false after close, and in a forked child, because the place in the queue belongs to the parent. */
 static bool wait_is_ours(const struct buffer_wait_object *self)
 {
     const struct arena *core = self->arena->core;
@@ -63,7 +63,7 @@ static PyObject *raise_enqueue(const struct arena_object *arena, enum status sta
     const struct geometry *geometry = &arena->core->geometry;
     if (status == STATUS_RECORD_TOO_LARGE) {
         return raise_format(arena->state, status,
-                            "the record needs %lld buffers, the arena gives at most %u to one record: send a smaller "
+                            "the record needs %lld buffers, but a record may have at most %u: send a smaller "
                             "record, or create the arena with a larger buffer_memory, oversized_max_bytes or "
                             "max_process_share",
                             (long long)need, oversized_slot_count_max(arena->core));
@@ -76,7 +76,7 @@ static PyObject *raise_enqueue(const struct arena_object *arena, enum status sta
     return raise_status(arena->state, status);
 }
 
-/* The process does not wake itself, because it checks before it sleeps. */
+/* Removes this process from the wake set, because it checks before it sleeps. */
 static enum status place_join(struct buffer_wait_object *self, uint32_t need)
 {
     struct arena_object *arena = self->arena;
@@ -118,7 +118,7 @@ struct buffer_wait_object *buffer_wait_begin(struct arena_object *arena, uint32_
 {
     struct buffer_wait_object *self = wait_new(arena, partition_index, need);
     if (self != NULL) {
-        (void)place_join(self, need); /* without STATUS_OK, it is OVER */
+        (void)place_join(self, need); /* after a failure, it is OVER */
     }
     return self;
 }
@@ -222,7 +222,7 @@ bool buffer_wait_take(struct buffer_wait_object *self)
 {
     struct arena *core = self->arena->core;
     if (buffer_pool_poll(core, &self->wait) != STATUS_OK || place_take(self) != STATUS_OK) {
-        return false; /* Python gets the same status, and reports it */
+        return false; /* Python calls again, and reports the status */
     }
     counter_add(core, COUNTER_WAIT_NS, (uint64_t)(monotonic_ns() - self->joined_ns));
     return true;
@@ -246,7 +246,7 @@ bool buffer_wait_sleep(struct buffer_wait_object *self, int64_t timeout_ns)
     }
     enum status status = place_sleep(self, timeout_ns);
     if (status == STATUS_EXHAUSTED && buffer_pool_is_parked(self->arena->core, &self->wait)) {
-        place_help(self); /* perhaps it fits now */
+        place_help(self); /* a parked waiter may fit now */
     }
     return buffer_wait_take(self);
 }
@@ -311,13 +311,13 @@ PyObject *py_wait_take(struct buffer_wait_object *self)
 
 static PyMemberDef wait_members[] = {
     {"waiter_index", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, waiter_index),
-     READONLY, "The waiter entry, and the number of the semaphore to sleep on."},
+     READONLY, "The index of the waiter entry, and of the semaphore to sleep on."},
     {"joined_ns", T_LONGLONG, offsetof(struct buffer_wait_object, joined_ns), READONLY,
      "The time at which it joined the queue, on the clock of time.monotonic_ns()."},
     {"partition_index", T_UINT, offsetof(struct buffer_wait_object, partition_index), READONLY,
-     "The partition that the slots are for, or 2**32 - 1."},
+     "The index of the partition for which it waits, or 2**32 - 1."},
     {"need", T_UINT, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, need), READONLY,
-     "The number of slots that the wait is for."},
+     "The number of slots for which it waits."},
     {"ticket", T_ULONGLONG, offsetof(struct buffer_wait_object, wait) + offsetof(struct buffer_wait, ticket), READONLY,
      "The place in the queue: lower tickets come first."},
     {NULL, 0, 0, 0, NULL},

@@ -2,16 +2,16 @@
  *
  * ConfluentProducer: produce() with confluent-kafka's signature, a thin variant of Producer.send() (producer_type.c).
  *
- * It sends a record of a topic, a value and a key. _produce_in_python() of the Python class takes any other record, and
- * a rejected record's error. A record with a callback joins a chain, which poll() reads (confluent_callbacks.py), also
- * one that Python has sent:
+ * It sends records with only a topic, a value and a key. _produce_in_python() of the Python class handles any other
+ * record, and the error of a rejected record. Each record with a callback is added to a chain, which poll() reads
+ * (confluent_callbacks.py):
  *
  *   record   a tuple: index in the batch, DeliveryFuture, callback, topic, value, key, headers, batch, next
- *   batch    (partition index, seq): one object for records that follow each other in a batch
+ *   batch (partition index, seq): one object for consecutive records of a batch
  *
- * A record is made before the append and changed after it, before other code sees it. Nothing after the append may
- * fail, because the record will be sent. It is late if there is no memory for its index and its batch, which are None
- * then, or if the chain was taken during the call: its result may be older than the results that poll() has delivered.
+ * A record is made before the append, and completed after it. After the append, no step may fail, because the record
+ * will be sent. A record is *late* if its result may be older than results that poll() has delivered: there was no
+ * memory for its index and its batch, which are None then, or the chain was taken during the call.
  */
 #include "python/producer/producer_type.h"
 
@@ -27,9 +27,9 @@ struct confluent_object {
     PyObject ob_base;
     const struct module_state *state; /* NULL before the first producer */
     struct producer_object *producer; /* or NULL */
-    PyObject *on_delivery;            /* of records that have no callback of their own, or NULL */
+    PyObject *on_delivery;            /* the callback of records that have none, or NULL */
     PyObject *chain;                  /* the newest record with a callback, or NULL; the last one's next is None */
-    Py_ssize_t chain_count;           /* of its records */
+    Py_ssize_t chain_count;           /* the number of records in the chain */
     uint64_t take_count;              /* how often the chain was taken */
     bool has_late;                    /* a record of the chain is late */
 };
@@ -53,7 +53,7 @@ static const struct token_object *token_in(PyObject *record)
 
 /* ---- chain ---- */
 
-/* A reference; NULL with an exception set. Most records join the batch of the record before. */
+/* Returns a new reference, or NULL with an exception set. Most records are in the batch of the previous record. */
 static inline PyObject *batch_of(PyObject *record, PyObject *former)
 {
     const struct token_object *token = token_in(record);
@@ -88,7 +88,7 @@ static void record_join(struct confluent_object *self, PyObject *record, uint64_
     PyErr_Clear();
 }
 
-/* For a record that Python has sent. All its items but the future are those of send_told(). */
+/* Adds a record that Python has sent. Its items are those of send_told(), except for the future. */
 static PyObject *confluent_join(PyObject *object, PyObject *args)
 {
     struct confluent_object *self = confluent_of(object);
@@ -110,7 +110,7 @@ static PyObject *confluent_join(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Moves the records of the chain to the end of a list. An exception leaves the chain as it is. */
+/* Moves the records of the chain to the end of a list. After an exception, the chain is unchanged. */
 static PyObject *confluent_take_told(PyObject *object, PyObject *target)
 {
     struct confluent_object *self = confluent_of(object);
@@ -165,7 +165,7 @@ static inline PyObject *part_encode(PyObject *given)
     return PyUnicode_Check(given) ? PyUnicode_AsUTF8String(given) : Py_NewRef(given);
 }
 
-/* Returns the exception that is set, if any, and clears it. */
+/* Calls _produce_in_python. If an exception is set, clears it and passes it. */
 static COLD PyObject *produce_in_python(PyObject *object, PyObject *const *bound)
 {
     const struct module_state *state = confluent_of(object)->state;
@@ -265,12 +265,12 @@ struct delivered {
     PyObject *message_type; /* confluent_kafka.Message */
     PyObject *partition;
     PyObject *time_kind;
-    long long base_offset; /* of record `first`, or -1 */
+    long long base_offset; /* the offset of record `first`, or -1 */
     unsigned int first;
     double now_s;
 };
 
-/* Returns a reference, or NULL with an exception set. */
+/* Returns a new reference, or NULL with an exception set. */
 static inline PyObject *message_new(const struct delivered *given, PyObject *record)
 {
     PyObject **items = items_of(record);
@@ -302,7 +302,7 @@ static inline bool callback_call(const struct delivered *given, PyObject *record
     return answer != NULL;
 }
 
-/* The number of callbacks that were called. An exception of one leaves the others to the iterator. */
+/* Returns the number of called callbacks. After an exception of one, the iterator still has the other records. */
 static PyObject *confluent_call(PyObject *Py_UNUSED(object), PyObject *args)
 {
     struct delivered given;
@@ -354,7 +354,7 @@ ALONE(confluent_take_told)
 static PyMethodDef confluent_methods[] = {
     {"produce", FAST(confluent_produce), METH_FASTCALL | METH_KEYWORDS,
      "produce($self, topic, value=None, key=None, partition=-1, callback=None, on_delivery=None, timestamp=0,\n"
-     "        headers=None)\n--\n\nAppends a record to the arena; a sender delivers it."},
+     "        headers=None)\n--\n\nAppends a record to the arena. A sender delivers it."},
     {"_call", confluent_call, METH_VARARGS,
      "_call(records, message type, partition, time kind, base offset, first, now)"},
     {"_join", confluent_join, METH_VARARGS,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FlushTicket: the batches this process had appended to when flush_begin() was called. Python waits for them.
+ * FlushTicket: the batches to which this process had appended when flush_begin() was called. Python waits for them.
  */
 #include "python/common/alone.h"
 #include "python/common/errors.h"
@@ -53,8 +53,7 @@ static bool ticket_open_begin(const struct flush_ticket_object *self)
 #define METHODS_PART METHODS_DECLARED
 #include "python/producer/flush_ticket_method_list.h"
 
-/* Without tp_clear: a ticket refers to its appender alone and can only be part of a cycle through it, which clears
- * itself. */
+/* Without tp_clear: a ticket refers only to its appender. The appender clears each cycle that contains both. */
 static int ticket_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));

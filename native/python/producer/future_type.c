@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DeliveryFuture: the result of send(), made once per record. Everything else about it (looking up the result, waiting,
- * callbacks) is rare, and done in Python: a method here calls the function of its name in shmaccum/producer/future.py,
- * with the future as its first argument. It is not a Python class derived from a native one, because every such class
- * takes part in garbage collection, and would cost as much as the append.
+ * DeliveryFuture: the result of send(), made once per record. Looking up the result, waiting and callbacks are rare,
+ * and done in Python: a method calls the function of its name in shmaccum/producer/future.py, with the future as its
+ * first argument. DeliveryFuture is not a Python class, because the objects of every Python class take part in garbage
+ * collection, which would take as much time as the append.
  */
 #include "python/producer/future_type.h"
 
@@ -17,7 +17,7 @@ static struct future_object *future_of(PyObject *self)
     return (struct future_object *)self;
 }
 
-/* The order is that of PyArg_ParseTuple. */
+/* The fields are in the order of the arguments. */
 struct future_numbers {
     unsigned int partition_index;
     unsigned int slot_index;
@@ -79,12 +79,12 @@ static PyObject *future_get_completion(PyObject *object, void *unused)
     return completion;
 }
 
-/* Only a tuple: an object that refers back to the future would be a cycle, and a future has no garbage collection. */
+/* Accepts only a tuple. Another object might refer back to the future, which takes no part in garbage collection. */
 static int future_set_completion(PyObject *object, PyObject *completion, void *unused)
 {
     (void)unused;
     if (completion == NULL || !PyTuple_CheckExact(completion)) {
-        PyErr_SetString(PyExc_TypeError, "a completion is a tuple as Arena.find() returns it");
+        PyErr_SetString(PyExc_TypeError, "a completion must be a tuple that Arena.find() returned");
         return -1;
     }
     PyObject *former;
@@ -98,7 +98,7 @@ static int future_set_completion(PyObject *object, PyObject *completion, void *u
 
 /* ---- methods in Python ---- */
 
-/* Imports the module at the first call: it imports the types of this one. Returns NULL with an exception set. */
+/* Imports the module at the first call, because that module imports this one. Returns NULL with an exception set. */
 static PyObject *functions_of(PyObject *self)
 {
     struct module_state *state = PyType_GetModuleState(Py_TYPE(self));
@@ -108,20 +108,20 @@ static PyObject *functions_of(PyObject *self)
     }
     functions = PyImport_ImportModule("shmaccum.producer.future");
     if (functions != NULL && !set_pointer_once(&state->future_functions, functions)) { /* V6 */
-        Py_DECREF(functions); /* another thread has set the same */
+        Py_DECREF(functions); /* another thread has set the same module */
     }
     return functions;
 }
 
 enum { DELEGATE_ARGUMENT_COUNT_MAX = 16 };
 
-/* NAME(future, ...) with the arguments of a call. */
+/* Calls NAME(future, ...) with the arguments of a call. */
 static PyObject *delegate(PyObject *self, const char *name, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
     PyObject *passed[1 + DELEGATE_ARGUMENT_COUNT_MAX] = {self};
     if (total > DELEGATE_ARGUMENT_COUNT_MAX) {
-        return PyErr_Format(PyExc_TypeError, "at most %d arguments: bind more with functools.partial",
+        return PyErr_Format(PyExc_TypeError, "at most %d arguments are allowed: bind more with functools.partial",
                             DELEGATE_ARGUMENT_COUNT_MAX);
     }
     memcpy(passed + 1, args, (size_t)total * sizeof *args);
@@ -169,24 +169,24 @@ static PyMethodDef future_methods[] = {
      "add_both($self, function, /, *args, **kwargs)\n--\n\nCalls add_callback and add_errback."},
     {"add_callback", FAST(future_add_callback), METH_FASTCALL | METH_KEYWORDS,
      "add_callback($self, function, /, *args, **kwargs)\n--\n\n"
-     "Calls ``function(*args, metadata, **kwargs)`` once the record is delivered, at once if it is.\n\n"
+     "Calls ``function(*args, metadata, **kwargs)`` when the record is delivered, or now if it already is.\n\n"
      "A thread of this process calls it, in the order of a partition's records. Its exceptions are logged."},
     {"add_errback", FAST(future_add_errback), METH_FASTCALL | METH_KEYWORDS,
      "add_errback($self, function, /, *args, **kwargs)\n--\n\n"
      "Calls ``function(*args, exception, **kwargs)`` if the record was not delivered."},
-    {"done", FAST(future_done), METH_FASTCALL | METH_KEYWORDS, "done($self)\n--\n\nTrue when the result is known."},
+    {"done", FAST(future_done), METH_FASTCALL | METH_KEYWORDS, "done($self)\n--\n\nTrue if the result is known."},
     {"failed", FAST(future_failed), METH_FASTCALL | METH_KEYWORDS,
-     "failed($self)\n--\n\nTrue when it is known that the record was not delivered, or that its result is lost."},
+     "failed($self)\n--\n\nTrue if it is known that the record was not delivered, or that its result is lost."},
     {"get", FAST(future_get), METH_FASTCALL | METH_KEYWORDS,
      "get($self, timeout=None)\n--\n\n"
-     "Waits for the RecordMetadata: timeout seconds, None as long as it takes.\n\n"
-     "A record that lingers is not hurried by it; Producer.flush does that.\n\n"
+     "Waits for the RecordMetadata at most timeout seconds. If timeout is None, waits without a limit.\n\n"
+     "The wait does not end the linger of the record. Producer.flush does.\n\n"
      "Raises:\n"
-     "    ResultPendingError: a TimeoutError; the result is not known yet, and may be asked for again.\n"
+     "    ResultPendingError: a TimeoutError. The result is not known yet; call again.\n"
      "    DeliveryTimeoutError, DeliveryFailedError, DeliveryAbortedError: it was not delivered.\n"
-     "    ResultExpiredError: the result was overwritten before anybody asked."},
+     "    ResultExpiredError: the result was overwritten before it was read."},
     {"succeeded", FAST(future_succeeded), METH_FASTCALL | METH_KEYWORDS,
-     "succeeded($self)\n--\n\nTrue when the record was delivered."},
+     "succeeded($self)\n--\n\nTrue if the record was delivered."},
     {"__reduce__", FAST(future_reduce), METH_FASTCALL | METH_KEYWORDS,
      "Pickles the future for any process of the host."},
     {NULL, NULL, 0, NULL},
@@ -198,13 +198,13 @@ static PyMemberDef future_members[] = {
     {"value_size", T_INT, offsetof(struct future_object, value_size), READONLY,
      "Bytes of the value, or -1 if it is null."},
     {"headers_size", T_INT, offsetof(struct future_object, headers_size), READONLY,
-     "Bytes of the headers' keys and values, or -1."},
+     "Bytes of the headers' keys and values, or -1 without headers."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef future_properties[] = {
-    {"completion", future_get_completion, future_set_completion, "The result once it was looked up, else None.", NULL},
-    {"exception", future_property, NULL, "The error of a record that was not delivered; else None.", "exception"},
+    {"completion", future_get_completion, future_set_completion, "The result after it was looked up, else None.", NULL},
+    {"exception", future_property, NULL, "The error of a record that was not delivered, else None.", "exception"},
     {"is_done", future_property, NULL, "True if the result is known.", "done"},
     {"value", future_property, NULL, "The RecordMetadata of a record that was delivered, else None.", "value"},
     {NULL, NULL, NULL, NULL, NULL},

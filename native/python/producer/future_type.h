@@ -6,12 +6,12 @@
 #include "producer/producer_batch.h"
 #include "python/common/token_type.h"
 
-/* A token and the tracker of its result. Not tracked by the garbage collector: it refers to its tracker, and to a tuple
- * of numbers once its result is known. */
+/* A token and the tracker of its result. The garbage collector does not track it, because it refers only to its
+ * tracker, and to a tuple of numbers after its result is known. */
 struct future_object {
     struct token_object token;
     PyObject *tracker;
-    PyObject *completion; /* a tuple of Arena.find(), or NULL before it is looked up */
+    PyObject *completion; /* the tuple of Arena.find(), or NULL until it is looked up */
     int32_t key_size;     /* bytes. -1 if null */
     int32_t value_size;
     int32_t headers_size; /* bytes of all header keys and values. -1 without headers */
@@ -19,9 +19,9 @@ struct future_object {
 
 /* ---- memory ----
  *
- * Nearly every future is freed before the next one is made. Therefore, the memory of one is retained, and the next
- * future is made there. It has its type, but no reference to it. A debug build of Python, which lists its objects,
- * would not find that future, and without a GIL threads would share the memory. Both allocate each future. */
+ * Most futures are freed before the next one is made. Therefore, the memory of one future is retained for the next one.
+ * It has the pointer to its type, but no counted reference. A debug build of Python lists all objects, and would not
+ * find that future. Without a GIL, threads would share the memory. So both builds allocate each future. */
 
 #if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS)
 enum { SPARES_FUTURE = false };
@@ -29,7 +29,7 @@ enum { SPARES_FUTURE = false };
 enum { SPARES_FUTURE = true };
 #endif
 
-/* A future with one reference, or NULL. */
+/* Returns the retained memory as a future with one reference, or NULL. */
 static inline struct future_object *spare_future_take(struct module_state *state)
 {
     struct future_object *future = state->spare_future;
@@ -50,8 +50,8 @@ static inline void spare_future_give(struct module_state *state, PyObject *futur
     }
 }
 
-/* The numbers are not filled in. The future is made before the append and filled after it, so that no record is
- * committed without its future. */
+/* Does not set the numbers. The future is made before the append, and its numbers are set after it, so that no record
+ * is committed without its future. */
 static inline struct future_object *future_object_new(struct module_state *state, PyObject *tracker)
 {
     struct future_object *self = spare_future_take(state);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer.append_rows: rows from Arrow data, read in place. The rows come from any object with the Arrow PyCapsule
- * interface (__arrow_c_array__, __arrow_c_stream__). No Arrow library is linked or imported.
+ * Producer.append_rows: appends rows of Arrow data, which are read in place. The data is any object with the Arrow
+ * PyCapsule interface (__arrow_c_array__, __arrow_c_stream__). No Arrow library is linked or imported.
  *
  * OWNERS. The schema and the array of a capsule belong to the capsule, which is referenced until the end. An array of a
- * stream is released before the next one is requested. The stream may run Python, or threads that wait for the GIL, so
- * it is called without the GIL.
+ * stream is released before the next one is requested. A stream may run Python code, or threads that wait for the GIL,
+ * so it is called without the GIL.
  *
- * UNSENT. If the arena is unusable and the producer has a fallback, the rest of the data is read to its end, because a
- * stream can be read once. The exception has the rows in its attribute `unsent`.
+ * UNSENT. If the arena becomes unusable and the producer has a fallback, the data is read to its end, because a stream
+ * can be read only once. The attribute `unsent` of the exception has the rows that were not appended.
  */
 #include "arena/closing.h"
 #include "arena/counters.h"
@@ -20,11 +20,11 @@
 
 struct arrow_call {
     struct many many;
-    struct topic_note *topic; /* of the argument `topic`, which overrides the column; or NULL */
+    struct topic_note *topic; /* the topic of the argument, which overrides the column, or NULL */
     PyObject *topic_given;
-    struct arrow_rows *rows; /* of the chunk */
-    PyObject *exception; /* why the rows are unsent */
-    PyObject *unsent;    /* a list of rows: nothing is appended any more; or NULL */
+    struct arrow_rows *rows; /* the rows of the chunk */
+    PyObject *exception; /* the reason why the rows were not appended */
+    PyObject *unsent;    /* a list of rows that are not appended, or NULL while rows are appended */
 };
 
 STATIC_CHECK((int)CHUNK_COUNT_MAX <= (int)ARROW_ROWS_MAX);
@@ -50,7 +50,7 @@ static bool slices_are_equal(const struct arrow_slice *left, const struct arrow_
            (left->start == right->start || memcmp(left->start, right->start, (size_t)left->size) == 0);
 }
 
-/* Topics repeat, or alternate among a few: the last one is compared first, then the registry's table. */
+/* Compares the topic of the previous row first, because topics repeat. Otherwise, looks in the registry's table. */
 static bool row_topic(struct arrow_call *call, int64_t start, struct chunk *chunk, uint32_t i)
 {
     const struct arrow_slice *slices = call->rows->topics;
@@ -64,7 +64,8 @@ static bool row_topic(struct arrow_call *call, int64_t start, struct chunk *chun
     return many_topic_by_name(&call->many, slices[i].start, (uint32_t)slices[i].size, &chunk->topics[i]);
 }
 
-/* Python may have to wait for a new topic. The exception of a later row is saved during that wait. */
+/* Finds the topics of the rows. For a new topic, Python may have to wait; a pending exception of a later row is
+ * saved. */
 static void fill_topics(struct arrow_call *call, int64_t start, struct chunk *chunk)
 {
     PyObject *former = PyErr_Occurred() ? exception_take() : NULL;
@@ -96,7 +97,7 @@ static void row_fill(const struct arrow_call *call, struct chunk *chunk, uint32_
     chunk->topics[i] = call->topic;
 }
 
-/* A row that is wrong sets an exception and ends the chunk before it. An earlier one takes its place. */
+/* An invalid row sets an exception and ends the chunk before it. An earlier invalid row replaces it. */
 static void chunk_fill(struct arrow_call *call, const struct arrow_batch *batch, int64_t start, struct chunk *chunk)
 {
     struct error error;
@@ -108,14 +109,14 @@ static void chunk_fill(struct arrow_call *call, const struct arrow_batch *batch,
         row_fill(call, chunk, i);
         (void)many_measure(&call->many, chunk, i);
     }
-    if (call->topic == NULL) { /* last: it may have to wait */
+    if (call->topic == NULL) { /* the last step, because it may wait */
         fill_topics(call, start, chunk);
     }
 }
 
 /* ---- rows that the arena did not take ---- */
 
-/* Saves the exception that is set if the rows can be rescued. Returns false if they cannot. */
+/* If the producer has a fallback for this exception, saves the exception. Otherwise returns false. */
 static COLD bool unsent_begin(struct arrow_call *call)
 {
     const struct producer_object *producer = call->many.producer;
@@ -129,7 +130,7 @@ static COLD bool unsent_begin(struct arrow_call *call)
     return call->unsent != NULL;
 }
 
-/* The saved exception, with the rows. Another one that is set replaces it. */
+/* Sets the saved exception, with the rows, unless another exception is set. */
 static COLD void unsent_end(struct arrow_call *call)
 {
     if (call->exception == NULL) {
@@ -272,7 +273,7 @@ static bool source_append(struct arrow_call *call, PyObject *source)
     if (PyObject_HasAttrString(source, "__arrow_c_stream__")) {
         return stream_append(call, source);
     }
-    PyErr_Format(PyExc_TypeError, "append_arrow() takes a record batch, a table or anything else with "
+    PyErr_Format(PyExc_TypeError, "append_arrow() takes a record batch, a table or another object with "
                  "__arrow_c_array__ or __arrow_c_stream__, not %.80s", Py_TYPE(source)->tp_name);
     return false;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer.append_columns: rows from sequences of Python objects.
+ * Producer.append_columns: appends rows from sequences of Python objects.
  */
 #include "python/common/errors.h"
 #include "python/producer/producer_many.h"
 
-/* Sequences of one length, copied into tuples, so that no thread changes them while a call waits. */
+/* The sequences have one length. They are copied to tuples, so that no thread changes them while a call waits. */
 enum column { VALUES, KEYS, TIMESTAMPS, HEADERS, PARTITIONS, COLUMN_COUNT };
 
 struct columns_call {
     struct many many;
     PyObject *columns[COLUMN_COUNT]; /* NULL if it was not given */
-    int32_t partition;               /* of all records; -1 if it was not given as one number */
+    int32_t partition;               /* the partition of all records, or -1 if the argument is not one number */
     struct topic_note *topic;
 };
 
@@ -20,7 +20,7 @@ static PyObject *cell(const struct columns_call *call, enum column column, Py_ss
     return call->columns[column] == NULL ? Py_None : PyTuple_GET_ITEM(call->columns[column], index);
 }
 
-/* Returns false with an exception set if it is not a sequence as long as the values. */
+/* Returns false with an exception set if it is not a sequence with as many items as the values. */
 static bool column_parse(struct columns_call *call, enum column column, PyObject *given, const char *name)
 {
     if (given == NULL || (given == Py_None && column != VALUES)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer, many records in one call: appends a chunk. producer_columns.c and producer_arrow.c read the rows.
+ * Appends chunks of records for calls with many records. producer_columns.c and producer_arrow.c read the rows.
  */
 #include "python/producer/producer_many.h"
 
@@ -8,7 +8,7 @@
 
 /* ---- topics ---- */
 
-/* The deadline of this call, before its first wait. */
+/* Returns a target with the deadline of this call. */
 static struct append_target target_of(const struct many *many)
 {
     return (struct append_target){.max_block_ms = many->producer->appender->max_block_ms,
@@ -43,7 +43,8 @@ bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size,
 
 /* ---- a partition for each record ---- */
 
-/* The topic may have more partitions than are known. Returns false with an exception set. */
+/* Waits until the topic has this partition, because it may have more than are known. Returns false with an exception
+ * set. */
 static COLD bool more_partitions_wait(struct many *many, uint32_t topic_index, uint32_t partition)
 {
     const char *name = "";
@@ -59,7 +60,7 @@ static COLD bool more_partitions_wait(struct many *many, uint32_t topic_index, u
     return is_there;
 }
 
-/* Ends the chunk before a record that gets no partition, and returns false with an exception set. */
+/* Assigns partitions. If a record gets none, ends the chunk before it, and returns false with an exception set. */
 static bool chunk_assign_all(struct many *many, struct chunk *chunk, struct assignment *assignment)
 {
     struct producer_object *producer = many->producer;
@@ -82,11 +83,11 @@ static bool chunk_assign_all(struct many *many, struct chunk *chunk, struct assi
 
 /* ---- groups ---- */
 
-/* A group's records in a row, and how they find their partition again if it was the sticky one and moved on. */
+/* The records of a group, and the data for choosing again if their sticky partition changes. */
 struct group_call {
-    struct append_target append; /* first: the append gives it back to choose_again */
+    struct append_target append; /* first, because choose_again gets a pointer to it */
     struct many *many;
-    struct chunk_group group; /* what is left of it */
+    struct chunk_group group; /* the records that are not appended yet */
 };
 
 static bool group_choose_again(struct append_target *target)
@@ -99,8 +100,8 @@ static bool group_choose_again(struct append_target *target)
     return partition_find(producer, topic, partition, &target->partition_index);
 }
 
-/* Records under one hold of a partition's lock: some microseconds, which others may have to wait. An odd number, since
- * the core commits an odd number at once (producer_batch.c). */
+/* The most records that are appended under a partition's lock at once: other processes may have to wait for some
+ * microseconds. An odd number, because the core commits an odd number of records at once (producer_batch.c). */
 enum { RUN_COUNT_MAX = 63 };
 
 static void group_note(struct group_call *call, const struct append_result *result)
@@ -144,7 +145,7 @@ static bool group_append(struct many *many, struct chunk_group group)
 
 /* ---- chunks ---- */
 
-/* Lets other threads run, and signals be handled, in the middle of a long call. */
+/* Releases the GIL briefly and handles signals during a long call. */
 static bool many_breathe(const struct many *many)
 {
     enum { RECORDS_BETWEEN = 16384 };
@@ -196,7 +197,7 @@ static bool chunk_append(struct many *many, const struct chunk *chunk, const str
                : groups_append(many, chunk, assignment, &grouping);
 }
 
-/* The exception of a record is raised after the records before it are appended, unless their append fails. */
+/* Appends the records before an invalid one, and then raises its exception, or that of the append if it fails. */
 static COLD bool chunk_append_before(struct many *many, const struct chunk *chunk,
                                      const struct assignment *assignment)
 {
@@ -214,7 +215,7 @@ bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i)
     PyObject *exception = exception_take();
     PyObject *index = PyLong_FromUnsignedLong(many->receipt->receipt.row_count + i);
     if (index == NULL || PyObject_SetAttrString(exception, "record_index", index) < 0) {
-        PyErr_Clear(); /* the exception itself has more details */
+        PyErr_Clear(); /* the exception is raised without it */
     }
     Py_XDECREF(index);
     exception_put(exception);
@@ -256,12 +257,12 @@ bool many_begin(struct producer_object *producer, struct many *many)
     return true;
 }
 
-/* The attribute `appended` of the exception has the records that were appended before. */
+/* Sets the attribute `appended` of the exception to the receipt of the appended records. */
 static void exception_tell(struct receipt_object *receipt)
 {
     PyObject *exception = exception_take();
     if (PyObject_SetAttrString(exception, "appended", (PyObject *)receipt) < 0) {
-        PyErr_Clear(); /* the exception itself has more details */
+        PyErr_Clear(); /* the exception is raised without it */
     }
     exception_put(exception);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Producer, many records in one call: from their rows to the runs of a receipt.
+ * Appends many records in one call: from rows to the runs of a receipt.
  *
  *   rows (columns of Python objects, or an Arrow batch)
  *     -> chunk      a partition for each record, and groups (producer/record_chunk.h)
- *     -> runs       what one batch took of a group (producer/receipt.h)
+ *     -> runs         the records of a group in one batch (producer/receipt.h)
  *
  * No Python object is made per record. The GIL is released while a call waits, and briefly every few thousand records,
  * so that a long call does not block other threads.
  *
- * If a call fails midway, the attribute `appended` of its exception is a Receipt of the records that were appended. If
- * a record is invalid (its place is the attribute `record_index`), these are all records before it. If memory is
- * exhausted, these are all earlier chunks, and the first groups of the last one.
+ * If a call fails, the attribute `appended` of its exception is a Receipt of the records that were appended. If a
+ * record is invalid, these are all records before it, and the attribute `record_index` is its place. If no buffer is
+ * free, these are all earlier chunks and the first groups of the last one.
  */
 #ifndef PYTHON_PRODUCER_PRODUCER_MANY_H
 #define PYTHON_PRODUCER_PRODUCER_MANY_H
@@ -24,25 +24,25 @@
 struct receipt_object {
     PyObject ob_base;
     struct arena_object *arena;
-    PyObject *tracker; /* of the futures it makes */
+    PyObject *tracker; /* the tracker of the futures that it makes */
     struct receipt receipt;
 };
 
 /* Returns NULL with an exception set. */
 struct receipt_object *receipt_object_new(const struct producer_object *producer);
 
-/* One call. */
+/* The state of one call. */
 struct many {
     struct producer_object *producer;
     struct receipt_object *receipt;
-    int64_t now_ms;      /* of records without a timestamp */
-    int64_t deadline_ns; /* of all waits of this call. 0 until the first wait */
+    int64_t now_ms;      /* the timestamp of records without one */
+    int64_t deadline_ns; /* the deadline of all waits of this call; 0 until the first wait */
 };
 
-/* Returns false with an exception set. After true: many_end. */
+/* Returns false with an exception set. If it returns true, call many_end. */
 bool many_begin(struct producer_object *producer, struct many *many);
 
-/* Returns the receipt, or NULL with an exception that has it as an attribute. */
+/* Returns the receipt. If the call failed, sets the attribute of the exception instead, and returns NULL. */
 PyObject *many_end(struct many *many, bool is_done);
 
 /* Finds the producer's data of a topic, and waits for its partition count. Returns false with an exception set. */
@@ -51,7 +51,7 @@ bool many_topic(struct many *many, PyObject *topic, struct topic_note **note);
 /* The same for a name of any type. */
 bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note);
 
-/* Ends the chunk before record i, and stores its index in the exception that is set. Drops an exception of a later
+/* Ends the chunk before record i, and stores its index in the exception that is set. Replaces an exception of a later
  * record. Returns false. */
 bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i);
 
@@ -67,7 +67,7 @@ static inline bool many_measure(const struct many *many, struct chunk *chunk, ui
     return raise_measure(appender, measured, status) || many_row_failed(many, chunk, i);
 }
 
-/* Appends the whole chunk. Returns false with an exception set. A pending exception is kept. */
+/* Appends the whole chunk. Returns false with an exception set. A pending exception stays. */
 bool many_chunk(struct many *many, struct chunk *chunk);
 
 #endif

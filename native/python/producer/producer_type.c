@@ -2,16 +2,16 @@
  *
  * Producer: send(), once per record.
  *
- *   topic      the cell of its str, by identity → topic index, partition count
- *   partition  the one given | murmur2 of the key | the sticky one of the host
- *   time       the one given | the wall clock
+ *   topic      a cache by the address of its str → topic index, partition count
+ *   partition  the given one | by murmur2 of the key | the sticky one of the host
+ *   time       the given one | the wall clock
  *   append     measure, lock, encode, commit (append.h, producer/appender.c)
  *   future     the only object that is made
  *
- * Rare work is done by Python callables, which __init__ gets: waiting for a partition count, the pipeline that prepares
- * a record (interceptors, serializers, a partitioner of the user), and the work after an append (interceptors again,
- * waiting for the disk). Every record takes one path: prepare → append → conclude. A producer without the callables
- * appends at once. A send that raises is passed to `rescue`, with its arguments.
+ * Python callables, which are arguments of __init__, do the rare work: wait for a partition count; prepare a record
+ * (interceptors, serializers, a partitioner of the user); and conclude an append (interceptors, waiting for the disk).
+ * Every record takes one path: prepare → append → conclude. Without these callables, a producer only appends. If a send
+ * raises, `rescue` is called with its arguments.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -29,7 +29,7 @@ static struct producer_object *producer_of(PyObject *self)
 
 /* ---- open and close ---- */
 
-/* Two processes should not draw the same partitions. */
+/* The seed differs between processes, so that they draw different partitions. */
 static uint64_t seed(const struct producer_object *self)
 {
     struct timespec now;
@@ -86,7 +86,7 @@ static int producer_open(struct producer_object *self, const struct producer_arg
 
 static void producer_dealloc(PyObject *object);
 
-/* The native type among the bases of a class derived from it. */
+/* Finds the native type among the bases of a subclass. */
 static struct module_state *state_of(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
@@ -108,7 +108,7 @@ static int producer_init(PyObject *object, PyObject *args, PyObject *keywords)
         return -1;
     }
     if (producer_of(object)->appender != NULL) {
-        PyErr_SetString(PyExc_TypeError, "a producer is initialized once");
+        PyErr_SetString(PyExc_TypeError, "a producer can be initialized only once");
         return -1;
     }
     return producer_open(producer_of(object), &given);
@@ -127,7 +127,7 @@ static int producer_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* The appender stays, because every method needs it. It clears its own callables. */
+/* Does not clear the appender, because every method needs it. The appender clears its own callables. */
 static int producer_clear(PyObject *object)
 {
     struct producer_object *self = producer_of(object);
@@ -173,7 +173,7 @@ static inline bool producer_is_open(struct producer_object *self)
     return self->is_open;
 }
 
-/* Around every call that sends. Returns false with an exception set if the producer is closed. */
+/* Called before each call that sends. Returns false with an exception set if the producer is closed. */
 static inline bool producer_call_begin(struct producer_object *self)
 {
     return producer_is_open(self) && appender_call_begin(self->appender);
@@ -216,7 +216,7 @@ static COLD bool topic_find_slow(struct producer_object *self, PyObject *topic, 
     return true;
 }
 
-/* The partition count of the topic is unknown or too small: the sender asks the sink, and may have to be woken. */
+/* Called if the partition count of the topic is unknown or too small. The sender then queries the sink. */
 COLD bool producer_wait_for_partitions(struct producer_object *self, PyObject *topic, struct append_target *target,
                                        int64_t least, uint32_t *partition_count)
 {
@@ -336,7 +336,7 @@ static inline void send_note(struct producer_object *self, struct future_object 
     self->record_bytes += record_size_upper_bound(&measured->size);
 }
 
-/* The future is made first, so that no record is committed without it. */
+/* Makes the future first, so that no record is committed without one. */
 static inline PyObject *record_send(struct producer_object *self, struct append_target *target,
                                     const struct measured_record *measured)
 {
@@ -407,8 +407,8 @@ static inline PyObject *send_alone(struct producer_object *self, PyObject *const
     return future;
 }
 
-/* The pipeline is the user's code. It runs outside a counted call, so it may take long, and may close the producer;
- * without the GIL it runs beside other threads. */
+/* `prepare` runs code of the user. It is called outside of counted calls, so that it may take long or close the
+ * producer. Without the GIL, other threads run meanwhile. */
 static PyObject *send_prepared(struct producer_object *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *record = PyObject_Vectorcall(self->prepare, args, (size_t)count, names);
@@ -424,7 +424,7 @@ static PyObject *send_prepared(struct producer_object *self, PyObject *const *ar
     return future;
 }
 
-/* Takes over the future. If it is NULL, the exception of the append is raised, or that of conclude. */
+/* Takes over the future. If it is NULL, raises the exception of the append, or that of conclude. */
 static PyObject *send_conclude(const struct producer_object *self, PyObject *future)
 {
     PyObject *error = future == NULL ? exception_take() : NULL;
@@ -459,7 +459,7 @@ static COLD PyObject *send_piped(struct producer_object *self, PyObject *const *
     return self->conclude == NULL ? future : send_conclude(self, future);
 }
 
-/* rescue(exception, *args, **names) returns the result of the send, or raises. Called outside of every counted call. */
+/* Returns the result of rescue(exception, *args, **names), or raises. Called outside of counted calls. */
 static COLD PyObject *send_rescue(const struct producer_object *self, PyObject *const *args, Py_ssize_t count,
                                   PyObject *names)
 {
@@ -499,21 +499,21 @@ static const char send_text[] =
     "    topic: 1 to 249 of the characters a-z A-Z 0-9 . _ -.\n"
     "    value, key: bytes-like, or None for null. With serializers, any object that they accept.\n"
     "    headers: a list of (str, bytes or None).\n"
-    "    partition: its number, from 0. If it is None, a record with a key goes by the hash of the key, as in\n"
-    "        Kafka, and a record without a key to the partition that all processes of the host currently fill.\n"
+    "    partition: its number, from 0. If it is None, the hash of the key chooses the partition, as in\n"
+    "        Kafka. A record without a key goes to the partition that all processes of the host currently fill.\n"
     "    timestamp_ms: milliseconds since 1970, or None for the current time.\n\n"
     "Returns:\n"
     "    A DeliveryFuture. Call get(timeout), await it, add callbacks, or ignore it.\n\n"
-    "Unlike Java's producer, it raises an error instead of returning a failed future. After an error the arena\n"
+    "Unlike Java's producer, it raises an error instead of returning a failed future. After an error, the arena\n"
     "is unchanged, except for the errors in the last line.\n\n"
     "Raises:\n"
     "    BufferExhaustedError: no memory became free within max_block_ms.\n"
     "    PartitionCountUnknownError: no sender reported the topic's partition count within max_block_ms.\n"
     "    UnknownPartitionError: the topic has no such partition.\n"
-    "    RecordTooLargeError: the record is larger than the arena takes.\n"
+    "    RecordTooLargeError: the record is larger than the arena allows.\n"
     "    InvalidArgumentError, TypeError: the topic name, the timestamp, or a type is invalid.\n"
     "    ProducerClosedError: after close.\n"
-    "    FlushTimeoutError, ArenaPoisonedError: with durability=sync, appended, but may not be on disk.";
+    "    FlushTimeoutError, ArenaPoisonedError: with durability=sync, the record was appended, but may not be on disk.";
 
 #define OTHER_METHODS {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS, send_text},
 #define METHODS_LIST "python/producer/producer_method_list.h"

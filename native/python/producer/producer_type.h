@@ -7,8 +7,8 @@
 #include "producer/record_chunk.h"
 #include "python/producer/append.h"
 
-/* A cell of a cache from the address of a str to the topic index. An equal str at another address is found more slowly.
- * The cell keeps its str alive, so its address is not reused. */
+/* A cell of a cache from the address of a str to the topic index. An equal str at another address takes longer. The
+ * cell has a reference to its str, so that its address is not reused. */
 struct topic_cell {
     PyObject *topic;
     uint32_t topic_index;
@@ -22,18 +22,18 @@ struct producer_object {
     struct appender_object *appender; /* NULL before __init__ */
     PyObject *tracker;                      /* the object that its futures refer to */
     PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns, least) -> partition count, or raises */
-    PyObject *prepare; /* (arguments of send) -> all six, serialized; NULL if records are sent unchanged */
+    PyObject *prepare; /* (arguments of send) -> the six arguments, serialized; NULL if records are sent unchanged */
     PyObject *conclude;  /* called with (future or None, exception or None) after each append, or NULL */
     PyObject *rescue; /* called with (exception, arguments of send...) if a send raised, or NULL */
     bool is_open;
     bool is_piped; /* prepare, conclude or rescue is set */
     bool ignores_keys;
-    uint64_t record_count; /* records sent through this producer, and their bytes */
+    uint64_t record_count; /* the number of records that were sent through this producer */
     uint64_t record_bytes;
     struct wall_clock clock;
     struct partitioner partitioner;
     struct topic_note *topics; /* by topic index */
-    uint32_t topic_count;      /* of the arena: the length of `topics` */
+    uint32_t topic_count;      /* the topic_count of the arena, which is the length of `topics` */
     struct topic_cell cells[TOPIC_CELL_COUNT];
 };
 
@@ -57,7 +57,7 @@ bool producer_topic(struct producer_object *self, PyObject *topic, struct append
 bool producer_wait_for_partitions(struct producer_object *self, PyObject *topic, struct append_target *target,
                                   int64_t least, uint32_t *partition_count);
 
-/* The index of a partition of the topic, which is created if it is new. Returns false with an exception set. */
+/* Finds the index of a partition of the topic, or creates it. Returns false with an exception set. */
 static inline bool partition_find(struct producer_object *self, struct topic_note *topic, uint32_t partition,
                                   uint32_t *partition_index)
 {
@@ -67,7 +67,7 @@ static inline bool partition_find(struct producer_object *self, struct topic_not
     return LIKELY(status == STATUS_OK) || partition_find_slow(self->appender, topic_index, partition, partition_index);
 }
 
-/* send(). */
+/* The method send(). */
 PyObject *producer_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 #define METHODS_PART METHODS_DECLARED

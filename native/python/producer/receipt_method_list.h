@@ -10,11 +10,11 @@
 #include "python/common/methods.h"
 
 VALUE(any, row_count, PyLong_FromUnsignedLong(self->receipt.row_count),
-      "The number of records that were visited, appended or not.")
+      "The number of records that the call has read, appended or not.")
 NO_ARGUMENTS(any, first_failed,
-             "The index of the first record known to have failed or to be lost. None if there is none.")
+             "The index of the first record that is known to have failed, or whose result is lost, or None.")
 NO_ARGUMENTS(receipt_answerable, resolve, "Look for results. Return True if every record has one.")
-METHOD(any, row, OBJECT(index), "The place of the record with this index among those that were given.")
+METHOD(any, row, OBJECT(index), "The place of the record with this index in the given order.")
 NO_ARGUMENTS(receipt_answerable, totals,
              "A list of (partition index, result or None, error code, count, first offset, last offset).")
 

@@ -40,7 +40,7 @@ static void receipt_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* A receipt keeps its results after the arena is closed in this process. */
+/* A receipt has its results also after the arena is closed in this process. */
 static bool receipt_answerable_begin(const struct receipt_object *self)
 {
     return receipt_is_resolved(&self->receipt) || arena_object_is_open(self->arena);
@@ -69,7 +69,7 @@ static PyObject *run_completion(const struct receipt_run *run)
     return completion_to_tuple(&completion);
 }
 
-/* Its futures get the results that the receipt has already. */
+/* Gives a future the result that the receipt has. */
 static bool future_fill(struct future_object *future, const struct receipt *receipt, uint32_t row)
 {
     uint32_t position;
@@ -90,7 +90,7 @@ static bool receipt_has(const struct receipt_object *self, Py_ssize_t index)
 {
     bool is_there = index >= 0 && index < (Py_ssize_t)self->receipt.appended_count;
     if (!is_there) {
-        PyErr_SetString(PyExc_IndexError, "there is no such record in the receipt");
+        PyErr_SetString(PyExc_IndexError, "the receipt has no such record");
     }
     return is_there;
 }
@@ -127,7 +127,7 @@ PyObject *py_receipt_row(struct receipt_object *self, const struct py_receipt_ro
 
 /* ---- results ---- */
 
-/* Returns whether everything is resolved, or NULL with an exception set. */
+/* Returns True if all records are resolved, else False, or NULL with an exception set. */
 static PyObject *receipt_answer(struct receipt_object *self, enum status status)
 {
     if (!arena_object_is_kept(self->arena)) {
@@ -186,7 +186,7 @@ PyObject *py_receipt_first_failed(struct receipt_object *self)
 #include "python/common/method_tables.h"
 
 static PyType_Slot receipt_slots[] = {
-    {Py_tp_doc, "The places of the records of one call: a sequence of DeliveryFutures, and their results."},
+    {Py_tp_doc, "The result of one call: a sequence of DeliveryFutures."},
     {Py_tp_dealloc, receipt_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_getset, properties},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The methods and properties of ResultWaiters (python/common/methods.h). It has a mutex of its own.
+ * The methods and properties of ResultWaiters (python/common/methods.h), which has its own mutex.
  */
 #define TYPE waiters
 #define SELF struct waiters_object
@@ -11,19 +11,19 @@
 
 VALUE(any, waiting_count, PyLong_FromSize_t(self->core.waiting_count), "The number of waiters without a result.")
 METHOD(any, add, OBJECT(arena) OBJECT(future) OBJECT(observer),
-       "Add a waiter. Return False if the record of the future does not wait: the caller queries its result.")
+       "Add a waiter. Return False if the record of the future is not pending: the caller queries its result.")
 NO_ARGUMENTS(any, call_next,
              "Call the observer of the next ended waiter with its future. Return False if there is none.")
 NO_ARGUMENTS(any, clear, "Remove all waiters, and return the number of observers that were not called.")
 METHOD(any, collect, OBJECT(arena),
-       "End the waiters of the results since the last call. Return False if the caller must query all results.")
+       "End the waiters with results since the last call. Return False if the caller must query all results.")
 METHOD(any, discard, OBJECT(future) OBJECT(observer), "Remove a waiter that is not needed any more.")
 RESULT(any, end_known, NONE_AFTER(result_waiters_end_if(&self->core, waiter_is_known)),
        "End the waiters whose futures have a completion.")
 METHOD(any, wait, OBJECT(arena) INTEGER(idle_ns, 0, INT64_MAX) INTEGER(timeout_ns, 0, INT64_MAX),
-       "Wait at most idle_ns until there is a waiter, and then until there is something to collect. Return True if "
-       "there is. Return False after a timeout and after wake.")
-NO_ARGUMENTS(any, waiters, "A list of (future, observer) of all waiters, those that have ended included.")
-RESULT(any, wake, NONE_AFTER(result_waiters_wake(&self->core)), "End the next, or the current, wait.")
+       "Wait at most idle_ns until there is a waiter, and then until a waiter has a result. Return True if "
+       "one has. Return False after a timeout and after wake.")
+NO_ARGUMENTS(any, waiters, "A list of (future, observer) of all waiters, including those that have ended.")
+RESULT(any, wake, NONE_AFTER(result_waiters_wake(&self->core)), "End the current or the next wait.")
 
 #include "python/common/methods_end.h"

@@ -3,9 +3,9 @@
  * ResultWaiters: futures without a result, each with an observer that is called with the future when its result is
  * known (producer/result_waiters.h).
  *
- * A tracker's thread waits and collects without the GIL while no result is of one of its futures. Python queries
- * results that the ring does not have any more, and decides when to call observers (shmaccum/producer/delivery.py).
- * A waiter is removed before its observer is called, so an observer is called once.
+ * A tracker's thread waits and collects without the GIL until one of its futures has a result. Python queries results
+ * that are no longer in the ring, and decides when to call observers (shmaccum/producer/delivery.py). A waiter is
+ * removed before its observer is called, so each observer is called once.
  */
 #include "producer/result_waiters.h"
 #include "python/common/alone.h"
@@ -54,7 +54,7 @@ static void waiter_free(struct waiter *waiter)
 
 /* ---- arguments ---- */
 
-/* Returns NULL with an exception set if it is another object, or closed. The memory may be lost. */
+/* Returns NULL with an exception set if the object is not an Arena, or is closed. Allows lost memory. */
 static struct arena_object *arena_take(const struct waiters_object *self, PyObject *given)
 {
     struct arena_object *arena = (struct arena_object *)given;
@@ -65,7 +65,7 @@ static struct arena_object *arena_take(const struct waiters_object *self, PyObje
     return arena_object_is_closed(arena) ? NULL : arena;
 }
 
-/* Returns NULL with an exception set if it is another object. */
+/* Returns NULL with an exception set if the object is not a DeliveryFuture. */
 static struct future_object *future_take(const struct waiters_object *self, PyObject *given)
 {
     if (!PyObject_TypeCheck(given, self->state->future_type)) {
@@ -139,7 +139,7 @@ PyObject *py_waiters_discard(struct waiters_object *self, const struct py_waiter
     Py_RETURN_NONE;
 }
 
-/* The freed objects may call methods again. */
+/* Freeing an object may run code that calls methods of this one. */
 static Py_ssize_t ended_free(struct waiters_object *self)
 {
     Py_ssize_t count = 0;
@@ -157,7 +157,7 @@ PyObject *py_waiters_clear(struct waiters_object *self)
     return PyLong_FromSsize_t(ended_free(self));
 }
 
-/* References to the futures and the observers of all waiters. */
+/* New references to the futures and the observers of all waiters. */
 struct references {
     PyObject **items;
     size_t count;
@@ -168,14 +168,14 @@ static int references_add(struct result_waiter *waiter, void *target)
 {
     struct references *references = target;
     if (references->count + 2 > references->capacity) {
-        return -1; /* added meanwhile */
+        return -1; /* a waiter was added meanwhile */
     }
     references->items[references->count++] = Py_NewRef(((struct waiter *)waiter)->future);
     references->items[references->count++] = Py_NewRef(((struct waiter *)waiter)->observer);
     return 0;
 }
 
-/* The visit runs no Python code: an allocation may collect garbage, and a finalizer may remove waiters. */
+/* Allocates nothing during the visit, because garbage collection may run a finalizer that removes waiters. */
 PyObject *py_waiters_waiters(struct waiters_object *self)
 {
     struct references found = {.capacity = 2 * (self->core.waiting_count + self->core.ended_count)};
@@ -202,7 +202,7 @@ PyObject *py_waiters_waiters(struct waiters_object *self)
 
 /* ---- wait ---- */
 
-/* A counted call: the arena cannot be closed under it. */
+/* The call is counted, so the arena cannot be closed during it. */
 static PyObject *wait_attached(struct waiters_object *self, struct arena_object *arena, uint64_t idle_ns,
                                uint64_t timeout_ns)
 {
@@ -246,7 +246,7 @@ PyObject *py_waiters_collect(struct waiters_object *self, const struct py_waiter
 
 /* ---- call ---- */
 
-/* Without memory for the completion, the future queries its result. */
+/* If there is no memory for the completion, the future later queries its result. */
 static void completion_set(const struct waiter *waiter)
 {
     struct future_object *future = future_of(&waiter->base);

@@ -13,7 +13,7 @@ static bool text_take(PyObject *tuple, Py_ssize_t index, struct ship_text *text)
 {
     PyObject *bytes = PyTuple_GET_ITEM(tuple, index);
     if (!PyBytes_Check(bytes)) {
-        PyErr_SetString(PyExc_TypeError, "the texts of a stream are bytes");
+        PyErr_SetString(PyExc_TypeError, "the texts of a stream must be bytes");
         return false;
     }
     *text = (struct ship_text){.bytes = PyBytes_AS_STRING(bytes), .size = (size_t)PyBytes_GET_SIZE(bytes)};
@@ -120,7 +120,7 @@ bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *ke
 static bool parts_make(const struct batch_loop_arguments *given, struct batch_loop *loop)
 {
     if (!PyTuple_CheckExact(given->links) || !PyTuple_CheckExact(given->streams) || !PyList_CheckExact(given->found)) {
-        PyErr_Format(PyExc_TypeError, "links and streams are tuples, and found is a list");
+        PyErr_Format(PyExc_TypeError, "links and streams must be tuples, and found must be a list");
         return false;
     }
     loop->link_count = (uint32_t)PyTuple_GET_SIZE(given->links);

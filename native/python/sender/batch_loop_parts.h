@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a batch loop (sender/batch_loop.h) as tuples of Python, and their progress.
+ * The parts of a batch loop (sender/batch_loop.h) and their progress, as Python tuples.
  *
  *   link    (socket, version, client, acks, requests_max, request_size_max, stream count)
  *   stream  (topic, topic id or None, partition, file, position, offset, limit offset, producer id, epoch, origin,
- *            leader epoch, name, topic id as text)      those of a link are adjacent; origin -1 keeps the producer
- *   found   a list that gets (stream ...), (link ...) and (the report of the recorder, has failed) before the call
- *           returns. A signal handler that raises would lose the result of the call, and the progress with it.
+ *            leader epoch, name, topic id as text)      the streams of a link are adjacent. If origin is -1, the
+ *            producer of the batches stays
+ *   found a list to which the call appends (stream ...), (link ...) and (the report of the recorder, has failed). The
+ *           progress is not the result of the call, which would be lost if a signal handler raises an exception.
  *
  * shipper_batch_loop.c has the call of a shipper, and sender_half_batch_loop.c that of an overflow.
  */
@@ -16,7 +17,7 @@
 #include "python/common/arguments.h"
 #include "sender/batch_loop.h"
 
-/* The arguments of each call. */
+/* The arguments that both calls have. */
 struct batch_loop_arguments {
     PyObject *links;
     PyObject *streams;
@@ -26,8 +27,8 @@ struct batch_loop_arguments {
     int64_t answer_time_ms;
 };
 
-/* Runs a batch loop without the GIL, and appends the progress of streams and links to `found`. `thread` is what a
- * recorder restores if it needs the GIL. Returns false with an exception set. */
+/* Runs a batch loop without the GIL, and appends the progress of streams and links to `found`. `thread` is the thread
+ * state with which a recorder acquires the GIL. Returns false with an exception set. */
 bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct ship_recorder *recorder,
                              PyThreadState **thread);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch: a drained batch in flight. Its buffers are the arena's own bytes, so they may not outlive the batch: each
- * memoryview over them is counted (view_type.c), and completing a batch with a count above 0 raises BatchInUseError.
- * A Batch that is freed before its completion is requeued (sender_half_type.c).
+ * Batch: a drained batch in flight. Its buffers are bytes of the arena, so they must be released before the batch is
+ * completed: each memoryview of them is counted (view_type.c), and completing a batch with a count above 0 raises
+ * BatchInUseError. If a Batch object is freed before its completion, the batch is requeued (sender_half_type.c).
  */
 #include "python/sender/batch_type.h"
 
@@ -63,7 +63,7 @@ bool batch_object_is_current(const struct batch_object *self)
         return false;
     }
     if (!stint_is_current(self)) {
-        raise_format(state, STATUS_STALE, "the sender role this batch was drained under has ended: drain it again");
+        raise_format(state, STATUS_STALE, "the sender role that drained this batch has ended: drain it again");
         return false;
     }
     return true;
@@ -79,8 +79,7 @@ static void batch_abandon(const struct batch_object *self)
     }
 }
 
-/* Without tp_clear: a batch refers to its sender half alone and can only be part of a cycle through it, which clears
- * itself. */
+/* Without tp_clear: a batch refers only to its sender half. The sender half clears each cycle that contains both. */
 static int batch_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
@@ -103,7 +102,7 @@ static void batch_dealloc(PyObject *object)
 
 /* ---- bytes ---- */
 
-/* A chain is read from the arena, so it may be shorter than the batch. */
+/* Returns false if the chain in the arena is shorter than the batch. */
 static bool batch_is_readable(const struct batch_object *self)
 {
     if (!batch_object_is_current(self)) {
@@ -236,7 +235,7 @@ PyObject *py_batch_partition(struct batch_object *self)
     return partition == NULL ? NULL : PyLong_FromLong(partition->partition);
 }
 
-/* A batch in several buffers is one record. */
+/* A batch in several buffers has one record. */
 PyObject *py_batch_record_size_max(struct batch_object *self)
 {
     if (self->facts.record_count == 1 || self->slot_count != 1) {
@@ -247,7 +246,7 @@ PyObject *py_batch_record_size_max(struct batch_object *self)
         record_size_largest(piece.start + RECORD_BATCH_HEADER_SIZE, piece.start + piece.size));
 }
 
-/* Returns the sender's data of a batch in flight, or NULL if it is not in flight. */
+/* Returns the sender's data of the batch, or NULL if it is not in flight. */
 static const struct slot_note *batch_note(const struct batch_object *self)
 {
     return self->is_over || !stint_is_current(self)
@@ -275,21 +274,21 @@ static PyObject *batch_repr(PyObject *object)
     }
 
 static PyMemberDef batch_members[] = {
-    FACT(acked_record_count, T_UINT, "Records whose results are recorded already, of a batch that was split."),
-    FACT(attempt_count, T_UINT, "Transmissions begun, this one included."),
-    FACT(base_sequence, T_INT, "Kafka's base sequence, -1 without idempotence."),
+    FACT(acked_record_count, T_UINT, "The number of records of a split batch whose results are recorded."),
+    FACT(attempt_count, T_UINT, "The number of transmissions, including this one."),
+    FACT(base_sequence, T_INT, "Kafka's base sequence, or -1 without idempotence."),
     FACT(base_timestamp_ms, T_LONGLONG, "Timestamp of the first record."),
     FACT(crc, T_UINT, "CRC-32C as in the header."),
     FACT(created_ns, T_ULONGLONG, "The time at which the batch was opened, CLOCK_BOOTTIME."),
-    FACT(linger_ns, T_LONGLONG, "The linger of the batch; -1 when its opener left that to the sender."),
+    FACT(linger_ns, T_LONGLONG, "The linger of the batch, or -1 if the sender's linger applies."),
     FACT(max_timestamp_ms, T_LONGLONG, "The largest timestamp."),
     FACT(partition_index, T_UINT, "Index in the arena's table of partitions."),
-    FACT(producer_epoch, T_SHORT, "Kafka's producer epoch, -1 without idempotence."),
-    FACT(producer_id, T_LONGLONG, "Kafka's producer id, -1 without idempotence."),
+    FACT(producer_epoch, T_SHORT, "Kafka's producer epoch, or -1 without idempotence."),
+    FACT(producer_id, T_LONGLONG, "Kafka's producer id, or -1 without idempotence."),
     FACT(record_count, T_UINT, "The number of records."),
-    FACT(seq, T_ULONGLONG, "Number of the batch in its partition, never used twice."),
-    FACT(size, T_UINT, "Bytes on the wire, header included."),
-    FACT(slot_index, T_UINT, "The slot that holds it, or its head."),
+    FACT(seq, T_ULONGLONG, "The number of the batch in its partition, never used twice."),
+    FACT(size, T_UINT, "The size on the wire in bytes, including the header."),
+    FACT(slot_index, T_UINT, "The slot of the batch, or of its head."),
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -297,7 +296,7 @@ static PyMemberDef batch_members[] = {
 #include "python/common/method_tables.h"
 
 static PyType_Slot batch_slots[] = {
-    {Py_tp_doc, "A drained batch in flight: its facts and the arena's own bytes."},
+    {Py_tp_doc, "A drained batch in flight: its data, and its bytes in the arena."},
     {Py_tp_dealloc, batch_dealloc},
     {Py_tp_traverse, batch_traverse},
     {Py_tp_repr, batch_repr},

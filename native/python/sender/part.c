@@ -7,7 +7,7 @@ bool part_is_tuple(PyObject *object, Py_ssize_t size)
 {
     bool is_right = PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == size;
     if (!is_right) {
-        PyErr_Format(PyExc_TypeError, "a part is a tuple of %zd", size);
+        PyErr_Format(PyExc_TypeError, "a part must be a tuple of %zd items", size);
     }
     return is_right;
 }
@@ -47,7 +47,7 @@ bool part_take_topic(PyObject *tuple, struct produce_topic *topic)
         return true;
     }
     if (!PyBytes_Check(id) || PyBytes_GET_SIZE(id) != TOPIC_ID_SIZE) {
-        PyErr_SetString(PyExc_TypeError, "the id of a topic is 16 bytes");
+        PyErr_SetString(PyExc_TypeError, "the id of a topic must be 16 bytes");
         return false;
     }
     memcpy(topic->id, PyBytes_AS_STRING(id), TOPIC_ID_SIZE);

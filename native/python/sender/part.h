@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tuples that Python and a call of the sender exchange: the parts of a pump or of a batch loop (links, streams,
- * topics, places), and the delivered batches.
+ * The tuples that Python passes to a pump or a batch loop (links, streams, topics, places), and the report of the
+ * delivered batches.
  */
 #ifndef PYTHON_SENDER_PART_H
 #define PYTHON_SENDER_PART_H
@@ -15,14 +15,14 @@
 bool part_is_tuple(PyObject *object, Py_ssize_t size);
 bool part_take_number(PyObject *tuple, Py_ssize_t index, int64_t min, int64_t max, int64_t *value);
 
-/* A name stays as long as its tuple. */
+/* Reads a name, which is valid as long as the tuple. */
 bool part_take_name(PyObject *tuple, Py_ssize_t index, const char **name, uint16_t *size);
 
-/* Fields 0 and 1: the name, which stays as long as the tuple, and the id or None. */
+/* Reads fields 0 and 1: the name, which is valid as long as the tuple, and the id or None. */
 bool part_take_topic(PyObject *tuple, struct produce_topic *topic);
 
-/* The fields of `Delivered` (shmaccum.sender.sinks.sink) up to its rows, or None when there is no batch. Takes over
- * `rows`. Returns NULL with an exception set if it is NULL, or without memory. */
+/* Returns the fields of `Delivered` (shmaccum.sender.sinks.sink) up to its rows, or None if there is no batch. Takes
+ * over `rows`. Returns NULL with an exception set if `rows` is NULL, or if there is no memory. */
 PyObject *delivered_report(const struct delivered *delivered, uint64_t last_begun_ns, PyObject *rows);
 PyObject *delivered_row(uint32_t partition_index, uint32_t batch_count, uint64_t record_count, uint64_t size,
                         int index_error);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ProduceRequest: a Produce request on its way to a socket (format/produce.h), over buffers that stay where they are.
+ * ProduceRequest: a Produce request (format/produce.h) that is written to a socket from buffers that are not copied.
  *
  *   pieces   own │ buffer │ own │ buffer file │ own ...      (broker/pieces.h)
  *
- * The pump and the batch loop send the ordinary batches by links (broker/link.h). This type has what they leave: a
- * batch of many buffers, a connection with TLS, and a response with an error.
+ * The pump and the batch loop send ordinary batches by links (broker/link.h). This type is for other cases: a batch of
+ * many buffers, a connection with TLS, and a response with an error.
  *
- * It holds its buffers from its making until its last byte was written or `release` is called; then only what an answer
- * is compared with is left. One thread sends it: while that one is in the kernel, without the GIL, others are refused.
+ * It holds its buffers until its last byte is written or `release` is called. After that, it has only the data that a
+ * response is compared with. While one thread sends it, without the GIL, calls of other threads raise an error.
  */
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
@@ -19,7 +19,7 @@
 #include "broker/pieces.h"
 #include "format/produce.h"
 
-enum { PEEK_SIZE = 16384 /* the bytes that one record of TLS holds */ };
+enum { PEEK_SIZE = 16384 /* the largest size of a TLS record */ };
 
 struct produce_request_object {
     PyObject ob_base;
@@ -31,7 +31,7 @@ struct produce_request_object {
     PyObject *names; /* the strings of the request and the topics' names point into these */
     uint8_t *own;
     Py_buffer *buffers;
-    uint32_t buffer_count; /* held */
+    uint32_t buffer_count; /* the number of held buffers */
     struct pieces pieces;
     uint64_t size;
     bool is_sending;
@@ -52,7 +52,7 @@ static const struct integer_range partition_range = {"a partition", 0, INT32_MAX
 static const struct integer_range position_range = {"position", 0, INT64_MAX};
 static const struct integer_range size_range = {"size", 0, INT32_MAX / 2};
 
-/* Returns the UTF-8 of a name, which is valid while `names` has the name. */
+/* Gets the UTF-8 of a name, which is valid while `names` contains the name. */
 static bool name_take(struct produce_request_object *self, PyObject *object, const char **name, uint16_t *size)
 {
     Py_ssize_t length;
@@ -81,7 +81,7 @@ static bool id_take(const struct produce_request_object *self, PyObject *object,
         return true;
     }
     if (!PyBytes_Check(object) || PyBytes_GET_SIZE(object) != TOPIC_ID_SIZE) {
-        PyErr_SetString(PyExc_ValueError, "from version 13 on a topic is named by an id of 16 bytes");
+        PyErr_SetString(PyExc_ValueError, "from version 13 on, a topic needs an id of 16 bytes");
         return false;
     }
     memcpy(topic->id, PyBytes_AS_STRING(object), TOPIC_ID_SIZE);
@@ -95,7 +95,7 @@ static bool topic_take(struct produce_request_object *self, PyObject *object, st
         !PyTuple_CheckExact(PyTuple_GET_ITEM(object, 2)) || !PyTuple_CheckExact(PyTuple_GET_ITEM(object, 3)) ||
         PyTuple_GET_SIZE(PyTuple_GET_ITEM(object, 2)) != PyTuple_GET_SIZE(PyTuple_GET_ITEM(object, 3)) ||
         PyTuple_GET_SIZE(PyTuple_GET_ITEM(object, 2)) > INT32_MAX) {
-        PyErr_SetString(PyExc_TypeError, "a topic is (name, id, (partition, ...), ((buffer, ...), ...))");
+        PyErr_SetString(PyExc_TypeError, "a topic must be (name, id, (partition, ...), ((buffer, ...), ...))");
         return false;
     }
     topic->batch_count = (uint32_t)PyTuple_GET_SIZE(PyTuple_GET_ITEM(object, 2));
@@ -110,7 +110,7 @@ static Py_ssize_t buffers_count(PyObject *bodies)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bodies); i++) {
         PyObject *body = PyTuple_GET_ITEM(bodies, i);
         if (!PyTuple_CheckExact(body)) {
-            PyErr_SetString(PyExc_TypeError, "a batch is a tuple of buffers");
+            PyErr_SetString(PyExc_TypeError, "a batch must be a tuple of buffers");
             return -1;
         }
         count += PyTuple_GET_SIZE(body);
@@ -157,14 +157,14 @@ static bool memory_take(struct pieces *pieces, PyObject *object, Py_buffer *buff
     return true;
 }
 
-/* (file, position, size); `buffer` holds the tuple, and so the file stays open. */
+/* Reads (file, position, size). `buffer` holds the tuple, so that the file stays open. */
 static bool range_take(const struct module_state *state, struct pieces *pieces, PyObject *tuple, Py_buffer *buffer,
                        uint64_t *batch_size)
 {
     int64_t position;
     int64_t size;
     if (PyTuple_GET_SIZE(tuple) != 3) {
-        PyErr_SetString(PyExc_TypeError, "a piece of a file is (file, position, size)");
+        PyErr_SetString(PyExc_TypeError, "a piece of a file must be (file, position, size)");
         return false;
     }
     int descriptor = PyObject_AsFileDescriptor(PyTuple_GET_ITEM(tuple, 0));
@@ -347,7 +347,7 @@ static bool request_is_ours(const struct produce_request_object *self)
 
 /* ---- its way to the socket ---- */
 
-/* No other thread changes the pieces during the system call. */
+/* The flag prevents that another thread changes the pieces during the system call. */
 static bool is_written(const struct produce_request_object *self)
 {
     return !self->is_sending && !pieces_are_left(&self->pieces);
@@ -361,7 +361,7 @@ static void request_note_written(struct produce_request_object *self)
     }
 }
 
-/* Ranges can only be sent to a plain socket. */
+/* Sets an exception for a request with ranges, which only a plain socket can send. */
 static bool request_is_memory(const struct produce_request_object *self)
 {
     if (self->pieces.range_count > 0) {
@@ -384,7 +384,7 @@ PyObject *py_request_send(struct produce_request_object *self, const struct py_r
                    : PyErr_SetFromErrno(PyExc_OSError);
 }
 
-/* Copies up to PEEK_SIZE of the next bytes into one piece, which the caller writes. */
+/* Copies up to PEEK_SIZE of the next bytes. The caller writes them. */
 PyObject *py_request_peek(struct produce_request_object *self)
 {
     size_t size = 0;
@@ -456,7 +456,7 @@ static PyObject *request_repr(PyObject *object)
 #include "python/common/method_tables.h"
 
 static PyType_Slot request_slots[] = {
-    {Py_tp_doc, "A Produce request over buffers that stay where they are."},
+    {Py_tp_doc, "A Produce request with buffers that are not copied."},
     {Py_tp_new, request_new},
     {Py_tp_dealloc, request_dealloc},
     {Py_tp_repr, request_repr},

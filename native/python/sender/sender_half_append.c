@@ -2,21 +2,20 @@
  *
  * SenderHalf.append_to_log: the ordinary round of a sender whose sink is a segment log, in one call (log_pass.h).
  *
- *   drain → runs of one partition → what fits, entered into the producers' tables
+ *   drain → runs of one partition → batches that fit, added to the producers' tables
  *         → WITHOUT THE GIL: checksums, pwritev, index entries
- *         → completed, tables settled → again, while more is sealed → numbers, and Batches of what is left
+ *         → complete, correct the tables → again, while more is sealed → numbers, and Batches of the remaining ones
  *
- * A partition has at most in_flight_max batches in flight, so one pass takes no more of it. A pass that left nothing is
- * followed by another one for what is sealed in the queues, within size_max and PASSES_NS: the rest of a round, in
- * Python, costs as much as a dozen full batches.
+ * A pass drains at most in_flight_max batches of a partition. If it has appended all of them, another pass follows for
+ * batches that are sealed in the queues, within size_max and PASSES_NS. This is because the Python part of a round
+ * takes as long as about twelve full batches.
  *
- * With `spills` the log is an overflow: batches get rows in spill files in place of results (log_run_spill).
+ * With `spills`, the log is an overflow: batches get rows in spill files instead of results (log_run_spill).
  *
- *   spills   {partition index: (file, row count, end seq, arena)}; batches of other partitions are left
+ *   spills   {partition index: (file, row count, end seq, arena)}; batches of other partitions are not appended
  *
- * After a byte is written, nothing can fail before the log's numbers, the tables and the results agree. Batches are
- * completed with the GIL, because producers of the process may use the same handle of the
- * arena.
+ * After a write, no step can fail until the log's numbers, the tables and the results agree. Batches are completed with
+ * the GIL, because producers of the process may use the same arena handle.
  */
 #include "python/common/errors.h"
 #include "python/common/items.h"
@@ -25,14 +24,14 @@
 #include "python/sender/part.h"
 #include "sender/log_pass.h"
 
-enum { PASSES_NS = 4000000 }; /* after this time no further pass begins, so that the sender scans for other work */
+enum { PASSES_NS = 4000000 }; /* after this time, no further pass begins, so that the sender does its other work */
 
 struct append_call {
     struct sender_half_object *half;
     PyObject *log_ends;
     PyObject *spills;
     struct log_pass pass;
-    struct log_end_object **logs; /* of the runs; NULL if the partition has none */
+    struct log_end_object **logs; /* the LogEnd of each run, or NULL if the partition has none */
 };
 
 static bool call_allocate(struct append_call *call, uint32_t count)
@@ -67,7 +66,7 @@ static PyObject *partition_find(PyObject *dict, uint32_t partition_index)
     PyObject *key = PyLong_FromUnsignedLong(partition_index);
     PyObject *found = key == NULL ? NULL : dict_item(dict, key);
     Py_XDECREF(key);
-    PyErr_Clear(); /* then the batches are left, and nothing is lost */
+    PyErr_Clear(); /* then the batches are not appended here, and Python appends them */
     return found;
 }
 
@@ -81,7 +80,8 @@ static struct log_end_object *log_end_find(const struct append_call *call, uint3
     return (struct log_end_object *)log;
 }
 
-/* Returns how many batches of a run the spill file allows in the overflow; all if the log is the sink. */
+/* Returns how many batches of a run may be moved to the overflow according to the spill file, or all if the log is the
+ * sink. */
 static uint32_t run_spill_fit(const struct append_call *call, const struct log_run *run,
                               struct log_run_spill_file *spill)
 {
@@ -105,7 +105,7 @@ static uint32_t run_spill_fit(const struct append_call *call, const struct log_r
     return log_run_fit_spill(run, spill);
 }
 
-/* A log takes one run of a call, because the next one would begin where this one ends. */
+/* A log takes only one run per pass, because a second run would need the position after the first. */
 static uint32_t run_fit(const struct append_call *call, struct log_run *run, struct log_end_object *log,
                         uint32_t count)
 {
@@ -116,7 +116,7 @@ static uint32_t run_fit(const struct append_call *call, struct log_run *run, str
     run->log = &log->core;
     uint32_t fit_count = log_end_fit(log, batches, log_run_describe(call->half->core, run->drained, count, batches));
     if (!log_end_remember(log, batches, fit_count)) {
-        PyErr_Clear(); /* without memory, it is left, as above */
+        PyErr_Clear(); /* if there is no memory, Python appends the batches */
         fit_count = 0;
     }
     return fit_count;
@@ -187,8 +187,8 @@ static void call_pass(struct append_call *call, const struct drain_options *opti
     runs_complete(call);
 }
 
-/* True if every drained batch has left the arena, and only in_flight_max ended the drain. Python counts the rows of a
- * spill file, so an overflow has one pass. */
+/* Returns true if every drained batch was appended, and in_flight_max ended the drain. An overflow has one pass,
+ * because Python counts the rows of a spill file. */
 static bool call_may_go_on(const struct append_call *call, uint32_t partition_count, uint32_t ended_count)
 {
     return ended_count > 0 && ended_count == call->pass.drained_count && call->pass.seen_count == partition_count &&

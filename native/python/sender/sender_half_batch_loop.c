@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf.run_batch_loop: the ordinary rounds of an overflow on its way to brokers, in one call without the GIL.
+ * SenderHalf.run_batch_loop: sends an overflow to brokers in ordinary rounds, in one call without the GIL.
  *
- * python/sender/batch_loop_parts.h has links, streams and found. The recorder reports (row index, number) of each spill
- * file.
+ * python/sender/batch_loop_parts.h describes links, streams and found. The recorder reports (row index, number) of each
+ * spill file.
  *
  *   spill  (partition index, file, row index, number, position)      one for each stream, in their order
  *
- * The recorder works with the GIL, because producers of the process may use the same handle of the arena.
+ * The recorder acquires the GIL, because producers of the process may use the same arena handle.
  */
 #include <string.h>
 
@@ -18,9 +18,9 @@
 
 enum { SPILL_FIELDS = 5 };
 
-/* A recorder that releases the GIL while the batch loop runs. */
+/* A recorder that acquires the GIL for its work. */
 struct recorder_with_gil {
-    struct spill_recorder spills; /* first, because the batch loop has only this part */
+    struct spill_recorder spills; /* first, because the batch loop has a pointer to it */
     PyThreadState *thread;
 };
 
@@ -42,7 +42,7 @@ static bool spill_fill(const struct sender_half_object *half, PyObject *tuple, s
     unsigned long long number;
     PyObject *position;
     if (!PyTuple_CheckExact(tuple) || PyTuple_GET_SIZE(tuple) != SPILL_FIELDS) {
-        PyErr_Format(PyExc_TypeError, "a spill file is a tuple of %d", SPILL_FIELDS);
+        PyErr_Format(PyExc_TypeError, "a spill file must be a tuple of %d items", SPILL_FIELDS);
         return false;
     }
     if (!PyArg_ParseTuple(tuple, "IiKKS", &partition_index, &spill->file, &row_index, &number, &position)) {
@@ -96,7 +96,7 @@ PyObject *py_half_run_batch_loop(struct sender_half_object *self, const struct p
                                               .answer_time_ms = given->answer_time_ms};
     if (!PyTuple_CheckExact(loop.streams) || !PyTuple_CheckExact(given->spills) ||
         PyTuple_GET_SIZE(loop.streams) != PyTuple_GET_SIZE(given->spills)) {
-        return PyErr_Format(PyExc_TypeError, "streams and spills are tuples of one length");
+        return PyErr_Format(PyExc_TypeError, "streams and spills must be tuples of one length");
     }
     struct recorder_with_gil recorder = {.spills = {.recorder = {.record = record_with_gil},
                                                 .half = self->core,

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf.pump: the ordinary rounds of a sender whose sink is a Kafka cluster (sender/pump.h), in one call.
+ * SenderHalf.pump: runs ordinary rounds of a sender whose sink is a Kafka cluster (sender/pump.h), in one call.
  *
  *   plan    (links, topics, places, linger_ns, size_max, in_flight_max, wake_fd, on_results)
  *   link    (socket, version, client, acks, timeout_ms, requests_max, correlation_first, transactional id or None)
  *   topic   (name, id or None)
  *   place   (partition index, number of its link, number of its topic, partition)
- *   found   a list that gets three things before the call returns, also when the call raises:
+ *   found   a list to which the call appends three objects, also if it raises an exception:
  *             links    (is_broken, throttle_ms, request_count, sent_size, received_size, latency_sum_ns,
  *                      latency_max_ns, received, requests) each
- *             left     Batches that were drained and are not ordinary
+ *             left     drained Batches that are not ordinary
  *             numbers  sums over the delivered batches (shmaccum.sender.sinks.sink.Delivered), or None
- *   request (correlation id, begun_ns, sent_size, Batches)    without an answer
+ *   request (correlation id, begun_ns, sent_size, Batches)    requests without a response
  *
- * The call holds the GIL only in pump_round. `on_results` is called without arguments after results were recorded.
+ * The call has the GIL only in pump_round. `on_results` is called without arguments after results were recorded.
  */
 #include <string.h>
 
@@ -35,12 +35,12 @@ struct call {
     struct pump pump;
     struct produce_topic *topics;
     size_t names_size;
-    uint64_t result_count; /* batches whose results were announced */
+    uint64_t result_count; /* results for which on_results was called */
 };
 
 /* ---- the plan ---- */
 
-/* None if the batches of the link belong to no transaction. */
+/* Reads a transactional id, or None if the batches of the link belong to no transaction. */
 static bool transactional_id_take(PyObject *tuple, Py_ssize_t index, struct produce_request *form)
 {
     return PyTuple_GET_ITEM(tuple, index) == Py_None ||
@@ -149,13 +149,13 @@ static bool tables_make(struct call *call)
     struct pump *pump = &call->pump;
     for (int i = PLAN_LINKS; i <= PLAN_PLACES; i++) {
         if (!PyTuple_CheckExact(PyTuple_GET_ITEM(call->plan, i))) {
-            PyErr_SetString(PyExc_TypeError, "links, topics and places of a plan are tuples");
+            PyErr_SetString(PyExc_TypeError, "links, topics and places of a plan must be tuples");
             return false;
         }
     }
     Py_ssize_t link_count = PyTuple_GET_SIZE(PyTuple_GET_ITEM(call->plan, PLAN_LINKS));
     if (link_count == 0 || link_count > INT16_MAX) {
-        PyErr_SetString(PyExc_ValueError, "a plan has at least one link");
+        PyErr_SetString(PyExc_ValueError, "a plan must have at least one link");
         return false;
     }
     size_t topic_count = (size_t)PyTuple_GET_SIZE(PyTuple_GET_ITEM(call->plan, PLAN_TOPICS));
@@ -178,7 +178,7 @@ static bool call_make(struct call *call, const struct py_half_pump *given)
         return false;
     }
     if (call->half->core->arena->clock.is_manual) {
-        PyErr_SetString(PyExc_ValueError, "the arena has a manual clock, on which no time limit of a pump passes");
+        PyErr_SetString(PyExc_ValueError, "the arena has a manual clock, so no time limit of a pump passes");
         return false;
     }
     call->plan = given->plan;
@@ -208,7 +208,7 @@ static void call_free(struct call *call)
 
 /* ---- the rounds ---- */
 
-/* Wakes the waiters that the round has served, and announces results. Returns false with an exception set. */
+/* Wakes the waiters that the round has served, and calls on_results. Returns false with an exception set. */
 static bool round_tell(struct call *call)
 {
     if (!call->pump.delays_waiters) {
@@ -223,12 +223,12 @@ static bool round_tell(struct call *call)
     return answer != NULL;
 }
 
-/* Ends the pump in either case. Returns false with an exception set. */
+/* Runs rounds, and always ends the pump. Returns false with an exception set. */
 static bool rounds_run(struct call *call)
 {
     bool is_told = true;
     while (pump_round(&call->pump, &call->half->wakes)) {
-        is_told = is_told && round_tell(call) && PyErr_CheckSignals() == 0; /* a handler may ask for the end */
+        is_told = is_told && round_tell(call) && PyErr_CheckSignals() == 0; /* runs signal handlers */
         if (call->half->is_interrupted || !is_told) {
             pump_stop(&call->pump);
         }
@@ -290,7 +290,7 @@ static bool found_fill(struct call *call, PyObject *found)
 {
     PyObject *raised = PyErr_Occurred() == NULL ? NULL : exception_take();
     PyObject *links = list_of(call->pump.link_count, link_report, call);
-    if (links == NULL) { /* the caller closes the sockets, and the batches are sent again */
+    if (links == NULL) { /* the caller then closes the sockets, and the batches are sent again */
         pump_requeue(&call->pump, &call->half->wakes);
     }
     bool is_filled = list_put(found, links) &&
@@ -326,7 +326,7 @@ PyObject *py_half_pump(struct sender_half_object *self, const struct py_half_pum
     return pump_run(self, given);
 }
 
-/* Any thread may call it, also without the role. A running pump ends soon. */
+/* Any thread may call this, also without the role. A running pump ends soon. */
 PyObject *py_half_interrupt(struct sender_half_object *self)
 {
     self->is_interrupted = true;

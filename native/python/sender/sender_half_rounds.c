@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf, the steps of a sender's rounds: ready, drain, complete.
+ * SenderHalf: the steps of a sender's rounds: ready, drain, complete.
  */
 #include <string.h>
 
@@ -22,7 +22,7 @@ PyObject *py_half_statistics(struct sender_half_object *self)
 
 /* ---- ready ---- */
 
-/* `now_ns` of a call; NOW: the arena's clock. */
+/* Returns `now_ns`, or the arena's time if it is NOW. */
 uint64_t half_now_or(const struct sender_half_object *self, int64_t now_ns)
 {
     return now_ns == NOW ? arena_now_ns(self->arena->core) : (uint64_t)now_ns;
@@ -78,7 +78,7 @@ bool half_partitions_parse(const struct sender_half_object *self, PyObject *tupl
     return true;
 }
 
-/* A batch without an object of its own could never be completed, so it is requeued. */
+/* If there is no memory for the object of a batch, requeues the batch, because it could never be completed. */
 PyObject *half_batches_to_list(struct sender_half_object *self, const struct drained_batch *batches, uint32_t count)
 {
     PyObject *list = PyList_New(0);
@@ -163,7 +163,7 @@ PyObject *py_half_dead_letters(struct sender_half_object *self)
 
 /* ---- the end of a batch ---- */
 
-/* Returns the batch if it is in flight and was drained by this sender. */
+/* Returns the batch if it is in flight and this sender has drained it. Otherwise sets an exception. */
 static struct batch_object *batch_parse_lent(struct sender_half_object *self, PyObject *object)
 {
     if (!Py_IS_TYPE(object, self->state->batch_type)) {
@@ -191,7 +191,7 @@ static struct batch_object *batch_parse(struct sender_half_object *self, PyObjec
     return batch;
 }
 
-/* Returns the result of a call on a batch, which is over after a success if `ends_batch` is set. */
+/* Returns the result of a call on a batch. After a success, the batch is over if `ends_batch` is true. */
 static PyObject *batch_answer(struct sender_half_object *self, struct batch_object *batch, enum status status,
                               bool ends_batch)
 {
@@ -250,14 +250,14 @@ PyObject *py_half_complete_part(struct sender_half_object *self, const struct py
 
 /* ---- many that have succeeded ---- */
 
-/* Four sequences of the same length. */
+/* The arguments of complete_many: four sequences of the same length. */
 struct many {
-    PyObject *columns[4]; /* batches, record counts, base offsets, log append times; as tuples of our own */
+    PyObject *columns[4]; /* batches, record counts, base offsets, log append times; copied to tuples */
     Py_ssize_t count;
     struct batch_completion *completions;
-    struct batch_object **batches; /* of the completions */
+    struct batch_object **batches; /* the batch of each completion */
     uint32_t completion_count;
-    PyObject *left; /* places of batches that are not ordinary */
+    PyObject *left; /* the places of batches that are not ordinary */
 };
 
 static bool many_begin(struct many *many, const struct py_half_complete_many *given)
@@ -270,7 +270,7 @@ static bool many_begin(struct many *many, const struct py_half_complete_many *gi
             return false;
         }
         if (PyTuple_GET_SIZE(many->columns[i]) != PyTuple_GET_SIZE(many->columns[0])) {
-            PyErr_SetString(PyExc_ValueError, "complete_many takes four sequences of one length");
+            PyErr_SetString(PyExc_ValueError, "complete_many() takes four sequences of one length");
             return false;
         }
     }
@@ -295,7 +295,7 @@ static void many_end(struct many *many)
     Py_XDECREF(many->left);
 }
 
-/* Returns true for a whole batch in flight without a result and without an exported buffer. */
+/* Returns true if the batch is in flight, and has no result, was not split, and has no exported buffer. */
 static bool batch_is_ordinary(const struct sender_half_object *self, const struct batch_object *batch,
                               int64_t record_count)
 {
@@ -318,7 +318,7 @@ static bool many_take(struct sender_half_object *self, struct many *many, Py_ssi
     int64_t record_count;
     if (!Py_IS_TYPE(batch, self->state->batch_type) || batch->half != self ||
         !batch_object_is_current(batch)) {
-        PyErr_Clear(); /* complete() raises it again */
+        PyErr_Clear(); /* complete() will raise the error */
         return many_leave(many, place);
     }
     *completion = (struct batch_completion){.seq = batch->facts.seq, .slot_index = batch->facts.slot_index};
@@ -337,7 +337,7 @@ static bool many_take(struct sender_half_object *self, struct many *many, Py_ssi
     return true;
 }
 
-/* Checks everything before it completes anything. */
+/* Checks all batches before it completes the first one. */
 static PyObject *many_complete(struct sender_half_object *self, struct many *many)
 {
     for (Py_ssize_t i = 0; i < many->count; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf, its settings: partitions (mute, available, backoff), the delivery clock, transactions, the producer id.
+ * SenderHalf: its settings: partitions (mute, available, backoff), the delivery clock, transactions, the producer id.
  */
 #include "arena/delivery_clock.h"
 #include "arena/producer_id.h"
@@ -45,7 +45,7 @@ static bool sink_identity_parse(const struct sender_half_object *self, PyObject 
         return true;
     }
     if (!PyBytes_Check(object) || PyBytes_GET_SIZE(object) != (Py_ssize_t)sizeof identity->sink) {
-        raise_format(self->state, STATUS_INVALID, "the identity of a sink is %zu bytes", sizeof identity->sink);
+        raise_format(self->state, STATUS_INVALID, "the identity of a sink must be %zu bytes", sizeof identity->sink);
         return false;
     }
     memcpy(identity->sink, PyBytes_AS_STRING(object), sizeof identity->sink);
@@ -80,7 +80,7 @@ PyObject *py_half_resequence(struct sender_half_object *self, const struct py_ha
 bool half_setting_begin(struct sender_half_object *self)
 {
     if (self->is_closed) {
-        PyErr_SetString(self->state->not_sender, "the sender is closed: make another one");
+        PyErr_SetString(self->state->not_sender, "the sender is closed: create another one");
         return false;
     }
     if (half_has_role(self)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf, batches in the overflow (arena/spilled.h).
+ * SenderHalf: the batches in the overflow (arena/spilled.h).
  */
 #include "arena/spilled.h"
 #include "arena/registry.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf: the role, and the beginning and end of every call of its holder.
+ * SenderHalf: the sender role, and the beginning and end of each call that needs it.
  *
- * One thread at a time: the core may let other threads run while it waits for the pool's lock, and its private queues
- * are half changed then. A call of a second thread is refused. Every call wakes the waiters that it served before it
- * returns.
+ * One thread at a time: the core may release the GIL while it waits for the pool lock, and its private queues may be
+ * inconsistent then. So a call of a second thread raises an error. Each call wakes the waiters that it has served
+ * before it returns.
  *
- * A Batch whose last reference is dropped before it was completed cannot be requeued at that moment, because this may
- * happen on any thread, in the middle of any call. It is noted, and the next call of the sender requeues it.
+ * The last reference to a Batch may be released before its completion, on any thread and during any call. So the batch
+ * is not requeued at once, but noted, and the next call of the sender requeues it.
  */
 #include "python/sender/sender_half_type.h"
 
@@ -28,7 +28,7 @@ static void abandoned_requeue(struct sender_half_object *self)
     while (self->abandoned_count > 0) {
         const struct abandoned_batch *batch = &self->abandoned[--self->abandoned_count];
         if (sender_requeue(self->core, batch->slot_index, batch->seq, 0, &self->wakes) != STATUS_OK) {
-            continue; /* the batch has a result already */
+            continue; /* the batch already has a result */
         }
     }
 }
@@ -96,7 +96,7 @@ static PyObject *role_take(struct sender_half_object *self)
 {
     const struct role_options options = {.sink_name = self->sink_name, .wants_dead_letters = self->wants_dead_letters};
     struct error error;
-    role_drop(self); /* a fork left a copy of the parent's queues */
+    role_drop(self); /* after a fork, this is a copy of the parent's queues */
     enum status status = sender_role_take(self->arena->core, &options, &self->core, &error);
     if (status != STATUS_OK) {
         return raise_error(self->state, &error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * run_batch_loop(links, streams, found, ...): the ordinary rounds of a shipper, without the GIL. batch_loop_parts.h
+ * run_batch_loop(links, streams, found, ...): runs ordinary rounds of a shipper without the GIL. batch_loop_parts.h
  * describes links, streams and found. The recorder reports the size of the file of positions.
  */
 #include "python/sender/batch_loop_parts.h"
