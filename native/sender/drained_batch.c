@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The facts and the header of a batch that the sender drains.
+ * The description and the header of a batch that the sender drains.
  */
 #include "sender/drained_batch.h"
 

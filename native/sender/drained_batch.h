@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sealed batch that the sender drains, for the other files of this folder: its facts, and its header, which is
+ * A sealed batch that the sender drains, for the other files of this folder: its description, and its header, which is
  * written only here.
  */
 #ifndef SENDER_DRAINED_BATCH_H
@@ -11,8 +11,8 @@
 /* Shared memory is untrusted: a batch with an impossible word is not sent. */
 bool drained_batch_is_possible(const struct sender_half *half, uint32_t slot_index, uint64_t word);
 
-/* Writes the header and fills in the facts. No producer writes to the first 61 bytes of a batch. The header gets the
- * batch's sequence. Its checksum is computed from the running checksum of the records. */
+/* Writes the header and fills `batch`. No producer writes to the first 61 bytes of a batch. The header gets the batch's
+ * sequence. Its checksum is computed from the running checksum of the records. */
 void drained_batch_describe(const struct sender_half *half, uint32_t slot_index, uint64_t word,
                             struct drained_batch *batch);
 

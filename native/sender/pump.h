@@ -31,8 +31,8 @@
  * seen after the short wait. This wait lasts 10 ms if the last response took longer than that.
  *
  * WAITERS. When a response has freed a buffer, a waiting process is granted it at once. It wakes when the caller posts
- * its semaphore. If no link accepts a request, the broker limits the rate. If each response woke processes, they
- * would fill the freed buffers and sleep again, four times for each batch. So the caller delays the posts until enough
+ * its semaphore. If no link accepts a request, the broker limits the rate. If each response woke processes, they would
+ * fill the freed buffers and sleep again, about four times per batch. So the caller delays the posts until enough
  * buffers are free for a run of records, for WAKE_DELAY_NS at most.
  *
  * TRANSACTIONS. A link may name the transaction's producer. The coordinator has its partitions, so the pump adds none.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half: new sequences for batches that the sink does not have (producer_id.h).
+ * Gives new sequences to batches that the sink does not have (producer_id.h).
  */
 #include "arena/producer_id.h"
 #include "arena/registry.h"

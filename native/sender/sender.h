@@ -3,12 +3,12 @@
  * The sender's half of the accumulator: the work of the process with the sender role (Kafka's RecordAccumulator and
  * Sender). producer/appender.h is the producers' half. The two halves share only the arena.
  *
- *   ready      which partitions have something to send
- *   drain      the oldest batch of each, its header final: it is in flight
- *   complete   the result is recorded and the slot freed
- *   requeue    the batch goes back to its place, for a later drain
- *   expire     delivery_timeout_ms is over
- *   abort      batches fail by force
+ *   ready      finds the partitions with batches to send
+ *   drain      takes the oldest batch of each partition and completes its header: the batch is in flight
+ *   complete   records the result and frees the slot
+ *   requeue    returns the batch to its place, for a later drain
+ *   expire     fails batches older than delivery_timeout_ms
+ *   abort      fails batches
  *
  * The half keeps private lists and rebuilds them from the slot words when the role is taken (sender_half.h). So a
  * sender may die anywhere: a batch that is READY is sent again, and the broker recognises it by its sequence.
@@ -56,7 +56,7 @@ struct role_options {
  * lives as long as the role is held. */
 enum status sender_role_take(struct arena *arena, const struct role_options *options, struct sender_half **half,
                              struct error *error) MUST_USE;
-/* Leaves the role cleanly, and frees the half. The arena stores this, so no process starts another sender. A forked
+/* Leaves the role cleanly, and frees the half. The arena records it, so that no process starts another sender. A forked
  * child only frees its copy. */
 void sender_role_leave(struct sender_half *half);
 /* Frees the half without leaving the role cleanly, as a closing process does. The arena then shows that the sender
@@ -95,7 +95,7 @@ struct drained_batch {
     uint32_t slot_index;
     uint32_t partition_index;
     uint32_t record_count;
-    uint32_t acked_record_count; /* not 0 if the batch was split by a sender that has died */
+    uint32_t acked_record_count; /* above 0 if a sender split the batch and then died */
     uint32_t size;       /* wire bytes, including the header */
     uint32_t crc;        /* as in the header */
     int32_t base_sequence;
@@ -106,15 +106,16 @@ struct drained_batch {
 
 struct drain_options {
     uint64_t now_ns;
-    uint32_t size_max;      /* wire bytes of all batches together; the first one is taken whatever its size */
+    uint32_t size_max;      /* wire bytes of all batches together; the first one may exceed it */
     uint32_t in_flight_max; /* batches of one partition in flight at once */
-    bool continues_last;    /* a partition whose batch the previous drain took counts as given again */
+    bool continues_last;    /* a partition whose batch the previous drain took counts as a repeated one */
 };
 
-/* Takes a batch of each partition given, in that order, whether it has lingered or not. A partition that is given again
- * gives another batch if that is sealed already. A partition is skipped if it has nothing to give, awaits the first
- * record of a batch, backs off, is muted or has a retry in flight. A batch that would exceed size_max ends the drain.
- * `batches` has the size partition_count. `partitions_seen` receives the number of partitions that were visited. */
+/* Takes a batch of each given partition, in that order, also if the batch has not lingered. If a partition is given
+ * several times, later batches are taken only if they are sealed. A partition is skipped if it has no batch, awaits the
+ * first record of one, is in its backoff, is muted or has a retry in flight. A batch that would exceed size_max ends
+ * the drain. `batches` has the size partition_count. `partitions_seen` receives the number of partitions that were
+ * visited. */
 uint32_t sender_drain(struct sender_half *half, const struct drain_options *options, const uint32_t *partitions,
                       uint32_t partition_count, struct drained_batch *batches, uint32_t *partitions_seen);
 
@@ -145,8 +146,8 @@ uint32_t sender_complete_many(struct sender_half *half, const struct batch_compl
 enum status sender_complete_part(struct sender_half *half, uint32_t slot_index, uint64_t seq, uint32_t record_count,
                                  const struct batch_outcome *outcome, struct wake_set *wakes) MUST_USE;
 
-/* Stores the decision about a drained batch in the arena before it is written elsewhere, so a later sender does not
- * send it again. Only sender_complete, or expiry, records the result for the producer. */
+/* Stores the decided result of a drained batch in the arena before the batch is written elsewhere, so that no later
+ * sender sends it. Only sender_complete, or expiry, records the result for the producer. */
 enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_t seq,
                           const struct batch_outcome *outcome) MUST_USE;
 
@@ -157,11 +158,10 @@ enum status sender_requeue(struct sender_half *half, uint32_t slot_index, uint64
 /* Ends the backoff of the partition's batches: they may be drained at once. */
 void sender_end_backoff(struct sender_half *half, uint32_t partition_index);
 
-/* Ends a drained batch that is in the overflow now (spilled.h): its memory is freed, and its result is still to come.
- */
+/* Ends a drained batch that is in the overflow (spilled.h): frees its memory. Its result is recorded later. */
 enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t seq, struct wake_set *wakes) MUST_USE;
 
-/* The same while the sink still has the batch. Its memory is freed at the sink's ack, or its error. */
+/* The same for a batch that the sink has, too. Its memory is freed after the sink's ack or error. */
 enum status sender_spill_in_flight(struct sender_half *half, uint32_t slot_index, uint64_t seq) MUST_USE;
 
 /* Records the result of records of a spilled batch. Returns STATUS_INVALID if there is no such slot or partition. */
@@ -171,7 +171,7 @@ enum status sender_complete_spilled(struct sender_half *half, const struct compl
 enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uint64_t seq) MUST_USE;
 
 /* Set the timeout on the delivery clock (delivery_clock.h), and add to the clock the time in which the sink worked
- * since the last call. counts_always: the boot clock alone gives the age of a batch. */
+ * since the last call. If counts_always is true, only the boot clock determines the age of a batch. */
 void sender_publish_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always);
 void sender_run_delivery_clock(struct sender_half *half, uint64_t run_ns);
 
@@ -192,10 +192,10 @@ uint32_t sender_dead_letters(struct sender_half *half, struct drained_batch *bat
 /* The sink's task at the end of the arena's transaction (transaction.h). */
 enum transaction_task { TRANSACTION_TASK_NOTHING, TRANSACTION_TASK_COMMIT, TRANSACTION_TASK_ABORT };
 
-/* Aborts a transaction that no living process coordinates, or that is open for longer than timeout_ns. Delivers or
- * discards the batches of an ending one, in as many calls as that takes: call it in each round. `number` receives the
- * transaction of the task. When the sink is done, call sender_end_transaction, with the reason if a decided one was not
- * committed. */
+/* Aborts a transaction without a living coordinator, or one that is open for longer than timeout_ns. Delivers or
+ * discards the batches of an ending transaction, which may take several calls: call it in each round. `number` receives
+ * the transaction of the task. When the sink is done, call sender_end_transaction, with the reason if a decided one was
+ * not committed. */
 enum transaction_task sender_next_transaction_task(struct sender_half *half, uint64_t timeout_ns, uint64_t *number,
                                                    struct wake_set *wakes);
 enum status sender_end_transaction(struct sender_half *half, uint64_t number, enum transaction_why why) MUST_USE;

@@ -82,9 +82,9 @@ static void queue_deactivate(struct sender_half *half, struct partition_queue *q
     queue->active_position = 0;
 }
 
-/* By seq. But a batch with a sequence precedes all without one, and batches with sequences are ordered by them: the
- * broker takes them in no other order. It differs only for an oversized record whose producer was stopped before READY.
- */
+/* Orders batches by seq, but batches with a Kafka sequence come first and in the order of it, because the broker
+ * accepts them only in this order. The two orders differ only for an oversized record whose producer was stopped before
+ * READY. */
 static bool batch_is_before(const struct sender_half *half, uint32_t slot_index, uint32_t other_index)
 {
     const struct slot_header *slot = &half->arena->slots[slot_index];
@@ -102,7 +102,7 @@ static bool batch_is_before(const struct sender_half *half, uint32_t slot_index,
     return half->notes[slot_index].seq < half->notes[other_index].seq;
 }
 
-/* Usually inserts at the end. A producer that was stopped while it opened a batch comes late with a lower seq. */
+/* Usually inserts at the end. A batch whose producer was stopped while it opened it is found late, with a lower seq. */
 static void queue_insert(struct sender_half *half, struct partition_queue *queue, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
@@ -312,7 +312,7 @@ static void sender_check_watched(struct sender_half *half)
     half->watched.count = 0;
     for (uint32_t i = 0; i < count; i++) {
         half->notes[half->watched.slots[i]].is_watched = false;
-        sender_note_slot(half, half->watched.slots[i]); /* may put it back at a place already read */
+        sender_note_slot(half, half->watched.slots[i]); /* may add it again, at an index that was already read */
     }
 }
 
@@ -408,8 +408,8 @@ void sender_free_deferred(struct sender_half *half, struct wake_set *wakes)
 /* ---- the lengths of the queues ----
  *
  * Producers choose partitions by them (KIP-794, partitioner.h). Kafka's producer computes them in ready(); here the
- * sender publishes them in the arena. It visits only partitions that have a queue or had one at the last call. In
- * between a number may be too low for a moment: it is a hint. */
+ * sender publishes them in the arena. It visits only partitions that have a queue or had one at the last call. Between
+ * two calls, a number may be too low. It is a hint. */
 
 static atomic_u32 *longest_of_topic(struct arena *arena, uint32_t partition_index)
 {

@@ -24,9 +24,9 @@ void stuck_partitions_begin(struct sender_half *half)
     struct arena *arena = half->arena;
     uint64_t now_ns = arena_now_ns(arena);
     for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
-        half->queues[i].acked_ns = partition_has_spilled(half, i) ? now_ns : 0; /* the age of its batches is unknown */
+        half->queues[i].acked_ns = partition_has_spilled(half, i) ? now_ns : 0; /* their age is unknown */
         uint64_t former = load_relaxed_u64(&arena->partitions[i].stuck);
-        if (former != 0) { /* keeps its time */
+        if (former != 0) { /* the old time stays */
             store_relaxed_u64(&arena->partitions[i].stuck, stuck_word(STUCK_NOT, 0, stuck_word_since_ms(former)));
         }
     }
@@ -109,7 +109,7 @@ void stuck_partition_publish(struct sender_half *half, uint32_t partition_index,
 
 /* ---- maintenance ---- */
 
-/* The partition is delivered to, or has no batch: the time that a former sender left is over. */
+/* Clears the time of a previous sender, because the partition was delivered to or has no batch. */
 static void former_time_forget(struct sender_half *half, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
