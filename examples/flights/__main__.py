@@ -93,7 +93,7 @@ def _end_on_signals() -> None:
     """Makes a signal end the processes of the run and remove its arena, as Ctrl-C does."""
 
     def end(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt that
+        signal.signal(number, signal.SIG_IGN)  # a second signal would interrupt the cleanup
         raise SystemExit(SIGNALLED + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -51,7 +51,7 @@ Watcher = Callable[[Shares, Takeover | None], None]
 
 
 class Row(NamedTuple):
-    """A record on its way to this process."""
+    """A record that a consumer sends to this process."""
 
     place: Place
     offset: int
@@ -116,7 +116,7 @@ class Group:
         """
         ready = wait(list(self._pipes.values()), PATIENCE_S)
         if not ready:
-            raise ShmaccumError(f"the consumers have told nothing for {PATIENCE_S:g} s")
+            raise ShmaccumError(f"no consumer has sent anything for {PATIENCE_S:g} s")
         for number in [number for number, pipe in self._pipes.items() if pipe in ready]:
             if not self._hear_of(number):
                 raise ShmaccumError(f"consumer {number} ended with exit code {self._members[number].exitcode}")
@@ -151,7 +151,7 @@ class Group:
             pipe.send(RECORDS_MAX)
 
     def hear_until(self, record_count: int) -> None:
-        """Receives records until so many are known, or no new one comes for a minute."""
+        """Receives records until this number has arrived, or no new one arrives for a minute."""
         known, patient_s = -1, 0.0
         while self.record_count < record_count:
             if self.record_count > known:
@@ -161,7 +161,7 @@ class Group:
             self.hear()
 
     def kill(self, consumer: int) -> Takeover:
-        """Kills a consumer, and waits until the others have its partitions. Its records so far count."""
+        """Kills a consumer, and waits until the others have its partitions. The records that it has sent count."""
         begin_s = time.monotonic()
         self._members[consumer].kill()
         while self._hear_of(consumer):

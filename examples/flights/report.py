@@ -38,14 +38,14 @@ class Plan:
     is_serving: bool = False
     """True to have a group of consumers read the log from the sender's server."""
     is_watched: bool = False
-    """True to show the run in a browser. It begins when the browser has the page, and takes longer."""
+    """True to show the run in a browser. The run begins when the browser has loaded the page, and takes longer."""
     has_peer: bool = True
     """True to send the same events through a multiprocessing.Queue, too, unless the run kills or is watched."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The facts of a run that is over."""
+    """The results of a run."""
 
     seconds: float
     """The time from the first send until the last record was in the log."""

@@ -11,7 +11,7 @@ CONFIG: dict[str, Any] = {
             "class": "shmaccum.logging.ArenaHandler",
             "arena": "app-logs",
             "topic": "logs",
-            "sink": "log:log",  # of a cluster: kafka:HOST:PORT
+            "sink": "log:log",  # for a cluster: kafka:HOST:PORT
         },
     },
     "root": {"handlers": ["arena"], "level": "INFO"},

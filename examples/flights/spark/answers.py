@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions about the flights, to Spark in one way and to pandas in another. Both must count the same flights.
+"""The questions about the flights, computed by Spark and by pandas. Both must count the same flights.
 
 Each answer is a frame with a row per group: its keys, ``flights``, ``cancelled`` (flights that never left) and
 ``delay_min``, the sum of all delays at departure. All are whole numbers, so nothing has to be rounded.
@@ -21,7 +21,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "aircraft": ("maker",),
     "days": ("day", "origin"),
 }
-"""The keys of each answer's groups. A stream answers ``days``."""
+"""The keys of each answer's groups. The stream computes ``days``."""
 MEASURES = ("flights", "cancelled", "delay_min")
 UNKNOWN = "unknown"
 

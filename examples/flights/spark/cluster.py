@@ -22,12 +22,12 @@ from shmaccum.exceptions import ShmaccumError
 from shmaccum.spark.node import NODE_VARIABLE
 
 START_TIMEOUT_S = 300.0
-"""Long enough for a machine with other work."""
+"""The longest time for the start of a daemon, also on a busy machine."""
 STOP_TIMEOUT_S = 10.0
 CHECK_EVERY_S = 0.1
 DAEMON_MEMORY = "256m"
 MASTER_OPTIONS = "-Dspark.master.rest.enabled=false"
-"""Jobs come only from the session. The REST server would accept others."""
+"""The REST server is off, because it would accept jobs of other programs."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def open_cluster(
             arguments = ["-h", address, "-c", str(core_count), "-m", "2g", "--webui-port", "0"]
             arguments += ["-d", str(folder / node / "work"), url]
             environment = {NODE_VARIABLE: node, "SPARK_LOCAL_DIRS": str(folder / node / "local")}
-            environment["SPARK_LOCAL_IP"] = address  # their pages are only for this machine
+            environment["SPARK_LOCAL_IP"] = address  # their web pages are visible only on this machine
             daemons.enter_context(_daemon("Worker", arguments, folder / f"{node}.log", environment))
         _wait(master, folder / "master.log", "Registering worker ", len(nodes))
         yield Cluster(url, nodes)

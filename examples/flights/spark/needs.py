@@ -53,7 +53,7 @@ def missing() -> Iterator[str]:
         where = f"in JAVA_HOME={os.environ['JAVA_HOME']}" if os.environ.get("JAVA_HOME") else "on the path"
         yield f"Spark needs Java, and there is none {where}: {advice}"
     elif (version := java_version(path)) is None or version < JAVA_VERSION_MIN:
-        yield f"Spark needs Java {JAVA_VERSION_MIN}, and {path} is {version or 'none of a version it tells'}: {advice}"
+        yield f"Spark needs Java {JAVA_VERSION_MIN}, and {path} is {version or 'of an unknown version'}: {advice}"
 
 
 def check() -> None:

@@ -6,9 +6,9 @@
                                           └───────┘                       └────────> batches
                          (the same on every other node)
 
-A month is a batch job, and its flights come in any order, while the query runs all the time. So no flight that it reads
-is more than a month older than the newest one so far, and its watermark has that delay: nothing is late, and older days
-are forgotten. The query's answers are upserted.
+A month is a batch job, and its flights are written in any order while the query runs. So no flight that the query reads
+is more than a month older than the newest one. Its watermark has that delay, so no flight is late, and the state of
+older days is dropped. The query's answers are upserted.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def _cluster(console: Console, plan: Plan, exits: contextlib.ExitStack) -> Clust
 
 @contextlib.contextmanager
 def _environment(cluster: Cluster) -> Iterator[None]:
-    """Names the only node, where the driver's JVM is the executor. Nodes of a cluster have names."""
+    """Sets the name of the node if there is no cluster. The nodes of a cluster have their own names."""
     with pipeline.node_named(cluster.nodes[0]) if cluster is LOCAL else contextlib.nullcontext():
         yield
 
