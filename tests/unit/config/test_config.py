@@ -40,58 +40,54 @@ from shmaccum.supervisor.kept_producer import Producer as KeptProducer
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "options.rst"
 
 ROWS = [(table, name, option) for table in Options.find_tables() for name, option in table.table().items()]
-NUMERIC_ROWS = [row for row in ROWS if row[2].kind in {"size", "duration", "count", "mode", "percent"}]
-
-
-def identify(value: object) -> str | None:
-    return value.__name__ if isinstance(value, type) else value if isinstance(value, str) else None
-
-
-each_row = pytest.mark.parametrize(("table", "name", "option"), ROWS, ids=identify)
-each_duration = pytest.mark.parametrize(
-    ("name", "option"), [(name, option) for _, name, option in ROWS if option.kind == "duration"], ids=identify
-)
-each_number = pytest.mark.parametrize(("table", "name", "option"), NUMERIC_ROWS, ids=identify)
+NUMERIC_KINDS = {"size", "duration", "count", "mode", "percent"}
+each_table = pytest.mark.parametrize("table", Options.find_tables())
 
 
 # --- reading
 
 
-@each_row
-def test_both_spellings_of_the_default_give_the_default(table: type[Options], name: str, option: Option) -> None:
-    spelled = () if option.default == () else spell(option, option.default)
-    for spelling in (name, name.replace("_", "."), option.kafka or name):
-        assert table.parse({spelling: spelled}) == table()
+@each_table
+def test_both_spellings_of_the_default_give_the_default(table: type[Options]) -> None:
+    for name, option in table.table().items():
+        spelled = () if option.default == () else spell(option, option.default)
+        for spelling in (name, name.replace("_", "."), option.kafka or name):
+            assert table.parse({spelling: spelled}) == table(), spelling
 
 
-@each_row
-def test_a_default_is_within_its_bounds(table: type[Options], name: str, option: Option) -> None:
-    option.check(name, option.default)
-    assert getattr(table(), name) == option.default
-    assert option.sentence.endswith((".", ")"))
+@each_table
+def test_a_default_is_within_its_bounds(table: type[Options]) -> None:
+    for name, option in table.table().items():
+        option.check(name, option.default)
+        assert getattr(table(), name) == option.default, name
+        assert option.sentence.endswith((".", ")")), name
 
 
-@each_number
-def test_a_number_beyond_a_bound_is_refused(table: type[Options], name: str, option: Option) -> None:
+def beyond(option: Option) -> list[int]:
+    """Return the numbers next to the bounds of an option. A longer duration is the longest one."""
     assert option.minimum is not None
     assert option.maximum is not None
-    too_long = [] if option.kind == "duration" else [option.maximum + 1]
-    for number in [option.minimum - 1, *too_long]:
+    return [option.minimum - 1, *([] if option.kind == "duration" else [option.maximum + 1])]
+
+
+@each_table
+def test_a_number_beyond_a_bound_is_refused(table: type[Options]) -> None:
+    numeric = {name: option for name, option in table.table().items() if option.kind in NUMERIC_KINDS}
+    for name, number in [(name, number) for name, option in numeric.items() for number in beyond(option)]:
         with pytest.raises(InvalidArgumentError, match=name):
             table.parse({name: number})
 
 
-@each_duration
+@each_table
 @pytest.mark.parametrize("given", [LONG_MAX, 2**200, float("inf")])
-def test_a_duration_beyond_its_bound_is_the_bound(name: str, option: Option, given: float) -> None:
-    assert option.maximum is not None
-    bounds = (
-        (FOREVER_MS, INT_MAX)
-        if name not in {"retention_ms", "segment_ms", "message_timestamp_after_max_ms"}
-        else (LONG_MAX,)
-    )
-    assert option.maximum in bounds, "a duration that is shorter than 24 days is adjusted silently"
-    assert option.bounded(option.parse_named(name, given)) == option.maximum
+def test_a_duration_beyond_its_bound_is_the_bound(table: type[Options], given: float) -> None:
+    durations = {name: option for name, option in table.table().items() if option.kind == "duration"}
+    for name, option in durations.items():
+        assert option.maximum is not None
+        is_long = name in {"retention_ms", "segment_ms", "message_timestamp_after_max_ms"}
+        bounds = (LONG_MAX,) if is_long else (FOREVER_MS, INT_MAX)
+        assert option.maximum in bounds, f"{name}: a duration that is shorter than 24 days is adjusted silently"
+        assert option.bounded(option.parse_named(name, given)) == option.maximum, name
 
 
 def test_a_clock_takes_the_longest_duration_twice() -> None:
@@ -104,15 +100,12 @@ def test_a_table_that_is_made_without_parsing_has_the_same_bounds() -> None:
     )
 
 
-@each_row
-def test_nonsense_is_refused_by_name(table: type[Options], name: str, option: Option) -> None:
-    if option.kind in {"text", "secret"}:
-        with pytest.raises(InvalidArgumentError, match=name):
-            table.parse({name: 17})
-        return
-    for nonsense in ("five bananas", 3.5j, b"1"):
-        with pytest.raises(InvalidArgumentError, match=name):
-            table.parse({name: nonsense})
+@each_table
+def test_nonsense_is_refused_by_name(table: type[Options]) -> None:
+    for name, option in table.table().items():
+        for nonsense in (17,) if option.kind in {"text", "secret"} else ("five bananas", 3.5j, b"1"):
+            with pytest.raises(InvalidArgumentError, match=name):
+                table.parse({name: nonsense})
 
 
 def test_numbers_are_read_as_people_and_kafka_write_them() -> None:
@@ -265,7 +258,7 @@ def test_any_value_is_read_within_bounds_or_refused(row: tuple[type[Options], st
 # --- one truth
 
 
-@pytest.mark.parametrize("table", Options.find_tables())
+@each_table
 def test_the_typed_dictionary_of_a_table_has_its_options(table: type[Options]) -> None:
     typed = getattr(dicts, f"{table.__name__}Dict")
     assert list(typed.__annotations__) == list(table.table())

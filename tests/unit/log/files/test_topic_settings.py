@@ -94,12 +94,12 @@ NO_NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", NO_NUMBERS.values(), ids=NO_NUMBERS)
-def test_a_value_that_is_no_number_is_refused_with_a_sentence(name: str, value: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"^[a-z._]+(:| is) ") as refused:
-        checked({name: value})
-    assert len(str(refused.value)) < 300
+def test_a_value_that_is_no_number_is_refused_with_a_sentence(value: str) -> None:
+    for name in NUMBERS:
+        with pytest.raises(InvalidArgumentError, match=r"^[a-z._]+(:| is) ") as refused:
+            checked({name: value})
+        assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("name", NUMBERS)
