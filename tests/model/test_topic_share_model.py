@@ -24,8 +24,10 @@ def run(bounds: Bounds, mutation: str = "") -> Report[State]:
     "bounds",
     [
         Bounds((0, 0), 2, deaths=1, factor=Fraction(1)),
-        Bounds((0, 1), 3, rounds=2, factor=Fraction(1)),
-        Bounds((0, 1), 4, rounds=2, stuck=BOTH),
+        Bounds((0, 1), 2, rounds=2, factor=Fraction(1)),
+        pytest.param(Bounds((0, 1), 3, rounds=2, factor=Fraction(1)), marks=pytest.mark.slow),
+        Bounds((0, 1), 2, rounds=2, stuck=BOTH),
+        pytest.param(Bounds((0, 1), 4, rounds=2, stuck=BOTH), marks=pytest.mark.slow),
         Bounds((0, 1), 2, deaths=1, stuck=FIRST),
         Bounds((0, 0), 4, needs=(2, 1), deaths=1, factor=Fraction(2)),
         Bounds((0, 1), 3, factor=Fraction(1), marks=1),
