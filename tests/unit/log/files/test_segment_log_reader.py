@@ -303,12 +303,12 @@ def test_damage_is_reported_with_its_place_and_can_be_skipped(
     assert [(error.segment, error.position) for error in skipping.skipped] == [(str(file), position)]
 
 
-def test_damage_that_no_append_explains_is_reported_while_a_writer_lives(written: Path) -> None:
-    with LogDirectory(written) as log:
+def test_damage_that_no_append_explains_is_reported_while_a_writer_lives(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
         log.partition(TOPIC, 0).append(make_batches(2))
-        damage(log_files(written)[-1], 150)
+        damage(log_files(tmp_path)[0], 150)
         with pytest.raises(CorruptLogError):
-            list(reader_of(written).batches())
+            list(reader_of(tmp_path).batches())
 
 
 def test_damage_over_several_batches_and_at_the_end_of_a_segment_is_skipped(
