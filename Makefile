@@ -14,6 +14,8 @@
 #   make check    ruff, mypy, and the tests of style and layering
 #   make shape    figures of the structure: packages, layers, lines, functions (ARGS=-v lists them)
 #   make kafka    fetches Apache Kafka (through Maven, once) for the tests that run against it
+#   make kafka-programs   runs Kafka Streams, Kafka Connect, quixstreams and faust on a served log and on Apache Kafka,
+#                 and installs them before that
 #   make judges SOURCES=DIR   other people's tests of Kafka clients on a served log; DIR has their sources, built
 #   make spark    installs pyspark and Java, and runs the tests with Spark, of which make test has a few where Java is;
 #                 make spark-cluster those that start a cluster, make spark-versions them all on older versions
@@ -55,6 +57,7 @@ SPARK_EXTRAS := ("spark", "spark-test", "pipelines", "plot")
 SPARK_TESTS := tests/spark tests/unit/spark tests/integration/test_spark_example.py
 SWITCHES := $(VENV)/switches
 WHEEL_TOOLS := build/wheel-tools
+KAFKA_PROGRAMS := build/kafka-programs
 
 # Tests start hundreds of Pythons: they compile our modules once, and find those of other packages compiled.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
@@ -83,7 +86,7 @@ test-all: test-tools
 	$(MAKE) test
 	$(MAKE) test-rest
 
-test-rest: spark-connector
+test-rest: spark-connector kafka-programs-for-tests
 	$(if $(MINUTES),SHMACCUM_TESTS_END_AT=$$(($$(date +%s) + 60 * $(MINUTES)))) $(MAKE) test MARKERS="$(REST)"
 
 # A download has no place within the time of a test.
@@ -161,6 +164,25 @@ shape: $(INSTALLED)
 
 kafka: $(INSTALLED)
 	$(VENV)/bin/python -m tests.kafka.distribution
+
+.PHONY: kafka-programs kafka-programs-for-tests
+kafka-programs: kafka $(KAFKA_PROGRAMS)/installed
+	$(VENV)/bin/python -m tests.kafka.programs.installation
+	$(PYTEST) tests/kafka/programs -m kafka $(ARGS)
+
+# A download has no place within the time of a test.
+kafka-programs-for-tests: kafka-for-tests
+	@{ $(MAKE) --no-print-directory $(KAFKA_PROGRAMS)/installed && \
+	    $(VENV)/bin/python -m tests.kafka.programs.installation; } || \
+	    echo "Some tests of programs that keep tables will be skipped."
+
+# The constraints of the workflow are for the other environment.
+$(KAFKA_PROGRAMS)/installed: pyproject.toml | $(INSTALLED)
+	$(VENV)/bin/python -m venv $(KAFKA_PROGRAMS)
+	$(VENV)/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	    print(*project["optional-dependencies"]["programs"], sep="\n")' >$@.new
+	env -u PIP_CONSTRAINT $(KAFKA_PROGRAMS)/bin/python -m pip install --quiet --requirement $@.new
+	@mv $@.new $@
 
 .PHONY: judges
 judges: spark-connector kafka
