@@ -24,7 +24,8 @@
  *
  *   rebuild   registry lock → check again → build the region from words of the base layout → extension_epoch[i] =
  *             arena_epoch (release, X3) → unlock
- *   use extension_epoch[i] == arena_epoch (acquire, X3), once per attach: it stays equal while a process is attached
+ *   use       extension_epoch[i] == arena_epoch (acquire, X3), once per attach: the arena is not recovered while a
+ *             process is attached
  *   Both are 0 in a new arena, and the region is all zeros: zeros have to be correct for an arena without records.
  *
  * DEATHS. If a process dies during a rebuild, the epoch is unchanged. The next user steals the lock and rebuilds.

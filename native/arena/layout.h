@@ -48,7 +48,7 @@
  * FROZEN. Processes of different builds use an arena at the same time. So a field of a released layout never moves and
  * never changes its size or meaning, and strides are constants (layout_fields.h asserts each offset). A reserved word
  * is 0, and no build writes to it. A later build may use it only with a feature of the superblock (extension.h):
- *   0 has the meaning that older builds assume a compatible feature, or none at all
+ *   0 has the meaning that older builds assume           a compatible feature, or none at all
  *   each process that appends or sends must maintain it  an incompatible feature
  * A slot header is full. Further words of a slot are in an extension region that is parallel to the slots.
  */

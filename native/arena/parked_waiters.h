@@ -29,7 +29,7 @@
 
 #include "arena/buffer_pool.h"
 
-/* The longest time between two turns, of any parked waiters. */
+/* The longest time between two successive turns. */
 #define PARKED_SLICE_NS INT64_C(50000000)
 #define PARKED_PERIOD_NS_MAX (20 * PARKED_SLICE_NS)
 /* The longest sleep of a parked waiter in C. Then Python checks whether the arena still has its name. */

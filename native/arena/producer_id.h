@@ -24,8 +24,8 @@
  *                     another one from its sink.
  *   assign            1 the batch's sequence and id  2 its epoch (release)  3 the partition's next sequence. Between 2
  *                     and 3: sequence_raise of the next sender does 3. Before 2: nothing was assigned.
- *   resequence from the youngest batch to the oldest, so that after a death, the batches that still have a sequence are
- *                     the older ones. The next sender detects the gap again.
+ *   resequence        from the youngest batch to the oldest, so that after a death, the older batches still have a
+ *                     sequence. The next sender detects the gap again.
  */
 #ifndef ARENA_PRODUCER_ID_H
 #define ARENA_PRODUCER_ID_H

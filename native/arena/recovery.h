@@ -6,10 +6,10 @@
  *   2. every slot by its word:  GRANT OWNED -> FREE · CONT without its head -> FREE · DONE -> FREE
  *                               OPEN n = 0 -> FREE · OPEN n > 0 -> READY (sealed at its committed length)
  *                               READY, BAD: kept
- *   3. same boot id: the page cache survived, so the words are valid. other boot id: the host crashed, and only content
- *      whose running CRC-32C verifies is trusted. Any other batch is cut back to the records that had been forced to
- *      disk (durability.h). If there are none, it becomes BAD, with an entry in the error log. Each loss is logged, and
- *      a damaged batch does not prevent the start.
+ *   3. same boot id: the page cache survived, so the words are valid.
+ *      other boot id: the host crashed, and only content whose running CRC-32C verifies is trusted. Any other batch is
+ *      cut back to the records that had been forced to disk (durability.h). If there are none, it becomes BAD. Losses
+ *      are in the error log, and a damaged batch does not prevent the start.
  *      The tables of topics and partitions are cut back to the entries whose checksums verify (registry.h), and a batch
  *      of another partition becomes BAD.
  *      The age of a batch of another boot restarts at 0 (delivery_clock.h), because that boot's clock has ended.

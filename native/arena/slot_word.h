@@ -18,7 +18,7 @@
  *   FREE   all zeros inside; any process may take it
  *   GRANT  granted to the waiter with this ticket
  *   OWNED  a process owns it; it has no valid record yet
- *   OPEN accepts records of one partition: `count` are valid and end at byte `size` (they start at RECORDS_START)
+ *   OPEN   accepts records of one partition: `count` are valid and end at byte `size` (they start at RECORDS_START)
  *   READY  sealed: `count` and `size` are final
  *   DONE   its result is recorded; the sender has to scrub and free it
  *   CONT   continues the oversized record of the slot `head index`

@@ -40,15 +40,15 @@
  *             No topic holds quarantined slots.
  *
  * WHY THE SUMS ARE RELIABLE. `opened` is added after OPEN and `released` before FREE. So a topic's sum never exceeds
- * what it holds, and a topic without a batch may always open its first one. An opener that dies between its store and
- * its addition makes the difference one batch too small, until the recount after the repair of that death. A recount
- * between the two of a living opener makes it one batch too large, until the next recount. A sender that dies between
- * `released` and FREE leaves the slot DONE, and the next one recounts before it frees.
+ *   what it holds, and a topic without a batch may always open its first one. An opener that dies between its store and
+ *   its addition makes the difference one batch too small, until the recount after the repair of that death. A recount
+ *   between the two of a living opener makes it one batch too large, until the next recount. A sender that dies between
+ *   `released` and FREE leaves the slot DONE, and the next one recounts before it frees.
  *   Batches that a stuck partition opens are counted until the next recount. When a partition is no longer stuck, its
  *   batches are not counted until the next recount, but the sender subtracts those that it frees. So their topic may
  *   open as many more as were freed.
  * WHY ONE CHECK IS ENOUGH. If several processes check at the same time, all may open: at most one excess batch each,
- * which the next check detects.
+ *   which the next check detects.
  * tests/model/topic_share_model.py explores this exhaustively.
  */
 #ifndef ARENA_TOPIC_SHARE_H

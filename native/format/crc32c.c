@@ -21,7 +21,7 @@
 #endif
 
 enum {
-    LINE_SIZE = 64, /* of a cache line */
+    LINE_SIZE = 64, /* bytes of a cache line */
     AHEAD_SIZE = 1024,
 };
 

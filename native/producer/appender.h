@@ -3,8 +3,8 @@
  * The appender: the state of a process that sends (the producer's side of Kafka's RecordAccumulator; sender/sender.h is
  * the sender's side, and they share only the arena).
  *
- *   append commit records to the open batch of their partition
- *   flush seal the batches of this process, and wait for their results
+ *   append   commit records to the open batch of their partition
+ *   flush    seal the batches of this process, and wait for their results
  *
  * Each process has one, and any number of processes append at the same time. One thread of a process uses it at a time
  * (in Python: python/common/alone.h), and the caller holds no lock of the arena.

@@ -7,7 +7,7 @@
  *
  * THE STICKY WORD of a topic: (number of changes, partition), or (number of changes, none) before one is chosen.
  *
- *   choose a process that finds none draws a partition and stores it by CAS. The first store is valid for all.
+ *   choose   a process that finds none draws a partition and stores it by CAS. The first store is valid for all.
  *   stay     while its open batch takes records. A record needs one load of shared memory.
  *   move on  CAS (n, partition) -> (n + 1, none), under the producer lock of that partition, before another batch is
  *            opened there, so that no partly filled batch remains. Reasons: the previous batch is full; this process

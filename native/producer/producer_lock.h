@@ -5,7 +5,7 @@
  * (producer_batch.h explains why its sections do).
  *
  *   word:      acquisition number 32 | 0 | owner 31     the last process that took it
- *   released: the same, or an older one the last process that released it
+ *   released:  the same, or an older one                the last process that released it
  *
  *   free      released == word
  *   acquire   free, and CAS word (a, X) -> (a + 1, me), and `released` is still (a, X). If it is not, the lock appears
@@ -21,11 +21,11 @@
  * by an older one. Then the lock appears held while no process has it: a waiter waits for its patience, and repairs
  * without need. The lock never appears free while a process has it, even if that store is very late, and although the
  * numbers wrap around every few minutes:
- *   N1 Only X stores a word that names X, in both cells: one thread at a time uses a handle, and a name is reused only
+ *   N1  Only X stores a word that names X, in both cells: one thread at a time uses a handle, and a name is reused only
  *       after a death.
- *   N2 X acquires with a word that differs from `released`. After that, only X stores this word in `released`, when it
+ *   N2  X acquires with a word that differs from `released`. After that, only X stores this word in `released`, when it
  *       releases. So while X has the lock, `released` differs from the word.
- *   N3 A process may find the lock free, and be stopped until the numbers reach the same word again. Its CAS then
+ *   N3  A process may find the lock free, and be stopped until the numbers reach the same word again. Its CAS then
  *       succeeds although another process has the lock. By N2, `released` differs: it passes itself, and repairs.
  *
  * WHY PASSING ENDS. If the patience is longer than the critical section, no running process is passed. If sections take

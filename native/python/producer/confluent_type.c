@@ -7,7 +7,7 @@
  * (confluent_callbacks.py):
  *
  *   record   a tuple: index in the batch, DeliveryFuture, callback, topic, value, key, headers, batch, next
- *   batch (partition index, seq): one object for consecutive records of a batch
+ *   batch    (partition index, seq): one object for consecutive records of a batch
  *
  * A record is made before the append, and completed after it. After the append, no step may fail, because the record
  * will be sent. A record is *late* if its result may be older than results that poll() has delivered: there was no

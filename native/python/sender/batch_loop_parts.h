@@ -6,7 +6,7 @@
  *   stream  (topic, topic id or None, partition, file, position, offset, limit offset, producer id, epoch, origin,
  *            leader epoch, name, topic id as text)      the streams of a link are adjacent. If origin is -1, the
  *            producer of the batches stays
- *   found a list to which the call appends (stream ...), (link ...) and (the report of the recorder, has failed). The
+ *   found   a list to which the call appends (stream ...), (link ...) and (the report of the recorder, has failed). The
  *           progress is not the result of the call, which would be lost if a signal handler raises an exception.
  *
  * shipper_batch_loop.c has the call of a shipper, and sender_half_batch_loop.c that of an overflow.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf: the steps of a sender's rounds: ready, drain, complete.
+ * The steps of a sender's rounds in SenderHalf: ready, drain, complete.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SenderHalf: its settings: partitions (mute, available, backoff), the delivery clock, transactions, the producer id.
+ * The settings of SenderHalf: partitions (mute, available, backoff), the delivery clock, transactions, the producer id.
  */
 #include "arena/delivery_clock.h"
 #include "arena/producer_id.h"
