@@ -65,7 +65,7 @@ def flight_lines() -> Iterator[str]:
     """The lines of the file of flights, the header first.
 
     Raises:
-        PackageMissingError: as `data_folder`.
+        PackageMissingError: the package is not installed.
     """
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as stream:
         yield from io.TextIOWrapper(stream, encoding="utf-8", newline="")

@@ -213,7 +213,7 @@ class Pipeline:
     def leave(self) -> None:
         """Lets the sender exit cleanly, even if it has just replaced another one.
 
-        Before it has the role, SIGTERM would end it like any process that starts.
+        SIGTERM ends a sender at once until it has the role, so this waits for the role first.
         """
         self._wait_until(lambda: self.arena.native.sender_is_alive)
         self._sender.drain_and_leave()
