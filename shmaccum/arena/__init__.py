@@ -18,7 +18,7 @@ Producers and the sender share the arena. This package imports neither of them.
     dead_sockets     removes the sockets of killed senders
     sender_state     sentences about the sender, for errors and views
     stuck            the reasons why a partition is stuck
-    semaphores       the semaphores of processes that wait for a buffer
+    semaphores       the semaphores of processes that wait for a buffer       ─ named_objects   objects with POSIX names
     flusher          the thread that forces an arena with durability=interval to disk
     results          how a batch or a transaction ended
     reports          the reports in the arena's error log

@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import msgpack
-import posix_ipc
 
 from shmaccum import _native
 from shmaccum.arena.creation import remove_private, wait_for_others
 from shmaccum.arena.dead_sockets import remove_dead_sockets
-from shmaccum.arena.file import SHARED_MEMORY, ArenaFile, group_number
+from shmaccum.arena.file import ArenaFile, group_number
+from shmaccum.arena.named_objects import SHARED_MEMORY, unlink_semaphore
 from shmaccum.common import cooperative
 from shmaccum.common.durability import sync_path
 from shmaccum.common.units import format_count, format_size
@@ -115,8 +115,8 @@ def remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
     It also removes the sockets of killed senders of former arenas in the folder.
     """
     for index in range(waiter_count):
-        with contextlib.suppress(posix_ipc.ExistentialError, posix_ipc.PermissionsError):  # another user's
-            posix_ipc.unlink_semaphore(semaphore_name(uuid, index))
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's
+            unlink_semaphore(semaphore_name(uuid, index))
     for path in (file.wake_fifo(uuid), file.results_fifo(uuid), *file.presences(uuid)):
         with contextlib.suppress(OSError):  # it is missing, or another user's, or its name would be too long
             os.unlink(path)

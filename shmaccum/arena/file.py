@@ -19,9 +19,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import posix_ipc
-
 from shmaccum.arena.creation import CHECK_S, Creation, Descriptors
+from shmaccum.arena.named_objects import SHARED_MEMORY, open_shared_memory, unlink_shared_memory
 from shmaccum.arena.trust import check_arena, drop_access_list
 from shmaccum.common.durability import sync_folder
 from shmaccum.exceptions import (
@@ -40,7 +39,6 @@ OPEN_TO_OTHERS = 0o077
 WRITABLE_BY_ALL = 0o002
 GROUP_ACCESS = 0o060
 WITHOUT_EXECUTION = 0o666
-SHARED_MEMORY = "/dev/shm"
 MAGIC = b"smarena1"
 """The first bytes of an arena (native/arena/layout.h: ARENA_MAGIC)."""
 
@@ -222,7 +220,7 @@ class ArenaFile(NamedTuple):
         """Removes the name. Processes that have the arena open can still use it."""
         with self._errors_named(FileNotFoundError, self._missing()):
             if self.is_shared_memory:
-                posix_ipc.unlink_shared_memory(self._object)
+                unlink_shared_memory(self._object)
             else:
                 os.unlink(self.text)
                 with contextlib.suppress(OSError):  # it is removed, but a power cut may restore it
@@ -369,7 +367,7 @@ class ArenaFile(NamedTuple):
     def _open_once(self, *, read_only: bool) -> int:
         with self._errors_named(FileNotFoundError, self._missing()):
             if self.is_shared_memory:
-                return int(posix_ipc.SharedMemory(self._object, EXISTING_FLAGS, read_only=read_only).fd)
+                return open_shared_memory(self._object, EXISTING_FLAGS, read_only=read_only)
             return os.open(self.text, (os.O_RDONLY if read_only else os.O_RDWR) | OPEN_FLAGS | EXISTING_FLAGS)
 
     def taken(self) -> ArenaExistsError:
@@ -413,9 +411,9 @@ class ArenaFile(NamedTuple):
             yield
         except ArenaError:
             raise
-        except (existence, posix_ipc.ExistentialError):
+        except existence:
             raise named from None
-        except (PermissionError, posix_ipc.PermissionsError):
+        except PermissionError:
             raise ArenaForbiddenError(self._forbidden()) from None
         except IsADirectoryError:
             raise NotAnArenaError(f"{self.text} is a folder") from None

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import contextlib
 
-import posix_ipc
-
 from shmaccum.arena.arena import Arena, remove_companions, semaphore_name
-from shmaccum.arena.file import SHARED_MEMORY, ArenaFile
+from shmaccum.arena.file import ArenaFile
+from shmaccum.arena.named_objects import SHARED_MEMORY, create_semaphore, unlink_semaphore
 from shmaccum.exceptions import ArenaClosedError
 
 
@@ -22,7 +21,7 @@ def make_semaphore(arena: Arena, waiter_index: int) -> None:
     """Creates a waiter's semaphore if it is missing. A wait works without it, so errors are only recorded."""
     try:
         _make(arena, semaphore_name(arena.uuid, waiter_index))
-    except (OSError, posix_ipc.Error) as error:
+    except OSError as error:
         arena.native.record_error(f"no semaphore to wait on: {error}")
 
 
@@ -30,14 +29,14 @@ def _make(arena: Arena, name: str) -> None:
     """Creates a semaphore that all users of the arena may use, whatever this process's umask and group are."""
     file, path = ArenaFile.parse(arena.name), f"{SHARED_MEMORY}/sem.{name[1:]}"
     try:
-        posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=arena.mode & 0o666).close()
-    except posix_ipc.ExistentialError:
+        create_semaphore(name, arena.mode & 0o666)
+    except FileExistsError:
         file.share_again(path)
         return
     try:
         file.share(path)
     except OSError:
-        posix_ipc.unlink_semaphore(name)  # the next waiter would not change it
+        unlink_semaphore(name)  # the next waiter would not change it
         raise
 
 

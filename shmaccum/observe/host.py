@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterator
 
 from shmaccum.arena.creation import is_private_name
-from shmaccum.arena.file import SHARED_MEMORY, is_arena
+from shmaccum.arena.file import is_arena
+from shmaccum.arena.named_objects import SHARED_MEMORY
 
 SHARED_MODES = (b" rw-s ", b" r--s ")
 """The permissions of shared mappings in /proc/PID/maps."""

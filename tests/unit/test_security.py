@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import posix_ipc
 import pytest
 
 from shmaccum import _native
@@ -185,12 +184,10 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_opened_again(
 
 def scribble(arena: Arena, slot_index: int, at: int) -> None:
     """Flip one bit of a batch, as a stray pointer of another process could."""
-    memory = posix_ipc.SharedMemory(arena.name)
     geometry = arena.geometry
-    with mmap.mmap(memory.fd, arena.native.size) as mapped:
+    with (SHARED_MEMORY / arena.name).open("r+b") as file, mmap.mmap(file.fileno(), arena.native.size) as mapped:
         start = arena.native.size - geometry["slot_count"] * geometry["slot_stride"]
         mapped[start + slot_index * geometry["slot_stride"] + at] ^= 0x10
-    memory.close_fd()
 
 
 def test_bytes_that_another_process_changed_are_found_before_they_are_sent(arena: Arena, sender: Accumulator) -> None:

@@ -259,7 +259,7 @@ def test_a_number_of_another_type(arena_name: str, sizes: dict[str, Any]) -> Non
 
 
 def test_options_that_are_too_large(arena_name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"options take .* an arena keeps at most 2048"):
+    with pytest.raises(InvalidArgumentError, match=r"options take .* an arena stores at most 2048"):
         Arena.create(arena_name, options={"x": "y" * 3000}, **SMALL)
     assert not Arena.exists(arena_name)
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import posix_ipc
 import pytest
 
 from shmaccum import _native, aio
-from shmaccum.arena import Arena
+from shmaccum.arena import Arena, named_objects, semaphores
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.semaphores import make_semaphore, remove_orphans
 from shmaccum.exceptions import (
@@ -346,7 +345,7 @@ def test_a_missing_semaphore_costs_a_slice_and_no_more(
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.ENOSPC, "no room for a semaphore")
 
-    monkeypatch.setattr(posix_ipc, "Semaphore", refuse)
+    monkeypatch.setattr(semaphores, "create_semaphore", refuse)
     batches = drain(full)
 
     def serve() -> None:
@@ -400,15 +399,15 @@ def test_no_semaphore_outlives_an_arena_that_is_lost_when_the_semaphore_is_made(
 ) -> None:
     """The send that created the semaphore never sleeps on it."""
     arena = Arena.create(arena_name, buffer_memory="4KiB", batch_size="4KiB")
-    make = posix_ipc.Semaphore
+    make = named_objects.create_semaphore
 
-    def lost_before_it(*arguments: Any, **named: Any) -> posix_ipc.Semaphore:
+    def lost_before_it(name: str, mode: int) -> None:
         lose(arena)
-        return make(*arguments, **named)
+        make(name, mode)
 
     with Accumulator(arena, max_block_ms=LONG_MS) as accumulator:
         accumulator.append("t", 0, 1, None, b"v")
-        monkeypatch.setattr(posix_ipc, "Semaphore", lost_before_it)
+        monkeypatch.setattr(semaphores, "create_semaphore", lost_before_it)
         with pytest.raises((ArenaRemovedError, CorruptArenaError)):
             accumulator.append("t", 1, 1, None, b"v")
         assert len(list(each_semaphore(arena.uuid))) == 1

@@ -145,7 +145,7 @@ with shmaccum.Producer({name!r}, sink="log:{log}") as producer:
 """
 
 
-LOADED = "import json, msgpack, posix_ipc, shmaccum.supervisor"
+LOADED = "import json, msgpack, shmaccum.arena.named_objects, shmaccum.supervisor"
 """Imports for the starter, before the folder of planted modules is on its path."""
 
 
