@@ -114,6 +114,9 @@ $(VENV)/bin/promtool: | $(INSTALLED)
 	mv build/prometheus/usr/bin/promtool $@
 	rm -rf build/prometheus
 
+# Logins and TLS depend on more parts of kafka-python than the rest.
+LOGIN_TESTS := tests/kafka/test_certificates.py tests/kafka/test_logins.py tests/kafka/test_tokens.py
+
 # The versions are those of the lower bounds in pyproject.toml.
 .PHONY: test-lowest
 test-lowest: $(INSTALLED)
@@ -121,14 +124,14 @@ test-lowest: $(INSTALLED)
 	$(INSTALL) --requirement $(VENV)/lowest.txt
 	$(VENV)/bin/python .ci/try-wheel
 	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/unit/arena tests/unit/compat tests/unit/log \
-	    tests/unit/observe tests/unit/producer tests/unit/sender/sinks $(ARGS)
+	    tests/unit/observe tests/unit/producer tests/unit/sender/sinks $(LOGIN_TESTS) $(ARGS)
 
 # pip warns if the version is above the bound of pyproject.toml.
 .PHONY: test-newest-kafka-python
 test-newest-kafka-python: $(INSTALLED)
 	$(INSTALL) --upgrade --pre kafka-python
 	$(PYTEST) $(WORKERS) -m "$(MARKERS)" tests/unit/sender/sinks tests/unit/log/server \
-	    tests/unit/compat/test_kafka_python.py $(ARGS)
+	    tests/unit/compat/test_kafka_python.py $(LOGIN_TESTS) $(ARGS)
 
 CONSTRAINED := test,dev,docs,spark,spark-test,pipelines,plot
 .PHONY: constraints

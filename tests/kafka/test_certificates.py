@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from shmaccum import Producer
 from shmaccum.arena import Arena
@@ -217,3 +218,44 @@ def test_files_that_cannot_be_used_are_refused_at_the_start(
     files.key.write_bytes(b"")
     with pytest.raises(InvalidArgumentError, match="ssl_keyfile"):
         open_loop(f"{LOOPBACK}:1", **files.options())
+
+
+def revocation_list(authority: trustme.CA, *revoked: trustme.LeafCert) -> bytes:
+    """A list of revoked certificates, signed by the authority."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    builder = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)
+    builder = builder.last_update(now).next_update(now + datetime.timedelta(days=1))
+    for certificate in revoked:
+        number = x509.load_pem_x509_certificate(certificate.cert_chain_pems[0].bytes()).serial_number
+        entry = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
+        builder = builder.add_revoked_certificate(entry)
+    key: Any = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def test_a_broker_whose_certificate_was_revoked_is_refused(
+    tmp_path: Path, authority: trustme.CA, files: Files, arena: Arena, open_fake: OpenFake, open_loop: OpenLoop
+) -> None:
+    of_broker = issue(authority)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_broker.configure_cert(tls)
+    cluster = open_fake(tls=tls)
+    revoked = tmp_path / "revoked.pem"
+    revoked.write_bytes(revocation_list(authority, issue(authority)))
+    files.write(issue(authority))
+    loop = open_loop(cluster.bootstrap, **files.options(ssl_crlfile=str(revoked)))
+    append(arena, TOPIC, b"a")
+    loop.run_until_idle()
+    assert loop.reports == []
+    revoked.write_bytes(revocation_list(authority, of_broker))
+    cluster.brokers[0].cut()
+    append(arena, TOPIC, b"b")
+    loop.run_until(lambda: any("certificate revoked" in report for report in loop.reports), "it is reported")
+    assert loop.queued_count() == 1
+
+
+def test_a_revocation_list_that_is_missing_is_refused_at_the_start(files: Files, open_loop: OpenLoop) -> None:
+    options = {"security_protocol": "SSL", "ssl_cafile": str(files.authority), "ssl_crlfile": "/nonexistent.pem"}
+    with pytest.raises(InvalidArgumentError, match="ssl_crlfile"):
+        open_loop(f"{LOOPBACK}:1", **options)

@@ -18,8 +18,8 @@ these parts::
     transport     KafkaTCPTransport       `write` and `_sock_send` are overridden: frames are written by sendmsg, at
                                           once if possible; `_read_from_sock`: a complete Produce response bypasses
                                           the parser; each call that transfers bytes is counted
-                  KafkaSSLTransport       the same, one TLS record at a time: gathering and encrypting are copies
-    login         KafkaSSLTransport       `_build_ssl_context`, at the start and when a file has changed
+                  KafkaSSLTransport       the same, one TLS record at a time: gathering and encrypting are copies; the
+                                          constructor takes our context
     sessions      SaslReauthenticator     replaces `_reauth` and `_sasl_authenticate` of a connection: the login, its
                                           repetition before the session ends, and their failures
     tokens        AbstractTokenProvider   a token that a thread replaces

@@ -87,9 +87,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             self._tokens.token()  # without one, there is no reason to connect
         sock = await self._open_socket(node.host, node.port, timeout_at)
         if self._tls is not None:
-            settings = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
-            settings["ssl_context"] = self._context(self._tls)
-            transport = TlsFrameTransport(self._net, sock, host=node.host, **settings)
+            transport = TlsFrameTransport(self._net, sock, self._context(self._tls), node.host)
         else:
             transport = FrameTransport(self._net, sock, host=node.host)
         transport.traffic = self._traffic.node(node.node_id)

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import ssl
 from collections.abc import Mapping
 from typing import Any
-
-from kafka.net.transport import KafkaSSLTransport
 
 from shmaccum.common.file_stamp import FileContents
 from shmaccum.common.secret_files import opened_secret
@@ -42,24 +39,31 @@ def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     Raises:
         InvalidArgumentError: a file or the password cannot be read, or they do not match.
     """
-    password = config["ssl_password"]
+    password = None if config["ssl_password"] is None else config["ssl_password"].reveal()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = config["ssl_check_hostname"]
     try:
-        with contextlib.ExitStack() as stack:
-            opened = {"ssl_context": None, **_opened_key(config, stack)}
-            opened["ssl_password"] = None if password is None else password.reveal()
-            context: ssl.SSLContext = KafkaSSLTransport._build_ssl_context({**config, **opened})  # noqa: SLF001
+        if config["ssl_cafile"]:
+            context.load_verify_locations(config["ssl_cafile"])
+        else:
+            context.load_default_certs()
+        if config["ssl_certfile"]:
+            _load_own(context, config, password)
+        if config["ssl_crlfile"]:
+            context.load_verify_locations(config["ssl_crlfile"])
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     except OSError as error:
         files = [name for name in TLS_FILES if config[name]]
         raise InvalidArgumentError(f"TLS cannot be set up: {error}: check {', '.join(files)}") from None
     return context
 
 
-def _opened_key(config: Mapping[str, Any], stack: contextlib.ExitStack) -> dict[str, str]:
-    """Return the path of the opened and checked file with the private key, as a descriptor."""
-    name = "ssl_keyfile" if config["ssl_keyfile"] else "ssl_certfile"
-    if not config["ssl_certfile"]:
-        return {}
-    return {name: f"/proc/self/fd/{stack.enter_context(opened_secret(config[name], 'private key'))}"}
+def _load_own(context: ssl.SSLContext, config: Mapping[str, Any], password: str | None) -> None:
+    """Load this host's certificate and its key. The checked descriptor of the key's file is the one that is read."""
+    with opened_secret(config["ssl_keyfile"] or config["ssl_certfile"], "private key") as descriptor:
+        key = f"/proc/self/fd/{descriptor}"
+        context.load_cert_chain(config["ssl_certfile"] if config["ssl_keyfile"] else key, key, password)
 
 
 def check_login(config: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ it, a `Sent` is both the header of a request and the future of a response.
 from __future__ import annotations
 
 import selectors
+import socket
 import ssl
 from collections.abc import Sequence
 from typing import Any
@@ -233,6 +234,12 @@ def _is_between_frames(parser: Any) -> bool:
 
 class TlsFrameTransport(FrameTransport, KafkaSSLTransport):  # type: ignore[misc]
     """The same over TLS: gathering a record, and encrypting it, are copies."""
+
+    def __init__(self, net: Any, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        """The library's constructor has other arguments before kafka-python 3.0.8."""
+        name = host.rstrip(".")
+        secure = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
+        KafkaTCPTransport.__init__(self, net, secure, host=host)
 
     def _send_some(self, frame: Frame | Sent) -> int:
         """Write as many bytes as the socket accepts. After SSLWantWriteError, OpenSSL gets the same bytes again."""
