@@ -33,6 +33,7 @@ TOPIC = "flights"
 VALID_S = 6
 """The lifetime of a certificate under load."""
 GENERATIONS = 3
+PAUSE_S = 0.003
 API_VERSIONS = 18
 
 
@@ -115,9 +116,9 @@ def is_accepted(cluster: FakeCluster, authority: trustme.CA, certificate: trustm
 
 
 def send_until(arena_name: str, sent: list[bytes], is_over: threading.Event) -> None:
-    """Send records one by one, and note each one that is delivered."""
+    """Send a few hundred records in a second, one by one, and note each one that is delivered."""
     with Producer(arena_name, linger_ms=0) as producer:
-        while not is_over.is_set():
+        while not is_over.wait(PAUSE_S):
             value = b"%d" % len(sent)
             producer.send(TOPIC, value=value, partition=0).get(timeout=WATCHDOG_S)
             sent.append(value)
