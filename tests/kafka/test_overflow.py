@@ -25,6 +25,7 @@ from tests.kafka.conftest import OpenFake
 from tests.kafka.fake_broker import Arrived, Cut, FakeCluster, Reply
 from tests.kafka.test_shipping import CORRUPT_MESSAGE, SINK_OPTIONS, Broker
 from tests.support.accumulator import Accumulator
+from tests.support.overflow import run_rounds
 from tests.support.processes import WATCHDOG_S
 from tests.support.sender import TOPIC
 from tests.support.system_calls import dies_at_system_call
@@ -110,12 +111,6 @@ class Outage:
         self.producer.abort(True)
         self.producer.maintain()
         self.producer.close()
-
-
-def run_rounds(sender: Sender, count: int) -> None:
-    for _ in range(count):
-        sender._wake()
-        sender.run_once()
 
 
 def run_until(sender: Sender, is_true: Callable[[], bool]) -> None:

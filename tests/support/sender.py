@@ -120,6 +120,16 @@ class ScriptedSink(Sink, ProducerIds, Peer):
         self.held.clear()
 
 
+class FailingSink(ScriptedSink):
+    """A sink that reports an outage."""
+
+    reason: str | None = None
+
+    @property
+    def outage(self) -> str | None:
+        return self.reason
+
+
 class Sending:
     """An arena, a producer and a sender in one process, on a manual clock.
 

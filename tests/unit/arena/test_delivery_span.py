@@ -13,19 +13,9 @@ from shmaccum.arena.delivery_span import NO_SENDER, DeliveryClockReading
 from shmaccum.exceptions import FlushTimeoutError, ResultPendingError
 from shmaccum.observe.inspection import Inspector
 from shmaccum.observe.observation import Observer
-from tests.support.sender import MS, TOPIC, ScriptedSink, Sending
+from tests.support.sender import MS, TOPIC, FailingSink, Sending
 
 TIMEOUT_MS = 120_000
-
-
-class FailingSink(ScriptedSink):
-    """A sink that reports an outage."""
-
-    reason: str | None = None
-
-    @property
-    def outage(self) -> str | None:
-        return self.reason
 
 
 @pytest.fixture

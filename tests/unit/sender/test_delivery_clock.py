@@ -19,7 +19,7 @@ from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
 from shmaccum.sender.sinks.log import LogSink
 from shmaccum.sender.sinks.sink import Ack, Sink, WireBatch
-from tests.support.sender import MS, ScriptedSink, Sending
+from tests.support.sender import MS, FailingSink, ScriptedSink, Sending
 
 TIMEOUT_MS = 120_000
 HOUR_MS = 3_600_000
@@ -41,15 +41,10 @@ def open_sending(arena: Arena) -> Iterator[Open]:
         sending.close()
 
 
-class FailingSink(ScriptedSink):
-    """A sink that reports its own outages."""
+class CountingSink(FailingSink):
+    """A sink that also reports how many responses it received."""
 
-    reason: str | None = None
     answers: int | None = None
-
-    @property
-    def outage(self) -> str | None:
-        return self.reason
 
     @property
     def answer_count(self) -> int | None:
@@ -64,8 +59,8 @@ def blocked(sending: Sending) -> list[Token]:
     return tokens
 
 
-def with_failing(open_sending: Open, **options: object) -> tuple[Sending, FailingSink]:
-    sink = FailingSink()
+def with_failing(open_sending: Open, **options: object) -> tuple[Sending, CountingSink]:
+    sink = CountingSink()
     sink.plan_filter = lambda _: False
     return open_sending(sink, **options), sink
 

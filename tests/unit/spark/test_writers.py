@@ -46,7 +46,7 @@ from shmaccum.spark.task_writer import TaskWriter
 from shmaccum.spark.writers import BatchWriter, SinkPlan, StreamWriter
 from tests.support.arenas import sender_pid
 from tests.support.processes import run_in_child, wait_until
-from tests.support.sender import ScriptedSink, refuse
+from tests.support.sender import FailingSink, ScriptedSink, refuse
 from tests.unit.spark.conftest import Running, forget_producers
 from tests.unit.spark.test_settings import schema
 
@@ -257,16 +257,6 @@ def attach_with_little_room(arena_name: str) -> str:
     return str(caught.value)
 
 
-class BrokenSink(ScriptedSink):
-    """A sink that delivers nothing, and may report a reason."""
-
-    reason: str | None = None
-
-    @property
-    def outage(self) -> str | None:
-        return self.reason
-
-
 SHORT: dict[str, Any] = {"delivery_timeout_ms": 300, "request_timeout_ms": 100}
 
 
@@ -287,7 +277,7 @@ SHORT: dict[str, Any] = {"delivery_timeout_ms": 300, "request_timeout_ms": 100}
 def test_a_task_waits_for_a_finite_time(
     arena: Arena, log: Path, running: Running, reason: str | None, error: type[Exception], sentence: str
 ) -> None:
-    sink = BrokenSink(partitions=1)
+    sink = FailingSink(partitions=1)
     sink.plan_filter = lambda _: False
     sink.reason = reason
     with running(arena, sink, **SHORT), pytest.raises(error, match=sentence):
