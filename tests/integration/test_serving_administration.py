@@ -143,6 +143,23 @@ def test_a_compacted_topic_keeps_each_record_and_refuses_those_without_a_key(tmp
     assert [record.key for record in records] == [b"a", b"", b"a"]
 
 
+def test_a_client_learns_which_records_of_a_batch_have_no_key(tmp_path: Path) -> None:
+    told: dict[int, int] = {}
+
+    def note(error: Any, message: Any) -> None:
+        told[int(message.value())] = 0 if error is None else error.code()
+
+    with served(tmp_path / "log") as address:
+        client = admin(address)
+        results(client.create_topics([NewTopic(TOPIC, 1, config={"cleanup.policy": "compact"})]))
+        producer = confluent_kafka.Producer({"bootstrap.servers": address, "linger.ms": 60_000})
+        for number, key in enumerate((b"a", None, b"b", None)):
+            producer.produce(TOPIC, b"%d" % number, key=key, on_delivery=note)
+        assert producer.flush(DEADLINE_S) == 0
+    other = Error._INVALID_DIFFERENT_RECORD
+    assert told == {0: other, 1: Error.INVALID_RECORD, 2: other, 3: Error.INVALID_RECORD}
+
+
 def test_produce_is_held_to_the_message_size_of_its_topic(tmp_path: Path) -> None:
     with served(tmp_path / "log", max_message_bytes=100_000) as address:
         client = admin(address)

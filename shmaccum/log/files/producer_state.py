@@ -54,6 +54,8 @@ class Rejection(NamedTuple):
     message: str
     errno: int = 0
     """The errno of the system call that caused a storage error; 0 for any other rejection."""
+    record_indexes: tuple[int, ...] = ()
+    """The indexes in the batch of the records that caused the rejection (KIP-467). Empty if all did, or unknown."""
 
     @property
     def is_retriable(self) -> bool:

@@ -114,7 +114,9 @@ class ProduceHandler:
     def _produced(self, one: Prepared, call: Call) -> Values:
         found = self._append(one, call)
         if isinstance(found, Rejection):
-            return _refused_partition(one.data.index, int(found.error_code), found.message or None)
+            refused = _refused_partition(one.data.index, int(found.error_code), found.message or None)
+            errors = [{"batch_index": index, "batch_index_error_message": None} for index in found.record_indexes]
+            return {**refused, "record_errors": errors}
         assert one.topic is not None
         offset, time_ms = found
         start = self._directory.partition(one.topic, one.data.index).log_start_offset

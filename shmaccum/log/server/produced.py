@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shmaccum._native import records_summary
+from shmaccum._native import decode_records, records_summary
 from shmaccum.common.format.batch_header import (
     CODEC_MASK,
     CONTROL,
@@ -38,7 +38,7 @@ from shmaccum.common.format.batch_header import (
 from shmaccum.exceptions import CodecMissingError, CorruptArenaError
 from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.codecs import CODECS, DecompressedTooLargeError, decompress
-from shmaccum.log.files.log_batch import LogBatch
+from shmaccum.log.files.log_batch import LogBatch, LogRecord
 from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.record_times import streamed_records
 
@@ -51,6 +51,8 @@ ZSTD, ZSTD_VERSION = 4, 7
 """The codec, and the version of Produce that introduced it (KIP-110)."""
 AT_ONCE_SIZE_MAX = 1 << 20
 """The most bytes that are decompressed in the loop, which takes a millisecond or two."""
+INDEXED_COUNT_MAX = 10_000
+"""The most records of a batch in which those without a key are found. librdkafka sends no larger batch by default."""
 DECOMPRESSED_SIZE_MIN = 32 << 20
 DECOMPRESSED_RATIO = 16
 
@@ -209,10 +211,26 @@ def _validate(batch: LogBatch, rules: Rules, budget: Budget) -> LogBatch | Rejec
         )
     if rules.needs_keys and has_null_key:
         return Rejection(
-            BrokerError.INVALID_RECORD, "a compacted topic accepts no record without a key: produce it with a key"
+            BrokerError.INVALID_RECORD,
+            "a compacted topic accepts no record without a key: produce it with a key",
+            record_indexes=_keyless_records(header, codec, records),
         )
     right = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME, max_timestamp_ms=last_ms)
     if right == header:
         return batch
     content = memoryview(changed_header(header, right) + bytes(records))
     return LogBatch(read_header(content), content, "", 0)
+
+
+def _keyless_records(header: BatchHeader, codec: int, records: memoryview) -> tuple[int, ...]:
+    """Return the indexes of the validated records without a key, or none if the batch is large."""
+    if header.record_count > INDEXED_COUNT_MAX:
+        return ()
+    try:
+        plain = decompress(codec, records, AT_ONCE_SIZE_MAX) if codec else records
+    except DecompressedTooLargeError:
+        return ()
+    if len(plain) > AT_ONCE_SIZE_MAX:
+        return ()
+    found = decode_records(plain, LogRecord, 0, header.base_timestamp_ms, header.record_count, None)
+    return tuple(index for index, record in enumerate(found) if record.key is None)

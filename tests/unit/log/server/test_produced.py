@@ -121,8 +121,21 @@ def test_a_compacted_topic_needs_the_key_of_each_record(codec: int, may_stream: 
         assert isinstance(refused, Rejection)
         assert refused.error_code == BrokerError.INVALID_RECORD
         assert "without a key" in refused.message
+        assert refused.record_indexes == tuple(number for number, key in enumerate(keys) if key is None)
     rules = RULES
     assert not isinstance(answer(b"a", None), Rejection)
+
+
+@each_codec
+@pytest.mark.parametrize(("count", "value"), [(10_001, b"v"), (2, b"v" * (1 << 20))], ids=["records", "bytes"])
+def test_in_a_large_batch_records_without_a_key_are_not_named(codec: int, count: int, value: bytes) -> None:
+    content = b"".join(record(0, number, value) for number in range(count))
+    rules = RULES._replace(size_max=1 << 30, needs_keys=True)
+    batches = split(memoryview(batch((NOW_MS,) * count, codec=codec, records=content)), rules)
+    assert not isinstance(batches, Rejection)
+    refused = validate_batches(batches, rules, Budget(1 << 30))
+    assert isinstance(refused, Rejection)
+    assert (refused.error_code, refused.record_indexes) == (BrokerError.INVALID_RECORD, ())
 
 
 @each_codec
