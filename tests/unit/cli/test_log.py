@@ -189,6 +189,7 @@ def test_a_reader_that_goes_away_ends_cat_quietly(log: Path) -> None:
         (["-t", "nix"], "has no topic 'nix'; it has flights, weather"),
         (["-t", TOPIC, "-p", "9"], "has no partition 9"),
         (["-p", "9"], "has no partition 9"),
+        (["-p", "-1"], "-1 is not in the range x>=0"),
         (["-t", TOPIC, "-o", "99"], "does not exist yet: the log ends at 15"),
         (["-o", "middle"], "'middle' is not an offset: write beginning, end"),
     ],

@@ -22,6 +22,7 @@ def test_a_topic_is_made_described_grown_and_deleted(shell: Shell, tmp_path: Pat
     assert [part["partition"] for part in facts["partitions"]] == [0, 1, 2]
     shown = shell("topics", "describe", log, "a").stdout
     assert shown.startswith(f"a: id {facts['id']}, 3 partitions\nretention.ms=3600000\n")
+    assert [line.split()[0] for line in shown.splitlines()[-3:]] == ["0", "1", "2"]
     assert shell("topics", "delete", log, "a").stdout == "a was deleted with 3 partitions\n"
     assert shell.json("topics", "list", log) == []
 

@@ -155,6 +155,14 @@ def test_a_copy_that_is_shipped_can_be_read_by_those_who_may_read_the_log(arena_
     assert found_in(tmp_path / "copy") == expected_in(tmp_path / "copy", 0o600, os.getegid())
 
 
+def test_a_file_that_is_opened_without_being_created_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch(mode=0o600)
+    tmp_path.chmod(0o2770)
+    os.close(open_regular(str(path), os.O_RDWR))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_file_that_another_process_creates_meanwhile_is_opened(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"there")
     descriptor = open_regular(str(tmp_path / "file"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)

@@ -17,6 +17,7 @@ from shmaccum.log.consumer import group
 from shmaccum.log.groups.member_locks import MEMBERS_BYTE, MemberLocks
 from shmaccum.log.groups.plan import MemberRow
 from shmaccum.log.groups.stopped import CHECK_MAX_S, StoppedWatch, holds_byte
+from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.processes import WATCHDOG_S, wait_until
 from tests.support.segment_log import TOPIC, make_batch, open_log
 
@@ -105,7 +106,9 @@ def test_a_member_that_is_stopped_for_long_is_killed(
     stop(member)
     assert watched.check(10, row(member.pid)) == CHECK_MAX_S / 2
     assert member.poll() is None
+    former = open_descriptors()
     watched.check(1, row(member.pid))
+    await_no_other(former)
     assert member.wait(WATCHDOG_S) == -signal.SIGKILL
     assert f"process {member.pid}, a member of the group 'g', has been stopped for 10 s" in caplog.text
     assert not watched.locks.lives(0)
