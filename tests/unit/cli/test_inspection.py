@@ -18,7 +18,7 @@ import pytest
 from shmaccum import _native
 from shmaccum.arena import Arena
 from shmaccum.cli.group import EXIT_READER_GONE
-from shmaccum.cli.inspect import ROW_COUNT_MAX, hex_lines, shown
+from shmaccum.cli.inspect import ROW_COUNT_MAX, hex_lines, shown, superblock
 from shmaccum.common.format.batch_header import TRANSACTIONAL
 from shmaccum.log.files import LogReader
 from shmaccum.observe.inspection import Inspector
@@ -386,3 +386,8 @@ def test_a_locale_without_unicode_ends_no_command(arena: Arena, arguments: list[
     result = subprocess.run(command, env=environment, capture_output=True)
     assert (result.returncode, result.stderr) == (0, b"")
     assert result.stdout.isascii()
+
+
+def test_options_that_cannot_be_read_are_shown_as_the_reason(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(msgpack, "unpackb", lambda _content: [])
+    assert superblock(arena)["options"] == f"the options in {arena.name} are of type list, not a mapping"

@@ -28,7 +28,7 @@ from shmaccum.exceptions import (
 )
 from shmaccum.log.files import LogDirectory, LogReader, log_watch
 from shmaccum.log.files.shipping_positions import DEAD_SIZE_MIN, PositionsFile, ShippedPosition, ShippedTo, read_shipped
-from shmaccum.sender.shipping import Shipper
+from shmaccum.sender.shipping import Shipper, log_stream
 from shmaccum.sender.shipping.host import RateLimit
 from shmaccum.sender.shipping.log_stream import LogStream, resumed
 from shmaccum.sender.shipping.shipper import forget
@@ -469,6 +469,12 @@ def test_a_partition_starts_over_when_the_place_has_lost_a_batch(log: Path) -> N
     assert sink.values(TOPIC) == values(20)
     position = read_shipped(str(log)).positions[PLACE]
     assert (position.producer_epoch, position.origin, position.sequence_at(33)) == (1, 30, 3)
+
+
+def test_a_partition_that_has_no_further_epoch_is_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_stream, "PRODUCER_EPOCH_MAX", 0)
+    progress = ship(log, ScriptedSink(lambda wire: Verdict.OUT_OF_SEQUENCE if wire.base_sequence >= 30 else None))
+    assert progress.refusals == {PLACE: "it has started over 0 times: remove the shipping positions"}
 
 
 @pytest.mark.parametrize("verdict", [Verdict.REFUSED, Verdict.TOO_LARGE])
