@@ -19,10 +19,12 @@ import pytest
 
 from shmaccum._native import serve_ready
 from shmaccum.common.format.topic_partition import TopicPartition
+from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.server import LogServer, log_heads
 from shmaccum.log.server.connection import Connection, FrameLimits
 from shmaccum.log.server.dispatch import Dispatcher
 from shmaccum.log.server.fetch_frames import (
+    FINAL_EPOCH,
     TYPES,
     FetchTables,
     Outcome,
@@ -192,6 +194,9 @@ def test_a_session_that_continues_is_answered_alike(
         assert expected == again == (answer or again)
         count += answer is not None
     assert count > 0
+    following = read_request(read_head(memoryview(one(80, []))[4:]))
+    assert theirs.of(following._replace(session_epoch=FINAL_EPOCH)) is None
+    assert theirs.of(following) is BrokerError.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_fetch_that_is_not_ordinary_is_left_to_python(
