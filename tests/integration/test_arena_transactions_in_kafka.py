@@ -491,7 +491,7 @@ def test_a_transaction_that_the_brokers_abort_for_its_time_is_not_committed(
         ids = cluster.server._write_handlers.transactions._file.ids  # type: ignore[union-attr]
         wait_until(lambda: ids["orders-1"].state is TransactionState.COMPLETE_ABORT, "the server aborts it")
         with sending(transactional, cluster.url):
-            with pytest.raises(ProducerFencedError, match="the brokers aborted it after a timeout"):
+            with pytest.raises(ProducerFencedError, match="the brokers aborted the transaction after a timeout"):
                 producer.commit_transaction()
             producer.abort_transaction()
             producer.init_transactions()

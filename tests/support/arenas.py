@@ -212,7 +212,9 @@ def remove_companions_of_listed(path: Path) -> None:
     for name in left_in_shared_memory("shmaccum-"):
         found = COMPANION_PATTERN.fullmatch(name)
         if found and found[1] in uuids and is_own(name):
-            (SHARED_MEMORY / name).unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another session has removed it
+                remove = os.rmdir if (SHARED_MEMORY / name).is_dir() else os.unlink
+                remove(SHARED_MEMORY / name)
     path.unlink(missing_ok=True)
 
 
