@@ -46,5 +46,5 @@ def test_a_header_for_another_producer_does_not_fit_damaged_records() -> None:
 
 @pytest.mark.parametrize("wrong", [b"", b"\0" * 60, b"\0" * 61])
 def test_bytes_that_are_no_header_are_refused(wrong: bytes) -> None:
-    with pytest.raises(ValueError, match="no header"):
+    with pytest.raises(ValueError, match="not the header"):
         header_for_producer(wrong, 1, 0, 0)
