@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.processes import WATCHDOG_S
 
@@ -118,9 +118,9 @@ def _copy_packages(target: Path) -> None:
 
 
 def _needed_packages() -> list[str]:
-    """The names of the packages that shmaccum needs without extras."""
-    needed = [line for line in importlib.metadata.requires("shmaccum") or [] if "extra ==" not in line]
-    return [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in needed]
+    """The names of the packages that shmaccum needs on this Python without extras."""
+    needed = map(Requirement, importlib.metadata.requires("shmaccum") or [])
+    return [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
 
 
 @pytest.fixture(scope="session")

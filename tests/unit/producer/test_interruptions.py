@@ -515,14 +515,11 @@ def test_a_handler_is_closed_though_its_callback_waits_for_the_lock_of_logging(a
 
     with Drainer(arena):
         handler = ArenaHandler(arena, TOPIC, interceptors=[Interceptor()], linger_ms=100)
-        logging._acquireLock()  # type: ignore[attr-defined] # as dictConfig does
-        try:
+        with logging._lock:  # type: ignore[attr-defined] # as dictConfig does
             handler.handle(logging.makeLogRecord({"msg": "hello"}))
             assert begun.wait(WATCHDOG_S)
             handler.close()
             assert not is_acknowledged.is_set()
-        finally:
-            logging._releaseLock()  # type: ignore[attr-defined]
         assert is_acknowledged.wait(WATCHDOG_S)
         wait_until(lambda: not handler._producer._tracker._has_thread(), "the thread has ended")
 
