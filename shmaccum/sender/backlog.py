@@ -37,8 +37,8 @@ from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
 from shmaccum.sender.sinks.stream_end import NOT_SYNCED, StreamEnd
 from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
 
-READ_AHEAD_SIZE = 4 << 20
-"""Bytes of a window, not counting its first batch."""
+BLOCK_SIZE = 4 << 10
+"""Bytes per read, at least. A batch that is larger is read alone, so it keeps no other one in memory."""
 LOCAL_ID_START = 1 << 62
 """From here on, the overflow itself assigned the producer ids, before any sink was reached: no sink knows them."""
 
@@ -125,7 +125,7 @@ class Backlog:
         self.index = index
         self.place = self.target = place
         self.file = file
-        self.window: SendWindow[SpilledBatch] = SendWindow(reader, backoff)
+        self.window: SendWindow[SpilledBatch] = SendWindow(reader, backoff, block_size=BLOCK_SIZE)
         self.end_offset = file.position.offset
         self.late_seqs: set[int] = set()
         self.end_seq = 0
@@ -146,6 +146,11 @@ class Backlog:
     def is_empty(self) -> bool:
         """True if everything up to the end is delivered, and the position shows it."""
         return self.position.offset >= self.end_offset
+
+    @property
+    def read_size(self) -> int:
+        """The bytes of the batches in the window."""
+        return sum(shipment.batch.size for shipment in self.window.shipments)
 
     @property
     def has_read_ahead(self) -> bool:
@@ -224,18 +229,23 @@ class Backlog:
 
     # --- reading
 
-    def read(self, now_ns: int) -> None:
-        """Fill the window."""
+    def read(self, now_ns: int, size_max: int) -> None:
+        """Read batches into the window until it is full.
+
+        Args:
+            now_ns: the arena's clock.
+            size_max: nothing is read once the window has so many bytes. An empty window may always have one batch.
+        """
         self.window.must_read = False
         shipments = self.window.shipments
-        size = sum(shipment.wire.size for shipment in shipments)
-        while len(shipments) < self._in_flight_max and (not size or size < READ_AHEAD_SIZE):
+        size = self.read_size
+        while len(shipments) < self._in_flight_max and (not shipments or size < size_max):
             batch = self._peek()
             if batch is None:
                 return
             self._next_batch = None
             shipments.append(self._spilled(batch, now_ns))
-            size += shipments[-1].wire.size
+            size += batch.size
 
     @property
     def has_lost_its_end(self) -> bool:
@@ -371,7 +381,8 @@ class Backlog:
         self.file.write_position(self.position._replace(offset=done[-1].end_offset))
         if not done[-1].is_complete:
             self._next_part(done[-1])
-        self.window.advance()
+        for shipment in self.window.advance():
+            shipment.outcome = None  # it refers to the batch, and the cycle would delay freeing the memory
 
     def _next_part(self, shipment: SpilledBatch) -> None:
         """Continue with the next part of a batch."""

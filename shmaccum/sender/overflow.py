@@ -89,6 +89,8 @@ from shmaccum.sender.spill_need import SpillClock
 
 SPILL_SIZE_MAX = 16 << 20
 """Bytes that are drained at once."""
+READ_AHEAD_SIZE = 4 << 20
+"""Bytes of the batches that all windows together have read, besides the first batch of each."""
 SEGMENT_SIZE_MIN = 128 << 20
 ANY_RECORD = 2**32 - 1
 """No record is larger, so no record is decoded to find the largest."""
@@ -644,17 +646,20 @@ class Overflow:
         ready: list[int] = []
         if self._is_lost:
             return ready
+        room = READ_AHEAD_SIZE - sum(backlog.read_size for backlog in self._backlogs.values())
         for backlog in self._backlogs.values():
             if backlog.is_empty or backlog.index in self._unsettled | self._looping | self._in_flight:
                 continue
-            self._guard(backlog, functools.partial(self._prepare, backlog, identity, now_ns))
+            read_size = backlog.read_size
+            self._guard(backlog, functools.partial(self._prepare, backlog, identity, now_ns, room + read_size))
+            room += read_size - backlog.read_size
             if backlog.next_to_send(now_ns) is not None:
                 ready.append(backlog.index)
         return ready
 
-    def _prepare(self, backlog: Backlog, identity: ProducerIdentity, now_ns: int) -> None:
+    def _prepare(self, backlog: Backlog, identity: ProducerIdentity, now_ns: int, size_max: int) -> None:
         if not (backlog.has_read_ahead and self._is_ordinary(backlog, now_ns)):
-            backlog.read(now_ns)
+            backlog.read(now_ns, size_max)
         if backlog.has_lost_its_end:
             backlog.pass_lost_end()
             self._follow_position(backlog)

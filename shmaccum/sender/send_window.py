@@ -137,8 +137,15 @@ class SendWindow(Generic[AnyShipment]):
         must_read: the native batch loop may be unable to send the next batch, so it is read here.
     """
 
-    def __init__(self, reader: PartitionReader, backoff: Backoff) -> None:
-        """Nothing is opened before the first `cursor`."""
+    def __init__(self, reader: PartitionReader, backoff: Backoff, *, block_size: int | None = None) -> None:
+        """Nothing is opened before the first `cursor`.
+
+        Args:
+            reader: of the partition.
+            backoff: the pauses after failures.
+            block_size: bytes per read of a verified batch, at least; None for the default of the reader. A batch in
+                the window keeps its block in memory.
+        """
         self.shipments: deque[AnyShipment] = deque()
         self.failure_count = 0
         self.resume_ns = 0
@@ -147,6 +154,7 @@ class SendWindow(Generic[AnyShipment]):
         self.must_read = True
         self._reader = reader
         self._backoff = backoff
+        self._block_size = block_size
         self._cursor: Cursor | None = None
         self._batches: Iterator[LogBatch] | None = None
 
@@ -184,7 +192,7 @@ class SendWindow(Generic[AnyShipment]):
     def cursor(self, offset: int) -> Cursor:
         """Return the place in the log, at this offset if the files are not open yet."""
         if self._cursor is None:
-            self._cursor = self._reader.cursor(offset)
+            self._cursor = self._reader.cursor(offset, block_size=self._block_size)
         return self._cursor
 
     def read_verified(self, offset: int) -> LogBatch | None:

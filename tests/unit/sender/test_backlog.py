@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +15,16 @@ from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files import LogReader
 from shmaccum.sender.backlog import Backlog
 from shmaccum.sender.backoff import Backoff
+from shmaccum.sender.sinks.sink import Ack, Verdict
 from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFile
 from tests.support.segment_log import TOPIC, make_batch, make_batches, open_log
 
 PLACE = TopicPartition(TOPIC, 0)
 BATCH_COUNT, DELIVERED_COUNT, RECORD_COUNT, WINDOW = 400, 350, 3, 5
 ARENA = 7
+READ_SIZE = 1 << 20
+LARGE = 100_000
+"""Bytes of a batch that is larger than a block of the reader."""
 
 
 def test_sequences_start_again_from_zero_past_the_largest_one_also_within_a_batch(tmp_path: Path) -> None:
@@ -30,7 +37,7 @@ def test_sequences_start_again_from_zero_past_the_largest_one_also_within_a_batc
         backlog = Backlog(0, PLACE, reader, file, ARENA, in_flight_max=WINDOW, backoff=Backoff(100, 1000), report=print)
         file.write_position(OverflowPosition(1))
         backlog.take_up(RECORD_COUNT)
-        backlog.read(0)
+        backlog.read(0, READ_SIZE)
         wire = backlog.window.shipments[0].wire
         assert (wire.producer_id, wire.producer_epoch, wire.base_sequence) == (4711, 2, 0)
         backlog.rest()
@@ -57,9 +64,53 @@ def test_a_sender_finds_the_rows_after_the_position_without_those_before_it(
             return row(self, index)
 
         monkeypatch.setattr(SpillFile, "row", note)
-        backlog.read(0)
+        backlog.read(0, READ_SIZE)
         backlog.rest()
     assert [spilled.seq for spilled in backlog.window.shipments] == list(
         range(DELIVERED_COUNT, DELIVERED_COUNT + WINDOW)
     )
     assert len(read) < DELIVERED_COUNT // 10
+
+
+@pytest.fixture
+def _without_collections() -> Iterator[None]:
+    """Objects that refer to each other stay in memory."""
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+def shipping_peak(folder: Path, batch_count: int) -> int:
+    """The most bytes of memory, while a partition with so many large batches is shipped."""
+    with open_log(folder / "log") as directory:
+        directory.create_topic(TOPIC, 1)
+        for number in range(batch_count):
+            directory.partition(*PLACE).append([make_batch([bytes(LARGE)], producer=(4711, 2, number))])
+    with contextlib.closing(SpillFile(str(folder / "rows"), is_synced=False)) as file:
+        reader = LogReader(folder / "log").partition(*PLACE)
+        backlog = Backlog(0, PLACE, reader, file, ARENA, in_flight_max=WINDOW, backoff=Backoff(100, 1000), report=print)
+        backlog.take_up(batch_count)
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        while not backlog.is_empty:
+            backlog.read(0, READ_SIZE)
+            for shipment in list(backlog.window.shipments):
+                backlog.window.sent(shipment)
+                backlog.end(Ack(shipment.wire, Verdict.DELIVERED))
+            del shipment
+            backlog.advance(backlog.window.due())
+        backlog.rest()
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+@pytest.mark.usefixtures("_without_collections")
+def test_a_partition_that_is_shipped_needs_the_memory_of_its_window(tmp_path: Path) -> None:
+    short, long = (shipping_peak(tmp_path / str(count), count) for count in (2 * WINDOW, 8 * WINDOW))
+    print(f"{short} and {long} bytes")
+    assert long - short < LARGE / 2
+    assert long < (WINDOW + 2) * LARGE

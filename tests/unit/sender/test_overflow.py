@@ -111,6 +111,23 @@ def test_a_partition_without_batches_in_the_overflow_does_not_wait_for_it(open_s
     assert overflow_of(sending).holds(sending.partition_index(0))
 
 
+def test_all_partitions_together_read_ahead_a_limited_size(open_sending: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = 220
+    monkeypatch.setattr("shmaccum.sender.overflow.READ_AHEAD_SIZE", room)
+    sending = open_sending(is_away=True, overflow_at=25)
+    for _ in range(5):
+        for partition in range(3):
+            sending.append(partition)
+    settle(sending)
+    away(sending).is_held = True
+    away(sending).is_away = False
+    settle(sending)
+    windows = [backlog.window.shipments for backlog in overflow_of(sending)._backlogs.values()]
+    size = windows[0][0].batch.size
+    assert 3 * size < room < 4 * size, "the room is not that of the first batches and another one"
+    assert sorted(map(len, windows)) == [1, 1, 2]
+
+
 def test_a_batch_that_was_in_flight_when_the_outage_began_is_there_once(open_sending: Open) -> None:
     sending = open_sending()
     sending.append()
