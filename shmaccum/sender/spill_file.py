@@ -24,6 +24,9 @@ Why it is safe
     leaves the arena. A death during a write leaves a partial row at the end, which the next sender truncates.
     The head is allocated with the file, so a position needs no space on a full disk. The head is written together with
     its first position. A file that is shorter than a head, because its creator died, has no rows and is initialized.
+    So is a head of zeros without rows: the host crashed after the size had reached the disk, and before the head had.
+    Rows of zeros at the end are cut off. The size had reached the disk, and the rows had not; or the rows were cut off
+    after their delivery, which had reached the disk for their bytes only.
     Once a second, the sender checks that the path leads to its file. A file that was removed, moved or replaced is
     recreated, so the next sender knows what was delivered.
     Hostile bytes: a row that fits no batch is ignored, and the arena checks every number in it.
@@ -130,12 +133,23 @@ class SpillFile:
         if self._is_synced:
             sync_folder(os.path.dirname(self._path))
         size = os.fstat(self._descriptor).st_size
-        if size < HEAD_SIZE:  # new, or its creator died
+        is_without_head = size == HEAD_SIZE and not any(os.pread(self._descriptor, HEAD_SIZE, 0))
+        if size < HEAD_SIZE or is_without_head:  # new, or its creator died or its host crashed
             self._make_head()
             return
-        self.row_count = (size - HEAD_SIZE) // ROW.size
+        self.row_count = self._written_row_count((size - HEAD_SIZE) // ROW.size)
         os.ftruncate(self._descriptor, HEAD_SIZE + self.row_count * ROW.size)
         self._number, self.position = self._read_position()
+
+    def _written_row_count(self, row_count: int) -> int:
+        """Return the number of these rows without the zeros at the end."""
+        while row_count:
+            first = max(row_count - ROWS_READ, 0)
+            content = os.pread(self._descriptor, (row_count - first) * ROW.size, HEAD_SIZE + first * ROW.size)
+            if written := content.rstrip(b"\0"):
+                return first + -(-len(written) // ROW.size)
+            row_count = first
+        return 0
 
     def _make_head(self) -> None:
         """Write the head together with its first position, so that no death leaves a head without a position."""
