@@ -5,7 +5,7 @@
     python -m tests.ordering --weaken             weakens each order in turn; prints which model breaks
     python -m tests.ordering --weaken pool ring   the same, only in these models
 
-The exit code is 1 if a model is broken, or if an order that no model needs is not listed in unneeded.py.
+The exit code is 1 if a model is broken, or if an order that no model needs is not listed in unneeded.csv.
 """
 
 from __future__ import annotations

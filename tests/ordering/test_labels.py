@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
-from tests.ordering import labels
+import re
+from dataclasses import replace
+from pathlib import Path
 
+from tests.ordering import labels
+from tests.ordering.unneeded import UNNEEDED, WHYS, Unneeded
+
+LITMUS = Path(__file__).parent / "litmus"
 NAMES = labels.ordered_operations(labels.ATOMICS.read_text())
 
 
@@ -44,3 +50,41 @@ def test_every_edge_is_in_a_model() -> None:
     edges, others = labels.page_labels()
     assert edges - labels.model_labels() == set()
     assert labels.model_labels() - edges - others == set()
+
+
+def unnamed_pairs(unneeded: dict[str, Unneeded]) -> list[str]:
+    """The orders that have no kind or no pair, or whose reason does not name it, or names a label that no code has."""
+    coded = {label for each in labels.c_operations() for label in each.labels}
+    return [
+        half
+        for half, each in unneeded.items()
+        if not each.pair
+        or each.why not in WHYS
+        or not {*each.pair, *labels.LABEL.findall(each.reason)} <= coded
+        or not all(re.search(rf"\b{label}\b", each.reason) for label in each.pair)
+    ]
+
+
+def test_each_order_that_no_model_needs_has_a_reason_that_names_its_pair() -> None:
+    assert unnamed_pairs(UNNEEDED) == []
+    reasons = [each.reason for each in UNNEEDED.values()]
+    assert len(set(reasons)) == len(reasons), "an order has the reason of another one"
+
+
+def test_a_reason_without_its_pair_is_found() -> None:
+    listed = UNNEEDED["C9:acquire"]
+    wrong = {
+        "C9:acquire": listed,
+        "no pair": replace(listed, pair=()),
+        "not named": replace(listed, pair=("K3",)),
+        "not in the code": replace(listed, pair=("Z9",), reason=f"{listed.reason} Z9"),
+        "no kind": replace(listed, why="it is fast"),
+    }
+    assert unnamed_pairs(wrong) == ["no pair", "not named", "not in the code", "no kind"]
+
+
+def test_each_program_of_a_reason_names_the_order() -> None:
+    for half, each in UNNEEDED.items():
+        if each.litmus:
+            comment = (LITMUS / f"{each.litmus}.litmus").read_text().partition("*)")[0]
+            assert half.partition(":")[0] in labels.LABEL.findall(comment), f"{each.litmus} does not name {half}"

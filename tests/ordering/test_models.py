@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models hold, and break as soon as one order is weakened that is not listed in ``unneeded.py``."""
+"""The models hold, and break as soon as one order is weakened that is not listed in ``unneeded.csv``."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ mod transaction;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-const MODELS: [(&str, fn()); 34] = [
+const MODELS: [(&str, fn()); 35] = [
     ("append", append::append),
     ("seal_by_others", append::seal_by_others),
     ("producer_lock", append::producer_lock),
@@ -32,6 +32,7 @@ const MODELS: [(&str, fn()); 34] = [
     ("ring_reader", results::ring_reader),
     ("wait_for_result", results::wait_for_result),
     ("spilled", results::spilled),
+    ("spilled_range", results::spilled_range),
     ("registry", registry::registry),
     ("extension", registry::extension),
     ("left", registry::left),

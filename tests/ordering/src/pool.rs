@@ -23,6 +23,7 @@ struct Pool {
     waiting: Word,
     parked: Word,
     waiters: [Word; 2],
+    partition: Word, // of waiter 0
 }
 
 fn pool_with(slot: u64, bytes: u64) -> Arc<Pool> {
@@ -35,6 +36,7 @@ fn pool_with(slot: u64, bytes: u64) -> Arc<Pool> {
         waiting: Word::new(0),
         parked: Word::new(0),
         waiters: [Word::new(IDLE), Word::new(IDLE)],
+        partition: Word::new(1),
     })
 }
 
@@ -139,13 +141,15 @@ pub fn allocate() {
     assert!(count == 1 || of.hint.get() != 0, "broken: the slot is free, and no hint says so");
 }
 
-/// Dekker pair W3 and W2: a waiter is parked while the sender frees a slot.
+/// Dekker pair W3 and W2: a waiter is parked while the sender frees a slot. The sender looks at its word and its
+/// partition without the lock. The former waiter of this entry wanted partition 1.
 pub fn parked() {
     let of = pool_with(DONE, 9);
     let other = of.clone();
     let waiter = thread::spawn(move || {
         lock(&other);
         other.parked.set(1);
+        other.partition.set(2);
         other.waiters[0].store("G3", PARKED);
         barrier("W3");
         let fits = other.hint.get() != 0;
@@ -154,6 +158,7 @@ pub fn parked() {
     });
     become_free(&of);
     let is_posted = of.parked.get() != 0 && of.waiters[0].load("G5") == PARKED;
+    assert!(!is_posted || of.partition.get() == 2, "broken: a parked waiter is judged by the partition of another one");
     assert!(waiter.join().unwrap() || is_posted, "broken: a parked waiter sleeps, and nobody posts it");
 }
 

@@ -134,3 +134,17 @@ pub fn spilled() {
     }
     sender.join().unwrap();
 }
+
+/// A batch is spilled into the empty range of its partition. Another batch has a lower number, and left the slots long
+/// ago: the range never has it, or its reader would wait for a result that was overwritten.
+pub fn spilled_range() {
+    let range = Arc::new([Word::new(0), Word::new(0)]); // first, end
+    let other = range.clone();
+    let sender = thread::spawn(move || {
+        other[0].store("O5", 5);
+        other[1].store("O1", 6);
+    });
+    let has_lower = 3 < range[1].load("O2") && range[0].load("O4") <= 3;
+    assert!(!has_lower, "broken: a batch that was never spilled is in the range");
+    sender.join().unwrap();
+}
