@@ -435,6 +435,29 @@ def test_files_of_delivered_batches_are_deleted(open_sending: Open, tmp_path: Pa
     assert (tmp_path / "overflow" / ".overflow" / f"{TOPIC}-0").stat().st_size == HEAD_SIZE
 
 
+def test_what_a_crash_of_the_host_leaves_of_a_delivered_overflow_is_not_lost(
+    open_sending: Open, tmp_path: Path
+) -> None:
+    """The range in the arena, and the size of the file of its rows, are older on disk than the bytes of the file."""
+    sending = open_sending(is_away=True)
+    for _ in range(SLOT_COUNT):
+        sending.append()
+    settle(sending)
+    rows = tmp_path / "overflow" / ".overflow" / f"{TOPIC}-0"
+    former_size = rows.stat().st_size
+    away(sending).is_away = False
+    settle(sending, 20)
+    sending.sender._half.set_spilled(sending.partition_index(0), 0, SLOT_COUNT)
+    die(sending)
+    assert former_size > HEAD_SIZE == rows.stat().st_size
+    os.truncate(rows, former_size)
+    sending = open_sending()
+    sending.append()
+    settle(sending)
+    assert sending.values() == [*range(SLOT_COUNT), 0]  # the first one of the new producer
+    assert sending.arena.native.spilled()["partitions"] == []
+
+
 def test_a_damaged_position_is_reported(open_sending: Open, tmp_path: Path) -> None:
     sending = open_sending(is_away=True)
     for _ in range(SLOT_COUNT):
