@@ -107,7 +107,7 @@ class Sending:
     def run_until_free(self) -> None:
         """Runs until no batch is in the arena or in the overflow."""
         deadline_s = time.monotonic() + WATCHDOG_S
-        while has_batches(self.arena) or self.arena.native.spilled()["record_count"]:
+        while has_batches(self.arena) or self.arena.native.spilled()["partitions"]:
             assert time.monotonic() < deadline_s, self.arena.statistics()
             self.sender.run_once()
 
