@@ -153,7 +153,7 @@ MUTANTS = (
     Mutant(
         "hint-after-open",
         "producer/producer_batch.c",
-        "    ready_hint_set(arena, slot_index); /* before OPEN, so that the sender can never miss it */\n"
+        "    ready_hint_set(arena, slot_index); /* before OPEN, so that the sender always finds the batch */\n"
         "    uint64_t owned = load_relaxed_u64(&slot->word);\n"
         "    uint64_t opened =\n"
         "        slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));\n"
@@ -797,7 +797,7 @@ MUTANTS = (
         "barging",
         "arena/buffer_pool.c",
         "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {\n"
-        "        return STATUS_EXHAUSTED; /* no barging past waiters */\n    }\n",
+        "        return STATUS_EXHAUSTED; /* waiters are served first */\n    }\n",
         "",
         (("test", "arena/buffer_pool_test"),),
         is_quick=True,

@@ -99,7 +99,7 @@ static void headers_read(const struct record_view *view)
     for (int32_t i = 0; i < view->header_count; i++) {
         struct record_header_view header;
         if (record_header_read(&cursor, view->headers_end, &header) != STATUS_OK) {
-            fuzz_fail("a header that was read once cannot be read again");
+            fuzz_fail("a header was valid at the first read, and is invalid now");
         }
     }
 }

@@ -607,9 +607,9 @@ static const struct planted {
     {"its bytes contradict the running checksum", VERIFY_DEEP, ALWAYS, RECOVERED, plant_cycle},
     {"its records differ from the count in its word", VERIFY_DEEP, ALWAYS, RECOVERED, plant_wrong_count},
     {"is not a valid record batch", VERIFY_DEEP, WHEN_IDLE, RECOVERED, plant_drained_and_damaged},
-    {"its chain is shorter than its size needs", VERIFY_DEEP, ALWAYS, RECOVERED, plant_unlinked_piece},
-    {"its chain is shorter than its size needs", VERIFY_DEEP, ALWAYS, RECOVERED, plant_link_to_nowhere},
-    {"its chain is shorter than its size needs", VERIFY_DEEP, ALWAYS, RECOVERED, plant_link_to_a_stranger},
+    {"its chain is too short for its size", VERIFY_DEEP, ALWAYS, RECOVERED, plant_unlinked_piece},
+    {"its chain is too short for its size", VERIFY_DEEP, ALWAYS, RECOVERED, plant_link_to_nowhere},
+    {"its chain is too short for its size", VERIFY_DEEP, ALWAYS, RECOVERED, plant_link_to_a_stranger},
 
     {"its owner does not exist", VERIFY_NORMAL, ALWAYS, RECOVERED, plant_owned_by_nobody},
     {"its owner does not exist", VERIFY_NORMAL, ALWAYS, RECOVERED, plant_owned_by_a_stranger},

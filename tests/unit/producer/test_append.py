@@ -429,9 +429,7 @@ def test_close_inside_a_call_is_refused(arena: Arena) -> None:
     accumulator.become_sender()
     arena.native.set_sender_asleep(True)
     accumulator.append("t", 0, 1, None, b"v")
-    assert refused == [
-        "the producer cannot be closed yet, because calls are running (1): join the threads that use it first"
-    ]
+    assert refused == ["the producer cannot be closed while calls are running (1): join the threads that use it first"]
     accumulator.abort()
     accumulator.close()
 

@@ -119,7 +119,7 @@ def test_the_memory_of_a_completed_batch_is_not_looked_at_again(batch: Batch, se
     behind = buffer.obj
     buffer.release()
     sender.complete(batch, BatchResult.SUCCEEDED)
-    with pytest.raises(BufferError, match="every memoryview of this memory was released"):
+    with pytest.raises(BufferError, match="all memoryviews of this memory were released"):
         memoryview(behind)
 
 

@@ -126,7 +126,7 @@ def test_a_block_ends_after_enough_records() -> None:
 
 def test_wrong_arguments_are_reported() -> None:
     for wrong in [("flights",), ["flights", 3], 7]:
-        with pytest.raises(TypeError, match="place is a tuple"):
+        with pytest.raises(TypeError, match="place must be a tuple"):
             _native.consume_block(b"", 0, wrong, 0, 0, 0)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         _native.consume_block("text", 0, PLACE, 0, 0, 0)  # type: ignore[arg-type]

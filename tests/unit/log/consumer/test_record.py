@@ -88,7 +88,7 @@ def test_wrong_fields_are_reported() -> None:
         ConsumerRecord(TOPIC, 3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="13 fields, got 2"):
         ConsumerRecord._make([1, 2])
-    with pytest.raises(ValueError, match="'nothing': 1} has a name that is no field"):
+    with pytest.raises(ValueError, match="'nothing': 1} has a name that is not a field"):
         record._replace(nothing=1)
     for index in (13, -14, 2**70):
         with pytest.raises(IndexError):

@@ -265,7 +265,7 @@ def test_arguments_that_are_none_are_refused(topics: LogTopics, pair: tuple[sock
         head.windows = tuple(each[:3] for each in head.windows)  # type: ignore[misc]
     assert served(pair, topics, content) is None
     with contextlib.closing(select.epoll()) as epoll:
-        with pytest.raises(TypeError, match="five types"):
+        with pytest.raises(TypeError, match="five tuple types"):
             serve_ready(epoll.fileno(), 0, {}, topics.heads, no_session, SIZE_MAX, TYPES[:3])
         with pytest.raises(TypeError, match="dicts"):
             serve_ready(epoll.fileno(), 0, {}, [], no_session, SIZE_MAX, TYPES)  # type: ignore[arg-type]
