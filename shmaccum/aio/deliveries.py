@@ -66,7 +66,7 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def rows(self) -> Sequence[int]:
-        """The indexes of these records among the given ones: all, unless the call failed or was cancelled."""
+        """The index of each of these records in the arguments. If the call completed, none is missing."""
         return [row for row, _ in self._ordered()]
 
     # --- waiting

@@ -434,7 +434,7 @@ async def _appended(producer: LoopProducer, topic: str, deadline_ns: int, append
 async def _send_rows(
     producer: LoopProducer, topic: str, columns: TopicRecords, rows: Sequence[int], sent: Deliveries
 ) -> None:
-    """Sends some rows, in as many native calls as the arena's memory needs."""
+    """Sends some rows. If the arena is too full for all of them, makes several native calls."""
     left, columns = rows, producer.prepare_rows(topic, columns.pick(rows))
     appended = Deliveries()
 

@@ -6,7 +6,7 @@ Producers and the sender share the arena. This package imports neither of them.
 ::
 
     arena            creates, attaches, removes and describes an arena
-    file             the place of an arena's file, and its two opens
+    file             the place of an arena's file, and its two descriptors
     creation         the file is made under a private name, and renamed when it is complete
     removal          the removal of an arena, from the view of its processes
     trust            the users whose files a process trusts

@@ -292,7 +292,7 @@ class Arena:
                 for topic, count in (topics or {}).items():
                     arena.declare_topic(topic, count)
                 if chosen.durability != "process":
-                    os.fdatasync(descriptors.map)  # before it has its name: a power cut leaves all of it, or nothing
+                    os.fdatasync(descriptors.map)  # before it gets its name, so that no power cut leaves a part of it
             except BaseException:
                 arena.close()
                 raise
@@ -311,12 +311,13 @@ class Arena:
         Args:
             name: as given to `create`.
             mode: the widest permissions to accept. An arena shared on purpose needs the mode it was created with.
-            group: name or number of the group that a shared arena must belong to, or None for any of this process.
+            group: name or number of the group that a shared arena must belong to, or None for any group of this
+                process.
 
         Raises:
             ArenaNotFoundError: no arena has this name.
             ArenaForbiddenError: the arena belongs to another user, is open to more users than `mode` allows, or belongs
-                to a user outside of the groups of this process, who may have taken the name.
+                to a user who is in no group of this process, and who may have taken the name.
             InvalidArgumentError: this host has no such group, or the mode excludes it.
             NotAnArenaError, UnfinishedArenaError, LayoutMismatchError, CorruptArenaError: the file is not an arena that
                 this build can use.
@@ -353,8 +354,8 @@ class Arena:
 
         Args:
             name: as given to `create`.
-            arena_options: as given to `create`. The mode is also the widest that an existing arena may have, which
-                must belong to the group.
+            arena_options: as given to `create`. An existing arena may not be open to more users than the mode
+                allows, and must belong to the group.
         Raises:
             Exception: as `attach` and `create`.
         """
@@ -510,14 +511,15 @@ class Arena:
             timeout: seconds.
 
         Raises:
-            FlushTimeoutError: the timeout expired, probably because the process that forces the disk is stopped.
+            FlushTimeoutError: the timeout expired, probably because the process that forces the arena to disk is
+                stopped.
             ArenaPoisonedError: the disk failed.
             InvalidArgumentError: the arena has durability=process.
         """
         if not cooperative.call(self.native.sync, int(timeout * 1e9)):
             raise FlushTimeoutError(
                 f"after {timeout} s it is not confirmed that the appended records are on disk; they will be delivered. "
-                "Check with shmaccum stat whether the process that forces the disk is stopped, or the disk is too slow"
+                "Check with shmaccum stat whether the process that forces the arena is stopped, or the disk is too slow"
             )
 
     @property

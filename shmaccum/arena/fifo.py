@@ -53,7 +53,7 @@ def is_fifo_at(path: str, descriptor: int) -> bool:
 
 
 class FifoEnd:
-    """A FIFO that is open as long as it is referred to: one thread may replace it while another one writes.
+    """A FIFO that stays open as long as a thread refers to this object. Another thread may replace it meanwhile.
 
     Args:
         path: the path of the FIFO.
@@ -95,7 +95,7 @@ def make_fifo(path: str, arena: Arena) -> None:
     try:
         ArenaFile.parse(arena.name).share(path)
     except OSError:
-        os.unlink(path)  # the next process would not change it
+        os.unlink(path)  # a FIFO that is not shared must not remain
         raise
 
 

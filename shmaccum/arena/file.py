@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The place of an arena's file, and its two opens.
+"""The place of an arena's file, and the two descriptors with which it is opened.
 
 A name without a slash (a leading one is optional) is a POSIX shared-memory object. Any other name is the path of a
 file. The inode is opened twice: one open is mapped, the other carries the byte locks and is never mapped

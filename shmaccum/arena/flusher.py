@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread of every attached process forces an arena with durability=interval to disk.
 
-They share the work. Every half interval, each thread checks whether a process forced the arena in the last half, and
-forces it if not (native/arena/durability.h). If a process dies, the next thread that wakes continues. A process that
-detaches forces the arena once more, because no other process may be left to do it.
+They share the work. After each half of the interval, every thread checks whether a process has forced the arena during
+that half, and forces it if not (native/arena/durability.h). If a process dies, the next thread that wakes continues. A
+process that detaches forces the arena once more, because no other process may be left to do it.
 
 A forked child has its own thread, which does nothing before the child has attached by using the arena.
 """
@@ -28,7 +28,7 @@ from shmaccum.exceptions import ShmaccumError
 logger = logging.getLogger("shmaccum.arena")
 
 STOP_PATIENCE_S = 0.2
-"""The minimum time for a waiting thread to notice that it must end."""
+"""A stop waits at least this long for the thread, which may be in a wait."""
 
 
 class Flusher:
@@ -96,7 +96,7 @@ class Flusher:
         """Stops, forces once more, and closes the arena.
 
         Args:
-            timeout_s: the time for the thread to end, which may be waiting for the disk.
+            timeout_s: how long to wait for the end of the thread, which may be waiting for the disk.
 
         Raises:
             ArenaInUseError: the arena is in use. Then the flusher continues.

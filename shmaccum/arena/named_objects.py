@@ -22,14 +22,14 @@ SHARED_MEMORY = "/dev/shm"
 
 @contextlib.contextmanager
 def _system_errors(existence: type[OSError]) -> Iterator[None]:
-    """Raises the errors of `posix_ipc` as those that the operating system has for them."""
+    """Raises the OSError that corresponds to an error of `posix_ipc`."""
     try:
         yield
     except posix_ipc.ExistentialError as error:
         raise existence(str(error)) from None
     except posix_ipc.PermissionsError as error:
         raise PermissionError(str(error)) from None
-    except ValueError as error:  # the C library's answer for a folder
+    except ValueError as error:  # raised for a folder
         raise IsADirectoryError(str(error)) from None
     except posix_ipc.Error as error:
         raise OSError(str(error)) from error
@@ -67,7 +67,7 @@ def create_semaphore(name: str, mode: int) -> None:
 
 
 def _create_in_c(name: str, mode: int) -> None:
-    import ctypes  # it is slow to import, and the first wait for a buffer alone needs it
+    import ctypes  # slow to import, and only the first wait for a buffer needs it
 
     library = ctypes.CDLL(None, use_errno=True)
     library.sem_open.restype = ctypes.c_void_p

@@ -17,8 +17,8 @@ not connect again to a sender that closed the connection.
 **A user without access to the arena can neither connect, nor take the name first, nor impersonate the sender.** The
 socket has the permissions of the arena. Its number is in the arena, which such a user cannot read, and the name appears
 in a folder only when it is taken. A sender that finds its name taken draws another number. A watcher asks the kernel
-for the user and the groups of the listener, and trusts only a listener that shares it (arena/trust.py). A sender that
-cannot listen writes that into the arena's error log.
+for the user and the groups of the listener, and trusts only a listener that shares the arena (arena/trust.py). A sender
+that cannot listen writes that into the arena's error log.
 
 A killed sender leaves its socket in the folder. The next sender of any arena in the folder, or `Arena.remove`, removes
 it, even if its own arena is already gone (arena/dead_sockets.py). A sender that finds the arena's name gone keeps no
@@ -231,7 +231,8 @@ class SenderWatch:
         self._sender = 0, 0
         self._connection: socket.socket | None = None
         self._was_closed = False
-        self._wake_read, self._wake_write = socket.socketpair()  # a pipe's number could become another file's
+        # A late `wake` uses a closed socket object. The number of a closed pipe could belong to another file by then.
+        self._wake_read, self._wake_write = socket.socketpair()
         self._wake_write.setblocking(False)
 
     def wait(self) -> None:
@@ -292,14 +293,14 @@ class SenderWatch:
         try:
             with reachable(ArenaFile.parse(self._arena.name).presence(self._arena.uuid, number)) as address:
                 connection.connect(address)
-            _, user, group = self._credentials(connection)  # of the listener, as the kernel names them
+            _, user, group = self._credentials(connection)  # the kernel reports those of the listener
             if is_insider(user, {group, *_peer_groups(connection)}, self._arena.permissions):
                 return connection
         except BlockingIOError:
             self._ask_for_another_socket(number)
         except OSError:
             pass
-        except BaseException:  # such as that another thread has closed the arena
+        except BaseException:  # for example, another thread has closed the arena
             connection.close()
             raise
         connection.close()

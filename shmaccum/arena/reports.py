@@ -48,7 +48,7 @@ class Kind(IntEnum):
     NOT_KEPT = 5  # no name; the reason why a supervisor has no sender
     FAILED_TRANSACTION = 6  # no name; the reason why the sink rejects a transaction
     IMPAIRED = 7  # no name; a fault outside the sink, reported about every second while it lasts
-    GIVEN_UP = 8  # the topic-partition whose batches in an overflow were discarded; their first number, blank, the end
+    GIVEN_UP = 8  # a topic-partition whose batches in an overflow were discarded; first number, space, end number
 
 
 class Report(NamedTuple):
@@ -86,7 +86,7 @@ class Report(NamedTuple):
 
     def record(self, native: _native.Arena) -> None:
         """Writes the report into the arena's error log."""
-        detail = self.detail.replace("\0", "?")  # a damaged arena may have a name with one
+        detail = self.detail.replace("\0", "?")  # a name in a damaged arena may contain a NUL
         if self.kind is Kind.SENTENCE:
             native.record_error(detail)
         else:
@@ -141,11 +141,11 @@ FAILURES = (Kind.FAILED_TRANSACTION, Kind.REFUSED, Kind.EXPIRED)
 
 
 def reason_of_failed_transaction(entries: Iterable[Entry], since_ns: int) -> str:
-    """Returns the newest report on a failed transaction, or a failed batch of it. Empty if there is none since a time.
+    """Returns the newest report on a failed transaction, or a failed batch of it. Empty if none is new enough.
 
     Args:
         entries: the entries of the error log.
-        since_ns: the time on the arena's clock.
+        since_ns: the time on the arena's clock. Older reports are ignored.
     """
     found = [one for one in entries if one.report.kind in FAILURES and one.last_ns >= since_ns]
     return max(found, key=lambda one: one.last_ns).report.sentence if found else ""
@@ -169,7 +169,7 @@ def reason_of_giving_up(reports: Iterable[Report], place: str, seq: int) -> str:
 
 
 def _has(numbers: str, seq: int) -> bool:
-    """True if a text such as "7 9" is a range with this number."""
+    """True if a text such as "7 9" is a range that contains this number."""
     first, _, end = numbers.partition(" ")
     return first.isdecimal() and end.isdecimal() and int(first) <= seq < int(end)
 

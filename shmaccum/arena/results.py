@@ -38,6 +38,6 @@ class TransactionReason(enum.IntEnum):
 
 
 FENCED_STANDING = 1 << 63
-"""The bit of a recovery state for: another producer has the transactional id (native/arena/transaction.h)."""
+"""This bit of a recovery state means that another producer has the transactional id (native/arena/transaction.h)."""
 LOST_STANDING = 1 << 62
-"""The bit of a recovery state for: the host crashed, and the sink may be ahead."""
+"""This bit of a recovery state means that the host crashed, and the sink may be ahead."""

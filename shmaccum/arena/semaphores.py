@@ -36,18 +36,18 @@ def _make(arena: Arena, name: str) -> None:
     try:
         file.share(path)
     except OSError:
-        unlink_semaphore(name)  # the next waiter would not change it
+        unlink_semaphore(name)  # a semaphore that is not shared must not remain
         raise
 
 
 def remove_orphans(arena: Arena) -> None:
     """Removes the semaphores and other companions of an arena whose name is gone or whose file was truncated.
 
-    Only its processes know the uuid then, which is a part of the names. The next process that detaches removes the
-    companions that a killed process has created. If the file is intact, and only this process has lost a page of it,
-    others still use them.
+    Their names contain the uuid, which only the attached processes still know. The next process that detaches removes
+    the companions that a killed process has created. If the file is intact, and only this process has lost a page of
+    it, other processes still use the companions, and they are not removed.
     """
     native = arena.native
-    with contextlib.suppress(ArenaClosedError):  # another thread has closed it, and has removed them before
+    with contextlib.suppress(ArenaClosedError):  # the thread that closed the arena has removed them
         if (native.is_lost or native.opened_semaphores) and not arena.is_linked():
             remove_companions(ArenaFile.parse(arena.name), arena.uuid, arena.geometry["waiter_count"])

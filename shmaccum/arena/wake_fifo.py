@@ -92,7 +92,7 @@ class WakeFifo:
         """Empties the FIFO. Returns True if it had bytes, or cannot be read."""
         try:
             return clear_fifo(self._descriptor)
-        except OSError as error:  # results that the caller holds must not get lost
+        except OSError as error:  # an exception here would lose the results that the caller has
             self._arena.native.record_error(f"the wake FIFO cannot be read: {error}")
             return True
 
@@ -186,7 +186,7 @@ def _ready(descriptors: Sequence[int], timeout_s: float) -> set[int]:
 
 
 def _ready_beside_greenlets(descriptors: Sequence[int], timeout_s: float) -> set[int]:
-    """Polls, because a wait of gevent misses the end of a pipe whose number was another pipe's before."""
+    """Polls. A wait of gevent misses the end of a pipe if an earlier pipe had the same descriptor."""
     if timeout_s < 0:
         raise ValueError("timeout must be non-negative")
     begun_s = clock.monotonic()

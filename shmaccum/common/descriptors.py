@@ -3,7 +3,7 @@
 
 Rules: a process that serves clients raises its limit of open files as far as the host allows. The log, the files of
 groups, and everything else of the process have `reserve` descriptors that no client takes. The kernel gives the lowest
-free number to each new file, so the number of a new file is the minimum number of open files.
+free number to each new file, so at least as many files are open as the number of a new file.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class _WithoutClients(ModuleType):
         if name in MADE_ALONE.get(self.__name__, ()):
             from kafka.protocol.api_message import ApiMessage
 
-            # As a module of kafka-python makes them: the library finds the schema by the name.
+            # kafka-python makes its messages in the same way: it finds the schema by the name.
             for message in MADE_ALONE[self.__name__]:
                 self.__dict__[message] = type(ApiMessage)(message, (ApiMessage,), {})
             return self.__dict__[name]

@@ -17,7 +17,7 @@ Duration = int | float | str
 QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 TIMEOUT_MAX_S = threading.TIMEOUT_MAX / 2
-"""Longer waits overflow in Python, even after the addition of a clock."""
+"""The longest wait. In Python, a longer one could overflow when it is added to a clock."""
 
 SIZE_UNITS: Mapping[str, int] = {
     "": 1,

@@ -83,8 +83,8 @@ class CallbackRecords:
         self._batches: dict[Batch, list[Record]] = {}
         self._tail = 0
         self._is_whole = True
-        self._scan_lock = threading.Lock()  # never waited for
-        self._refused.clear()  # the same objects: a callback may fork
+        self._scan_lock = threading.Lock()  # no thread waits for it
+        self._refused.clear()  # emptied in place, because a callback that forks is iterating over them
         self._due.clear()
 
     @property
@@ -146,8 +146,10 @@ class CallbackRecords:
         found.extend(records)
 
     def _walk(self, tail: int) -> bool:
-        """Reads the results since the last scan. Returns False if each record must be queried: that is less work, some
-        results are overwritten, or the memory of the arena is lost (`tail` is negative), which is a result, too.
+        """Reads the results since the last scan. Returns False if each record must be queried instead.
+
+        That is so if there are fewer records than results, if results were overwritten, or if the memory of the arena
+        is lost (`tail` is negative).
         """
         if tail < 0 or tail - self._tail > self.pending_count:
             return False

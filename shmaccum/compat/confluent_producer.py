@@ -76,7 +76,7 @@ CHECK_S = 1.0
 SLICE_S = 0.1
 """The interval at which a flush checks whether callbacks are due."""
 CALLBACK_SLICE_S = 0.005
-"""The same while records have callbacks, which are called while the sender delivers other records."""
+"""The interval if records have callbacks. They are called while the sender delivers other records."""
 
 
 @final

@@ -90,7 +90,7 @@ class SerializingProducer(Producer):
                 value = self._serialize_value(value, context)
             except Exception as error:
                 raise ValueSerializationError(error) from error
-        # None, which is no value of a program, keeps the record on the short way through C.
+        # With None, C sends the record. A program never gives None here.
         place: Any = None if partition == -1 else partition
         time: Any = timestamp or None
         super().produce(topic, value, key, place, on_delivery=on_delivery, timestamp=time, headers=headers)

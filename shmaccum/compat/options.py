@@ -52,7 +52,7 @@ class OptionRow:
     default: Any = NO_DEFAULT
 
     def has_default(self, given: Any) -> bool:
-        """True for the library's default, which counts as not given. True is not 1."""
+        """True for the library's default, which counts as not given. The types must match: True is not equal to 1."""
         if given is self.default or (type(given) is type(self.default) and bool(given == self.default)):
             return True
         return isinstance(self.default, str) and _is_spelled(self.default, given)

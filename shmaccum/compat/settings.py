@@ -154,7 +154,8 @@ class OwnerOptions:
         self._bound_records()
         self.sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
         first_server = self.sink.partition(":")[2].split(",")[0]
-        host = re.sub(r"[^A-Za-z0-9.]+", "-", first_server).strip("-.")[:NAME_HOST_MAX]  # shows people which cluster
+        # The host shows people which cluster the arena is for.
+        host = re.sub(r"[^A-Za-z0-9.]+", "-", first_server).strip("-.")[:NAME_HOST_MAX]
         self.arena_name = self.arena_name or f"compat-{host}-{os.getuid()}-{self._digest()}"
         self._hide_secrets()
 
@@ -186,7 +187,7 @@ class OwnerOptions:
             )
 
     def _bound_records(self) -> None:
-        """Limits the batch to the memory, and to the largest record, which is not measured within one batch."""
+        """Reduces batch_size so that it exceeds neither max_request_size nor the share of a batch in the memory."""
         size, largest, memory = (
             _value(ArenaOptions, self.arena, name) for name in ("batch_size", "max_request_size", "buffer_memory")
         )
@@ -197,7 +198,7 @@ class OwnerOptions:
                 self.arena["batch_size"] = bound
 
     def _fit_backoffs(self) -> None:
-        """Adjusts the shorter or the longer pause to the one that the program gives."""
+        """Adjusts the first or the maximum pause, so that the pause that the program gives is valid."""
         pairs: list[tuple[type[Options] | None, dict[str, Any], str]] = [
             (SenderOptions, self.sender, "retry_backoff"),
             (sink_options_type(split_url(self.sink)[0]), self.sink_options, "reconnect_backoff"),

@@ -26,7 +26,7 @@ class Resources:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[int, int], psutil.Process]] = {}
-        """By entry of the arena: pid and start time of the process that has it, and the process."""
+        """Maps an entry of the arena to the pid and start time of its process, and to the process."""
 
     def read(self, entry: Mapping[str, Any]) -> Used | None:
         """Returns the figures of an entry's process, or None if it has ended or this user may not read them."""

@@ -111,7 +111,8 @@ class BufferWaiter:
     @contextlib.contextmanager
     def waiting_here(self) -> Iterator[None]:
         """Marks this thread as waiting in a call. A signal handler in this thread that closes the producer must not
-        wait for the end of the call."""
+        wait for the end of the call.
+        """
         thread = threading.get_ident()
         self._waiting_threads.append(thread)
         try:
@@ -200,7 +201,7 @@ class BufferWaiter:
         """Returns True if granted. At the deadline it checks once more, because the grant may have just arrived."""
         if not place.poll() and not place.open_semaphore():
             make_semaphore(self._arena, place.waiter_index)
-            place.open_semaphore()  # now it is removed at the end, whatever happens to the arena
+            place.open_semaphore()  # from now on, it is removed even if the arena loses its name
         while not place.poll():
             self.check_not_refused()
             check_takes_records(self._arena)

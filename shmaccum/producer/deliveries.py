@@ -87,10 +87,10 @@ class Deliveries(Sequence[DeliveryFuture]):
 
     @property
     def rows(self) -> Sequence[int]:
-        """The indexes of these records among the given records: all of them, unless the call failed.
+        """The index of each of these records in the arguments of the call. If the call succeeded, none is missing.
 
-        After a failure, the last few hundred records may be incomplete: some partitions have theirs, and others do not.
-        All records before them are present.
+        After a failure, only some of the last few hundred records may have been appended, depending on their
+        partitions. All records before them were appended.
         """
         count = len(self)
         if count == 0 or self._receipt.row(count - 1) == count - 1:

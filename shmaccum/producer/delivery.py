@@ -73,7 +73,7 @@ RESULT_ABANDONED = (-1, 0, -1, -1, 0, 0)
 RESULT_UNREADABLE = (-2, 0, -1, -1, 0, 0)
 """The completion of a record in an arena whose memory is lost to this process."""
 STOP_PATIENCE_S = 0.2
-"""The minimum time for a thread that calls no callback to notice that it must end."""
+"""A stop waits at least this long for a thread that calls no callback, because it may be in a wait."""
 CHECK_S = 0.01
 """The polling interval of an arena to which this process is not attached."""
 REASONS_MAX = 256
@@ -175,7 +175,7 @@ class DeliveryTracker:
     def reset(self) -> None:
         """Discards all callbacks and waiters. A forked child calls it first."""
         self._waiters = Waiters(self)
-        self._run_lock = threading.Lock()  # held by the one thread that checks; never waited for
+        self._run_lock = threading.Lock()  # the one thread that checks has it; no thread waits for it
         self._thread: threading.Thread | None = None
         self._owner: threading.Thread | None = None
         self._is_stopped = False
@@ -248,7 +248,7 @@ class DeliveryTracker:
     def release(self) -> None:
         """Prepares to detach from the arena. From now on, results are looked up in a read-only mapping."""
         with contextlib.suppress(InvalidArgumentError):
-            self.topic_partition(0)  # reads all names
+            self.topic_partition(0)  # this call reads and caches all names
         self._is_released = True
 
     @property
@@ -257,7 +257,7 @@ class DeliveryTracker:
 
         Raises:
             ArenaRemovedError: the process has detached, and the arena's name no longer leads to the arena.
-            ArenaClosedError: the first use of the handle raises it, if the owner closed the arena.
+            ArenaClosedError: raised by the first use of the handle, if the owner closed the arena.
         """
         if not (self._is_released and self.arena.closed):
             return self.arena.native
@@ -428,7 +428,7 @@ class DeliveryTracker:
         return self._run_lock.locked() or (thread is not None and thread.is_alive())
 
     def _run(self) -> None:
-        """Runs while this thread holds the run lock. It checks last for waiters that were added while it left."""
+        """Runs while this thread holds the run lock. Then checks for waiters that were added meanwhile."""
         run_lock = self._run_lock
         while run_lock.acquire(blocking=False):
             self._owner = self._thread = threading.current_thread()

@@ -87,8 +87,9 @@ class Fallback:
         """Passes records to the object, and returns its result.
 
         Raises:
-            Exception: `error`, if it has another cause, if there is no object, or inside a call of the function. If the
-                function failed, an error of the same type names the cause. The object may raise, too.
+            Exception: `error` is raised again if its cause is not the arena, if there is no object, or inside a call of
+                the function. If the function failed, an error of the same type names the cause. The object may raise,
+                too.
         """
         if not isinstance(error, UNUSABLE):
             raise error
@@ -114,7 +115,7 @@ class Fallback:
         try:
             target = self._make()
         except Exception as cause:  # noqa: BLE001 - of the user's function
-            self._cause = cause.with_traceback(None)  # which would keep the frames of this call alive
+            self._cause = cause.with_traceback(None)  # a traceback would keep the frames of this call alive
             self._reason = f"on_unusable ({self._make!r}) raised {type(cause).__name__}: {cause}"
         else:
             missing = [name for name in self._methods if not callable(getattr(target, name, None))]

@@ -100,7 +100,7 @@ class LoopResults:
         arena = self._tracker.arena
         self._watch = RemovalWatch(arena)
         if self._listener is None and not arena.closed:
-            with contextlib.suppress(OSError, ShmaccumError):  # the tick still checks
+            with contextlib.suppress(OSError, ShmaccumError):  # without it, each tick checks
                 self._listener = ResultsListener(arena)
         if self._listener is not None:
             asyncio.get_running_loop().add_reader(self._listener.fileno(), self._on_wake_up)
@@ -169,7 +169,10 @@ class WakeUps:
         self._event.set()
 
     async def next(self, timeout_s: float) -> None:
-        """Returns after a wake-up since the last call, at a tick, or when the timeout, in seconds, expires."""
+        """Returns at the next wake-up or tick, or when the timeout, in seconds, expires.
+
+        A wake-up since the last call makes it return at once.
+        """
         timer = self._loop.call_later(timeout_s, self._event.set)
         try:
             await self._event.wait()

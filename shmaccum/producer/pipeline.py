@@ -8,12 +8,12 @@
     conclude  on_acknowledgement of each interceptor, when the result is known
 
 An interceptor is an object with any of ``on_send(record)``, which returns the record or a replacement,
-``on_acknowledgement(metadata, exception)``, one of which is None, and ``close()`` (KIP-42). An exception of an
+``on_acknowledgement(metadata, exception)``, where one of the two is None, and ``close()`` (KIP-42). An exception of an
 interceptor is logged, and the record is sent unchanged. `Producer.send` raises the exceptions of serializers and
 partitioners, and the arena is unchanged.
 
 An interceptor may also have ``begin_call()`` and ``end_call(futures, error)``. They are called in the same context at
-the begin and the end of each call of `send` or `send_many`. In between, ``on_send`` is called for each record. The
+the beginning and the end of each call of `send` or `send_many`. In between, ``on_send`` is called for each record. The
 futures are those of the appended records, by the number of the record in the call.
 """
 

@@ -73,7 +73,7 @@ CALLS_END_S = 1.0
 VIEWS_END_S = 600.0
 """The longest time that a thread waits for views and calls that keep a closed producer attached."""
 FLUSH_TIMEOUT_S = 120.0
-"""The default timeout of flush and close. Without a sender, or while its sink does not work, nothing else ends them."""
+"""The default timeout of flush and close. If no sender runs, or its sink does not work, only this timeout ends them."""
 EXIT_TIMEOUT_S = 10.0
 """The default time that the end of a process waits."""
 TRANSACTION_STEPS = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
@@ -143,7 +143,7 @@ class Producer(_native.NativeProducer):
     _callbacks_patience_s: ClassVar[float] = float("inf")
     """The longest part of its timeout that `close` waits for callbacks."""
     _tracker_type: ClassVar[type[DeliveryTracker]] = DeliveryTracker
-    """The class that makes results, and the exceptions of records that were not delivered."""
+    """The class of the tracker. It makes the metadata of a delivered record, and the exception of any other record."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class Producer(_native.NativeProducer):
             self._sync()
 
     def _rescue(self, error: Exception, /, *arguments: Any, **named: Any) -> Any:
-        """Sends a record that could not be appended through the object of `on_unusable`."""
+        """Passes a record that could not be appended to the object of `on_unusable`."""
         assert self._fallback is not None
         return self._fallback.send(error, lambda target: target.send(*arguments, **named))
 
@@ -349,14 +349,16 @@ class Producer(_native.NativeProducer):
         return self._deliveries(lambda: self.append_columns(topic, *columns), self._pipeline)
 
     def _send_many_or_rescue(self, fallback: Fallback, topic: str, columns: TopicRecords) -> Deliveries:
-        """Sends all records through the object of `on_unusable` if some, unknown which, could not be appended.
+        """If some records could not be appended, sends all of them through the object of `on_unusable`.
+
+        It is unknown which records were appended.
 
         Returns:
             In that case, a list of what the object returned for each record.
         """
         try:
             return self._append_many(topic, columns)
-        except Exception as error:  # noqa: BLE001 - every other one is raised again
+        except Exception as error:  # noqa: BLE001 - `fallback.send` raises all others again
             records = list(columns.records(topic))
             answers: Any = fallback.send(error, lambda target: [target.send(*each) for each in records], len(records))
             return answers  # type: ignore[no-any-return]
@@ -732,7 +734,7 @@ class Producer(_native.NativeProducer):
             ArenaRemovedError: none of these records will be delivered.
         """
         self._do_deferred_work()
-        with contextlib.suppress(ArenaRemovedError):  # which does not know the count
+        with contextlib.suppress(ArenaRemovedError):  # the error has no count of records
             if self._appender.flush(timeout):
                 return 0
         left = self._appender.flush_begin().record_count()
@@ -850,7 +852,8 @@ class Producer(_native.NativeProducer):
 
     def _wait_for_calls(self) -> bool:
         """Waits for interrupted calls of other threads. Returns False if a call remains, because its thread is stopped
-        or because a signal handler in this thread interrupted it."""
+        or because a signal handler in this thread interrupted it.
+        """
         deadline_s = clock.monotonic() + CALLS_END_S
         while not self._has_closed_appender():
             if self._appender.buffer_waiter.is_waiting_here() or clock.monotonic() >= deadline_s:
@@ -1004,7 +1007,7 @@ class _Times:
         finally:
             time_ns = clock.monotonic_ns() - started_ns
             self.transactions_ns[step] += time_ns
-            with contextlib.suppress(ShmaccumError):  # the block itself raises the errors of the arena
+            with contextlib.suppress(ShmaccumError):  # if the arena is unusable, the block has raised that
                 self._native.count_transaction_time(TRANSACTION_STEPS.index(step), time_ns)
 
 

@@ -225,7 +225,7 @@ class Transaction:
             TransactionEndedError: the transaction was aborted, or must be (`abort`). The message has the reason.
             ProducerFencedError: the same, because another producer has the transactional_id.
             TransactionOutcomeUnknownError: the outcome was not known in time. The commit continues. Call `commit` again
-                to wait for the outcome. Or the transaction is over, and the brokers do not report how it ended.
+                to wait for the outcome. If the brokers do not report the outcome, the message states that.
             NoTransactionError: the transaction is over, or another process began it.
         """
         run_step(self._native, self.commit_waits(timeout))
@@ -238,7 +238,7 @@ class Transaction:
             try:
                 self._native.commit_transaction(self.number)
             except TransactionEndedError:
-                self._is_committed()  # True after an earlier call, else this raises
+                self._is_committed()  # returns True after an earlier call, and raises otherwise
             if not self._is_committed():
                 self._wake()
                 yield from self._outcome(clock.monotonic() + timeout_s)

@@ -16,7 +16,7 @@
     overflow         a log that takes batches while the sink does not work
                      ─ spill_need  when, and of which partitions  ─ backlog   one partition of it, sent
                      ─ spill_file  the batches in it         ─ giving_up   an overflow that is lost
-    send_window      the batches of a partition of a log, from the log to their acks: of an overflow, or of `shipping`
+    send_window      sends the batches of a partition of a log: an overflow, or a log that is shipped
                      ─ batch_loop  ordinary ones, in one native call
     arena_closer     ends the work on a removed arena
     log_server       serves the sink's log to Kafka clients (``listen``)

@@ -16,8 +16,8 @@ them. Otherwise the standby delivers, and exports the rest; an incomplete folder
 So each record is delivered or exported, but never both. Without a standby, no process can open the arena any more, and
 producers that wait for results get an error.
 
-The name of the folder contains the arena's uuid and epoch. An arena whose file is found again under a name is
-recovered, which gives it another epoch. A folder of another user is ignored.
+The name of the folder contains the arena's uuid and epoch. If the file of an arena gets a name
+again, the arena is recovered, which gives it another epoch. A folder of another user is ignored.
 """
 
 from __future__ import annotations

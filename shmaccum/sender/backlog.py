@@ -40,7 +40,7 @@ from shmaccum.sender.spill_file import OverflowBatch, OverflowPosition, SpillFil
 BLOCK_SIZE = 4 << 10
 """Bytes per read, at least. A batch that is larger is read alone, so it keeps no other one in memory."""
 LOCAL_ID_START = 1 << 62
-"""From here on, the overflow itself assigned the producer ids, before any sink was reached: no sink knows them."""
+"""Producer ids from here on were assigned by the overflow before any sink was reached, so no sink knows them."""
 
 
 @final
@@ -158,7 +158,7 @@ class Backlog:
         return bool(self.window.shipments)
 
     def is_ordinary(self, now_ns: int) -> bool:
-        """True if the native batch loop may send the next batches, provided that none of them has been read."""
+        """True if the native batch loop may send the next batches, once the window is empty."""
         return not self.late_seqs and self._next_batch is None and self.window.is_ordinary(now_ns)
 
     @property
@@ -170,7 +170,7 @@ class Backlog:
 
     def take_up(self, end_offset: int) -> None:
         """Continue with everything below the end, which a former sender left. The rows name the arena's batches."""
-        if end_offset < self.position.offset:  # a crash of the host took the end of the log
+        if end_offset < self.position.offset:  # the end of the log was lost in a crash of the host
             self.file.write_position(OverflowPosition(end_offset, identity=self.position.identity))
         self.end_offset = end_offset
         self.file.cut(self.file.find(end_offset))
@@ -249,7 +249,7 @@ class Backlog:
 
     @property
     def has_lost_its_end(self) -> bool:
-        """True if, after `read`, no intact batch precedes the end. All batches were written, so they are damaged."""
+        """True if, after `read`, there is no intact batch before the end. The batches there are damaged."""
         return not self.has_read_ahead and not self.is_empty
 
     def pass_lost_end(self) -> None:
@@ -310,7 +310,9 @@ class Backlog:
     # --- sending
 
     def next_to_send(self, now_ns: int) -> SpilledBatch | None:
-        """The batch that may be sent now; None if none may, or if one of another producer or epoch is in flight."""
+        """The batch that may be sent now; None if there is none, or while a batch of another producer or epoch is in
+        flight.
+        """
         following = self.window.next_to_send(now_ns)
         out = next((one.wire for one in self.window.shipments if one.is_in_flight), None)
         if following is None or out is None:

@@ -7,8 +7,8 @@
 
 Rules
     The native call sends a partition when its window is empty, the sink has acked a batch of its producer and epoch,
-    and the place of the next header is known. The window (send_window.py) sends everything else: the first batch,
-    another producer, damage, the end of a segment, and a batch that the broker does not take.
+    and the place of the next header is known. The window (send_window.py) handles everything else: the first batch
+    of the partition, another producer, damage, the end of a segment, and a batch that the broker does not take.
     The native call handles no errors. If a response is not ordinary, the partition is read again from its position and
     its batches are sent again, and the sink reports the problem. The broker drops duplicates.
     The native call writes the positions: those of a shipper in the format of `PositionsFile`, those of an overflow in
@@ -40,7 +40,7 @@ class BatchLoop(Generic[AnyStream]):
             if the files are intact.
 
     Attributes:
-        streams: those of a socket are adjacent, and so are those of a topic among them.
+        streams: grouped by socket, and within a socket by topic.
         ends: the state in which the native call left each partition.
         has_failed: positions could not be written.
         is_broken: a connection is closed or unusable.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The delivery clock: the sender's side (native: delivery_clock.h has the arena's side and the diagram).
 
-A record expires because it cannot be delivered, and never because no sender or sink could deliver anything. So the
-sender adds to the arena's clock only the time in which its sink was proved to work.
+A record expires only if it could not be delivered although a sender and its sink worked.
+So the sender adds to the arena's clock only the time in which its sink was proved to work.
 
 Rules:
 
@@ -11,7 +11,7 @@ Rules:
 * If the sink has a peer (`Peer.answer_count`), the next response proves the pending steps before it.
 * While the overflow gets emptier, no step counts, because records of the arena wait for it.
 * An outage (`Peer.outage`) discards the pending steps. It is recorded in the arena's error log, and published for all
-  readers of the arena. The first step after it began during it, and does not count either.
+  readers of the arena. The first step after an outage began during the outage, so it does not count either.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 """Gives up the records of an arena that are in a lost overflow.
 
 Only a user decides this, by ``shmaccum recover ARENA --give-up-overflow``. Afterwards, the arena counts no record on
-disk, and the next sender delivers the records of the arena. The futures of the others raise `DeliveryFailedError`.
+disk, and the next sender delivers the records of the arena. The futures of the lost records raise
+`DeliveryFailedError`.
 
 A supervisor restarts a sender that refuses the arena and ends. So this function retries for a while to take the role.
 """

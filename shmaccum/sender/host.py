@@ -30,7 +30,7 @@ class Repeats:
         """Sentence -> the time of its last report, and its count since then."""
 
     def count_to_report(self, sentence: str, now_ns: int) -> int:
-        """Return the count of the sentence since its last report, including this one; 0 if it is not due again."""
+        """Return the count of the sentence since its last report, including this one; 0 if that is too recent."""
         reported_ns, count = self._reported.get(sentence, (None, 0))
         if reported_ns is not None and now_ns - reported_ns < REPEAT_NS:
             self._reported[sentence] = (reported_ns, count + 1)
@@ -78,7 +78,8 @@ class ArenaTransactions:
         self._half.keep_transaction_standing(recovery_state)
 
     def fail(self, why: TransactionReason, sentence: str) -> None:
-        self._report(Report(Kind.FAILED_TRANSACTION, sentence))  # first, because a failed commit reads the reason
+        # The report comes first, because a producer whose commit fails reads the reason.
+        self._report(Report(Kind.FAILED_TRANSACTION, sentence))
         self._half.fail_transaction(why)
 
 
@@ -148,7 +149,7 @@ class Host:
     def report(self, report: Report | str) -> None:
         report = Report(Kind.SENTENCE, report) if isinstance(report, str) else report
         sentence, now_ns = report.sentence, self.arena.native.now_ns()
-        if report.kind is not Kind.EXPIRED:  # an expiry is not a reason
+        if report.kind is not Kind.EXPIRED:  # an expiry is not the cause of later expiries
             self.last_trouble = (sentence, now_ns)
         report.record(self.arena.native)
         if (count := self._repeats.count_to_report(sentence, now_ns)) == 1:

@@ -18,8 +18,8 @@ Rules
     A spilled record has no result before the sink has it, and it does not expire.
     While the overflow gets emptier, records of the arena do not age, because they wait for the overflow.
     Batches that the sink has when their partition begins to spill are spilled first, and stay in their slots until
-    their ack, whatever its verdict. No batch of the partition is shipped before. So the log has all of them in order,
-    and the sink gets some of them again, with the same sequences.
+    their ack, whatever its verdict. Until then, no batch of the partition is shipped. So the log has all of them in
+    order, and the sink gets some of them again, with the same sequences.
 
 DEATHS. Each step, the state after a death in it, and the next sender's repair:
 
@@ -93,7 +93,7 @@ READ_AHEAD_SIZE = 4 << 20
 """Bytes of the batches that all windows together have read, besides the first batch of each."""
 SEGMENT_SIZE_MIN = 128 << 20
 ANY_RECORD = 2**32 - 1
-"""No record is larger, so no record is decoded to find the largest."""
+"""An upper bound for the size of a record. So no batch is decoded to find its largest record."""
 PAUSE_NS = 1_000_000_000
 MARK = "{}.arena"
 """The file in the overflow's folder that names, by its uuid, the arena that spills there."""
@@ -207,7 +207,7 @@ class Overflow:
         """Check that the folder has what the arena counts; change nothing.
 
         Raises:
-            LogError: it has not.
+            LogError: the folder lacks records that the arena counts.
         """
         if missing := [place for place in self._counted_places() if not self._holds_all_of(place)]:
             raise self._refusal(self._directory.path, missing)
@@ -335,7 +335,7 @@ class Overflow:
 
     @property
     def is_settled(self) -> bool:
-        """True if no batch of the arena may also be in the log, which only its sequence shows."""
+        """True if no batch of the arena can also be in the log. Otherwise, the sequence shows whether a batch is."""
         return not self._unsettled
 
     @property
@@ -609,7 +609,7 @@ class Overflow:
         return not waits and self._is_ordinary(backlog, now_ns)
 
     def _is_ordinary(self, backlog: Backlog, now_ns: int) -> bool:
-        """True if the native batch loop may send its next batches, provided that none of them has been read."""
+        """True if the native batch loop may send the next batches of the partition, once the window is empty."""
         may_run = self._sockets is not None and now_ns >= self._no_loop_before_ns
         return may_run and backlog.position.identity == self._sink.identity and backlog.is_ordinary(now_ns)
 
@@ -711,7 +711,10 @@ class Overflow:
         backlog.again(ack.wire, None if ack.retry_after_ms is None else ack.retry_after_ms * NS_PER_MS, now_ns)
 
     def _out_of_sequence(self, backlog: Backlog, ack: Ack, now_ns: int) -> None:
-        """Retry. If the oldest batch was retried before, start over; a first attempt may have overtaken another."""
+        """Retry. If it is the oldest batch, and was retried before, the rest starts over in a new epoch.
+
+        In its first attempt, the batch may only have overtaken an older one.
+        """
         spilled = SpilledBatch.of(ack.wire)
         if backlog.window.is_first(spilled) and spilled.attempt_count > 1:
             self._host.report(f"the overflow of {backlog.place} starts over in a new epoch: {ack.message}")
@@ -792,7 +795,7 @@ class Overflow:
     def _finish(self, backlog: Backlog) -> None:
         """Reset the files of a partition whose batches are all delivered.
 
-        If they were sent in an epoch of their own, the arena starts over in a later one, which is new to the sink.
+        If they were sent in an epoch of their own, the batches of the arena get a later epoch.
         """
         if not backlog.position.has_own_sequences:
             self._half.resequence(backlog.index)

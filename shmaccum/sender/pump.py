@@ -36,7 +36,7 @@ RUN_NS = 1000 * NS_PER_MS
 FOREIGN_NS = NS_PER_MS
 """A call ends after this time if a partition that it does not carry is ready."""
 TURN_NS = 30_000 * NS_PER_MS
-"""A partition without batches for one to two of these turns is in no plan."""
+"""A partition that had no batch for one to two turns of this length is left out of the plans."""
 STUCK_NS = 100 * NS_PER_MS
 """Replaces `FOREIGN_NS` if the sink could not take such a partition in the round before."""
 

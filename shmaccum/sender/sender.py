@@ -474,7 +474,7 @@ class Sender:
         self._close(is_in_order=True)
 
     def _close(self, *, is_in_order: bool) -> None:
-        """Close. For a sender that fails, the arena keeps the record of a dead sender."""
+        """Close. After a failure, the arena records the death of the sender instead of a clean exit."""
         rounds, self._rounds = self._rounds, None
         if self._half.closed:
             return

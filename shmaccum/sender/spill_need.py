@@ -68,7 +68,7 @@ class SpillClock:
         self._late_ns = options.delivery_timeout_ms * NS_PER_MS // 2
         self._checked_ns: int | None = None
         self._begun_ns = 0
-        """No sender delivered immediately before this time."""
+        """Just before this time, no sender delivered anything."""
 
     def need(self, linger_ns: int, now_ns: int, *, holds_any: bool) -> SpillNeed:
         """Return what has to be moved now.

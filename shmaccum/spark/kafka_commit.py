@@ -149,7 +149,7 @@ class _KafkaCommit:
         if next_number is None:
             if self._files.has_begun(self._transaction):
                 raise TransactionNotAppliedError(self._lost_group_message(place))
-            self._protocol.begin()  # a transaction with only an offset
+            self._protocol.begin()  # this transaction has only an offset, and no records
             self._end(place, NOTHING)
             self._wait(lambda: self._protocol.is_ready, "the producer's epoch")
         self._files.take(self._transaction)
@@ -178,7 +178,8 @@ class _KafkaCommit:
 
     def _abort(self) -> None:
         """Aborts, so that readers do not wait. If the abort does not reach the broker, the transaction times out
-        there."""
+        there.
+        """
         with contextlib.suppress(TransactionNotAppliedError, InvalidArgumentError):
             self._protocol.abort()
             self._session.wait(lambda: self._protocol.outcome is not None, "the abort", self._patience_s)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One task's part of an exactly-once write: a separate log, written through a separate arena and sender.
 
-The node's arena cannot be used: its batches are shared, so a batch could have records of winning and losing attempts.
-Its advantage, fewer requests and connections, does not apply to a staged log. So the attempt has a small arena, a file
+The node's arena cannot be used: its batches are shared, so a batch could have records of winning and losing attempts. A
+shared arena saves requests and connections, which a staged log does not need. So the attempt has a small arena, a file
 in its staging folder, and a thread that sends from it to the log next to it. All of them are deleted with the folder.
 """
 
@@ -177,7 +177,7 @@ def _appender(settings: SinkSettings, columns: Iterable[str], attempt: StagedAtt
         sender = exits.enter_context(SenderThread(Sender(arena, sink, **settings.sender_options)))
 
         def check() -> None:
-            attempt.check()  # raises if the staging was deleted, which is also why the sender would end
+            attempt.check()  # first, because a deleted staging also ends the sender
             sender.check()
 
         yield RowAppender(producer, settings.topic, columns, check)

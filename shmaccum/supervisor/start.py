@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts a sender in a process of its own, for a process that needs one, if the arena has none.
 
-Several processes may try at once; exactly one of them starts a sender. They elect it by a lock on the arena's file
-(flock, which is not used otherwise there). The elected process holds the lock until the sender has the role or has
-died. The kernel releases the lock of a dead process. A forked child releases it at once, because both share it.
+Several processes may try at once; exactly one of them starts a sender. The process that gets a lock on the arena's file
+(flock, which has no other use there) is elected. The elected process holds the lock until the sender has the role or
+has died. The kernel releases the lock of a dead process. A forked child releases it at once, because both share it.
 
-The sender's process is a daemon (`shmaccum.sender.daemon`): a session of its own, no child of the starter, with null
-or a log file as standard streams. The caller's paths are made absolute, because a daemon works in ``/``. A pipe reports
-the start: its other end is the sender's standard output, which is closed after the start, or by the sender's death.
+The sender's process is a daemon (`shmaccum.sender.daemon`): it has its own session, is no child of the starter, and its
+standard streams are /dev/null or a log file. The caller's paths are made absolute, because a daemon works in ``/``. A
+pipe reports the start: its other end is the sender's standard output, which is closed after the start, or by the
+sender's death.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Restarts:
         self.failure_count = 0
 
     def count(self, lived_s: float) -> None:
-        """Count a sender that died after so many seconds; 0 if it did not start."""
+        """Count a sender that died `lived_s` seconds after its start. If it did not start, `lived_s` is 0."""
         self.failure_count = self.failure_count + 1 if lived_s < EARLY_DEATH_S else 0
 
     @property
@@ -194,7 +194,7 @@ class SenderSupervisor:
             if arena is not None:
                 self._is_over = False
                 if self._watch is not None:
-                    self._watch.clear_wake()  # it was meant to end the thread
+                    self._watch.clear_wake()  # the wake was to end the thread, which continues
         return arena
 
     def _check_safely(self, arena: Arena) -> None:
@@ -296,7 +296,7 @@ class SenderSupervisor:
             logger.warning("the sender of %s died: another one is started", arena.name)
 
     def _is_left_to_a_standby(self, arena: Arena) -> bool:
-        """True for the time that a standby needs. A stopped standby gets no more time than that."""
+        """True while a standby is attached, for at most `STANDBY_PATIENCE_S` after the death of the sender."""
         if clock.monotonic() - self._absent_s >= STANDBY_PATIENCE_S:
             return False
         return any(row["alive"] and row["role"] == "standby" for row in arena.native.processes())
@@ -339,7 +339,7 @@ class SenderSupervisor:
         self._report(arena, str(error), str(error))
 
     def _report(self, arena: Arena, for_log: str, for_arena: str) -> None:
-        """Report a failure. Only the log gets numbers: the arena counts equal sentences, and stores few."""
+        """Report a failure. The arena counts equal sentences and stores few, so its sentence has no numbers."""
         logger.error("no sender of %s: %s", arena.name, for_log)
         with contextlib.suppress(ShmaccumError):
             Report(Kind.NOT_KEPT, for_arena).record(arena.native)

@@ -74,7 +74,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_time_missing(self) -> bool:
-        """True if the largest timestamp is not one of the records', as some clients write it."""
+        """True if the header's largest timestamp is too small to be one of the records', as some clients write it."""
         return self.max_timestamp_ms < (0 if self.attributes & LOG_APPEND_TIME else max(self.base_timestamp_ms, 0))
 
     @property

@@ -18,7 +18,7 @@ syncs), `shipping_positions` (how far a log was shipped), `broker_error` (the co
 Files: `file_names` (the layout of a directory), `partition_folders`, `small_files`, `regular_files` (no blocking open),
 `lock_file` and `lock_descriptor` (the right to write), `permissions`.
 After a death: `recovery`, `walk` (batches past damage), `inspection` (damage, for people).
-Records that are seen all or not at all: `transactions` (the decision), `staging` (an attempt), `transaction_applier`
+Records that become visible together: `transactions` (the decision), `staging` (an attempt), `transaction_applier`
 (the writer), `transaction_files` (the states). For Kafka's transactions: `transaction_index`, `transaction_marker`,
 `open_transactions`, `transaction_view` (for readers).
 Read: `reader` (partitions, offsets, time), `start` (where reading starts), `segment_view` (a file that may still

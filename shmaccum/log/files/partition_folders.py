@@ -46,8 +46,8 @@ _listed_before: dict[str, _Listing] = {}
 def partitions_of(directory: str) -> list[TopicPartition]:
     """Every partition of a directory, sorted. The module docstring has the rules.
 
-    The result is cached until the directory's modification time changes, if that time is so old that a later change
-    gives another one. A directory with an incomplete folder is not cached, because its completion keeps this time.
+    The result is cached until the directory's modification time changes. It is not cached if the time is so recent
+    that a later change could leave it the same, or if a folder is incomplete: completing it does not change the time.
     """
     status = os.stat(directory)
     key = status.st_dev, status.st_ino, status.st_mtime_ns

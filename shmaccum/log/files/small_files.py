@@ -27,7 +27,7 @@ def replace_file(path: str, content: bytes) -> None:
     """Replace the content of a file atomically for other processes. For files that are checked when they are read.
 
     Raises:
-        OSError: if the old content is still there.
+        OSError: the write failed; the old content is still there.
     """
     with _replacing(path) as descriptor:
         write_all(descriptor, content)
@@ -37,7 +37,7 @@ def replace_file_synced(path: str, content: bytes) -> None:
     """Replace the content of a file atomically, also in a crash of the host.
 
     Raises:
-        OSError: if the old content is still there, or if only the sync of the folder failed.
+        OSError: the old content is still there, or only the sync of the folder failed.
     """
     with _replacing(path) as descriptor:
         write_all(descriptor, content)
@@ -136,7 +136,7 @@ def read_offsets_checkpoint(path: str) -> dict[TopicPartition, int]:
 
 
 def make_partition_files(folder: str, topic_id: bytes, *, is_synced: bool) -> None:
-    """Create the two small files that Kafka has in each partition's folder, unless they exist. The id is last.
+    """Create the two small files that Kafka has in each partition's folder, unless they exist. The id is written last.
 
     Args:
         folder: the folder of the partition.
@@ -189,7 +189,7 @@ def append_or_cut(descriptor: int, content: bytes, size: int, *, is_synced: bool
         is_synced: If True, force the content to disk.
 
     Raises:
-        OSError: if the file is unchanged.
+        OSError: the append failed; the file is unchanged.
     """
     try:
         write_all(descriptor, content)

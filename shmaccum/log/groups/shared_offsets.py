@@ -8,10 +8,11 @@
 
 Rules: one lock for each file protects the state that was read from it and the position of the next frame. A member that
 commits locks the offsets byte first and takes this lock second, or takes both without waiting. No thread waits for the
-offsets byte with this lock. Users are counted under a lock of the process, which garbage collection of a consumer may
-take at any point.
+offsets byte while it has this lock. Members are counted under a lock of the process, which the garbage collection of a
+consumer may take at any point.
 
-Deaths: a forked child has no open file and new locks, before its copies of the parent's consumers are closed.
+Deaths: a forked child first forgets the open files and makes new locks. Then it may close its copies of the parent's
+consumers.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class SharedOffsets:
             return dict(self._file.offsets)
 
     def restore(self, known: Mapping[TopicPartition, Committed], owned: Collection[TopicPartition]) -> None:
-        """With the right to write, add known offsets that the file lacks, and owned ones that are lower in it.
+        """Add known offsets that the file lacks, and raise lower ones of owned partitions. The caller has the right to
+        write.
 
         Raises:
             CorruptLogError, OSError: if the file cannot be read or written.

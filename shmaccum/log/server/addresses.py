@@ -37,7 +37,8 @@ def parse_listen(text: str, options: ServerOptions) -> Address:
 
 
 def parse_advertised(text: str | None, listening_host: str) -> Address:
-    """Return the address to advertise to clients. If the text has no port, the port is 0: that of the listener.
+    """Return the address to advertise to clients. Port 0 stands for the port of the listener,
+    if the text has none.
 
     Args:
         text: HOST:PORT or HOST. If None, the address that the server listens on.

@@ -43,7 +43,7 @@ from shmaccum.log.server.topics import LogTopics
 from shmaccum.log.server.users import ANONYMOUS
 
 Head = LogHead | BrokerError | None
-"""A partition, the reason why it may not be fetched, or None if it does not exist."""
+"""A partition; or the reason why it may not be fetched; or None, if it does not exist."""
 
 
 @final
@@ -95,7 +95,7 @@ class FetchHandler:
             session.changes(served.found)
 
     def _answer_or_park(self, fetch: Fetch) -> Stepwise[list[Piece] | None]:
-        """Checks, then parks, each partition in a step."""
+        """Checks the partitions, and parks the fetch if it has no response yet. Each step handles one partition."""
         fetch.is_checking = True
         try:
             response = yield from self._check(fetch)
@@ -183,7 +183,7 @@ def _find_records(
     readable_end = head.readable_end(is_committed=is_committed)
     is_asked = wanted.offset < readable_end and (size_max > 0 or is_first)
     ranged = head.file_range(wanted.offset, size_max, readable_end) if is_asked else None
-    start_offset, end_offset = head.start_offset, head.end_offset  # reading the files may have moved them
+    start_offset, end_offset = head.start_offset, head.end_offset  # read now, because `file_range` may have moved them
     stable_offset = head.stable_offset
     if not start_offset <= wanted.offset <= end_offset:
         return PartitionRecords(wanted, BrokerError.OFFSET_OUT_OF_RANGE, end_offset, start_offset, None, stable_offset)

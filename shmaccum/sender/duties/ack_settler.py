@@ -156,7 +156,10 @@ class AckSettler:
         self._batch_splitter.halve(ack.wire)
 
     def _out_of_sequence(self, ack: Ack, now_ns: int) -> None:
-        """Retry. After the first attempt, start over; a first attempt may have overtaken an older batch."""
+        """Retry. After a second attempt, the partition starts over in a new epoch.
+
+        In its first attempt, the batch may only have overtaken an older one.
+        """
         was_oldest = ack.wire.batch.attempt_count > 1
         partition_index = ack.wire.partition_index
         self._send_again(ack, now_ns, now_ns)

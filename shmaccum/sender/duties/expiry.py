@@ -59,7 +59,7 @@ class Expiry(Duty):
         return expired_count
 
     def _count(self, now_ns: int) -> None:
-        """Count the expired records in the metrics, and report the reason if `_expire` did not expect them."""
+        """Count the expired records in the metrics, and report the reason if `_expire` has not done so."""
         for partition_index, record_count in self._half.take_expired().items():
             try:
                 topic, _ = self._host.topic_partition(partition_index)

@@ -21,7 +21,7 @@ class ShipperHost:
     """The shipper, as its sink sees it (`sinks.sink.SinkHost`)."""
 
     transactions = None
-    """A log has no arena's transactions."""
+    """None, because only an arena has transactions."""
     durability = "sync"
     """A written position is on disk, so the records before it have to be on disk at the sink."""
     sync_interval_ms = None
@@ -39,7 +39,7 @@ class ShipperHost:
 
     @property
     def permissions(self) -> tuple[int, int, int]:
-        """Those of the shipped log, so that its copy does not admit other users."""
+        """The permissions of the shipped log, so that its copy is not open to more users."""
         found = os.stat(self._directory)
         return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
@@ -68,7 +68,9 @@ class ShipperHost:
 
 
 class RateLimit:
-    """A limit in bytes per second. A batch of any size may be sent while no debt of former batches is left."""
+    """A limit in bytes per second. After a batch, nothing is sent until its bytes fit the limit. A batch may have any
+    size.
+    """
 
     def __init__(self, bytes_per_s: int | None) -> None:
         self._bytes_per_s = bytes_per_s

@@ -5,11 +5,12 @@ Rules, besides those of the window (send_window.py)
     A batch keeps every byte but its first 61. Its new header has the shipper's producer id, the epoch of the position,
     and a sequence that is computed from its offset. Base offset and leader epoch are those of a batch from a producer.
 
-    If a sink takes files, it gets the records unread, and the stream reads only headers. The checksum of such a batch
-    fits its records if the former one did. So the sink rejects a damaged batch, and its ack proves a header. After an
-    unread batch failed, the stream verifies its bytes. If they are damaged, the stream removes all unacked batches from
-    the window, and verifies every byte when it reads from its position again, which finds and reports the damage. At
-    the end of the headers (the end of a segment, damage), it reads in the same way after all unread batches are acked.
+    If a sink takes files, it gets the records unread, and the stream reads only headers. The new checksum of such a
+    batch is right only if the former one was. So the sink rejects a damaged batch, and its ack proves a header. After
+    an unread batch failed, the stream verifies its bytes. If they are damaged, the stream removes all unacked batches
+    from the window, and verifies every byte when it reads from its position again, which finds and reports the damage.
+    At the end of the headers (the end of a segment, damage), it reads in the same way after all unread batches are
+    acked.
 
     The batches of a window are consecutive, without a gap. If the log has a gap (damage, deleted records), the
     partition starts over after it: all batches before it are acked, the next epoch is written to disk, then the first

@@ -281,7 +281,8 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
     def _sync_unsynced(self) -> None:
         """Force the log to disk, and release the acks that waited for it.
 
-        The recovery point of each log decides. If a log was closed or lost meanwhile, it is that of its last sync.
+        The acks before the recovery point of each log are released. A log that was closed or lost has the point of its
+        last sync.
         """
         unsynced, self._unsynced = self._unsynced, []
         self._unsynced_counts.clear()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``memory:`` stores what was delivered in lists of this process, and rejects duplicates and gaps like a broker.
 
-It is for tests and notebooks. Everything is lost when the process ends. Only aborted transactions are removed before.
-Records of an open transaction are hidden.
+It is for tests and notebooks. Everything is lost when the process ends. Until then, only aborted transactions are
+removed. Records of an open transaction are hidden.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@
 
 Rules
     The arena decides how a transaction ends, as far as the coordinator allows. A transaction that no broker knows ends
-    at once. An abort always requests the next epoch, because the discarded batches had sequences (KIP-360).
-    A failure that another transaction may not have aborts this one. After a fatal failure, a new producer id is
-    requested, as after a restart. A fenced arena begins nothing until a process takes its transactional id back.
+    at once. An abort always requests the next epoch, because the discarded batches had sequences (KIP-360). If a
+    failure need not recur in the next transaction, only this transaction is aborted. After a fatal failure, a new
+    producer id is requested, as after a restart. A fenced arena begins nothing until a process takes its transactional
+    id back.
 
 Deaths
     The next sender continues from the recovery state in the arena (`transaction.stored_state`) and the arena's own

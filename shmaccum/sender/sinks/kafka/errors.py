@@ -100,7 +100,7 @@ TREATMENTS: Mapping[int, Treatment] = {
     49: _refuse("INVALID_PRODUCER_ID_MAPPING", "the producer id belongs to a transactional id"),
     51: _retry("CONCURRENT_TRANSACTIONS", "a transaction is being ended"),
     53: _refuse("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "the user may not use the transactional id"),
-    54: _refuse("SECURITY_DISABLED", "the broker has no security: check security_protocol"),
+    54: _refuse("SECURITY_DISABLED", "security is disabled at the broker: check security_protocol"),
     56: _moved("KAFKA_STORAGE_ERROR", "a disk of the broker failed; another broker will lead"),
     59: Treatment("UNKNOWN_PRODUCER_ID", Action.SEQUENCE, "the broker has forgotten the producer id"),
     72: _moved("LISTENER_NOT_FOUND", "the leader has no listener of this name"),

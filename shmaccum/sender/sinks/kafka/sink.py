@@ -458,7 +458,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     @property
     def _is_awaiting(self) -> bool:
-        """True while a batch waits for the cluster. The transaction's requests respond for one with offsets."""
+        """True while a batch, or offsets of a group, have no response from the cluster."""
         transactions = self._arena_transactions
         return any(self._in_flight()) or (transactions is not None and transactions.is_awaiting)
 

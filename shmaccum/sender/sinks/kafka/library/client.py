@@ -63,7 +63,7 @@ class TransactionExchange:
     request: Request | FetchOffsets
     answer: TransactionResponse | None = None
     error_code: int = 0
-    """If it is answered without a response, the reason."""
+    """The reason why there is no response."""
     message: str = ""
     is_answered: bool = False
     is_unsent: bool = False

@@ -21,7 +21,7 @@ def error_code(error: Exception) -> int:
 
 
 class LoginUnansweredError(errors.KafkaConnectionError):  # type: ignore[misc]
-    """A broker did not respond to a login, or closed the connection instead. Some brokers reject a login so."""
+    """A broker did not respond to a login, or closed the connection instead. Some brokers reject a login this way."""
 
 
 ADVICE_ON_LOGINS: Mapping[str, str] = {

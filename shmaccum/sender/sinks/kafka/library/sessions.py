@@ -88,7 +88,7 @@ class Session(SaslReauthenticator):  # type: ignore[misc]
         return LoginUnansweredError(f"the login ended without a response: {text_of(error)}")
 
     def session_updated(self, session_lifetime_ms: int | None) -> None:
-        """Note the lifetime of the session. The library would extend a short one."""
+        """Record the lifetime of the session. The library would extend a short one."""
         previous_ms: int = self.session_lifetime_ms
         self.session_lifetime_ms: int = max(session_lifetime_ms or 0, 0)
         self.authenticated_at = clock.monotonic()

@@ -162,7 +162,7 @@ class TokenKeeper(AbstractTokenProvider):  # type: ignore[misc]
         started_s = _now_s()
         try:
             token = self._source()
-            if not token.lifetime_s > 0:  # which NaN is not, either
+            if not token.lifetime_s > 0:  # this test also rejects NaN
                 raise TokenError(f"it expired {-token.lifetime_s:.0f} s ago: check the clocks")
         except BaseException as error:  # noqa: BLE001 - a user's code may raise anything; it is called again
             self._failure = str(error) if isinstance(error, ShmaccumError) else f"{type(error).__name__}: {error}"
