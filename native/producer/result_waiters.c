@@ -9,19 +9,6 @@
 
 enum { BUCKET_COUNT_MIN = 64 };
 
-enum status result_waiters_init(struct result_waiters *waiters)
-{
-    pthread_condattr_t attributes;
-    *waiters = (struct result_waiters){0};
-    if (pthread_condattr_init(&attributes) != 0) {
-        return STATUS_OS;
-    }
-    bool is_done = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
-                   pthread_cond_init(&waiters->changed, &attributes) == 0;
-    pthread_condattr_destroy(&attributes);
-    return is_done && pthread_mutex_init(&waiters->mutex, NULL) == 0 ? STATUS_OK : STATUS_OS;
-}
-
 /* ---- lists ---- */
 
 static void list_append(struct result_waiter_list *list, struct result_waiter *waiter)
@@ -34,6 +21,19 @@ static void list_append(struct result_waiter_list *list, struct result_waiter *w
         list->last->next = waiter;
     }
     list->last = waiter;
+    list->count++;
+}
+
+static void list_join(struct result_waiter_list *list, struct result_waiter_list rest)
+{
+    CHECK((list->first == NULL) == (list->last == NULL));
+    if (list->last == NULL) {
+        *list = rest;
+    } else if (rest.first != NULL) {
+        list->last->next = rest.first;
+        list->last = rest.last;
+        list->count += rest.count;
+    }
 }
 
 /* `place` is the address of the pointer to the waiter, and `former` is the previous waiter, or NULL. */
@@ -47,6 +47,7 @@ static struct result_waiter *list_remove(struct result_waiter_list *list, struct
         list->last = former;
     }
     waiter->next = NULL;
+    list->count--;
     return waiter;
 }
 
@@ -76,18 +77,29 @@ static struct result_waiter_list merged(struct result_waiter_list left, struct r
     return list;
 }
 
-/* Sorts a list with merge sort. The depth of the recursion is the logarithm of the count. */
-static struct result_waiter_list sorted(struct result_waiter_list list, size_t count)
+/* Merge sort. The depth of the recursion is the logarithm of the count. */
+static struct result_waiter_list sorted(struct result_waiter_list list)
 {
-    CHECK(list.first != NULL || count == 0);
-    if (count < 2) {
+    CHECK(list.first != NULL);
+    if (list.count == 1) {
         return list;
     }
     struct result_waiter_list left = {0};
-    for (size_t i = 0; i < count / 2; i++) {
+    for (size_t count = list.count / 2; count > 0; count--) {
         list_append(&left, list_remove(&list, &list.first, NULL));
     }
-    return merged(sorted(left, count / 2), sorted(list, count - count / 2));
+    return merged(sorted(left), sorted(list));
+}
+
+/* Nearly every list is in the order of the records already. */
+static struct result_waiter_list ordered(struct result_waiter_list list)
+{
+    CHECK((list.first == NULL) == (list.count == 0));
+    const struct result_waiter *waiter = list.first;
+    while (waiter != NULL && waiter->next != NULL && is_before(waiter, waiter->next)) {
+        waiter = waiter->next;
+    }
+    return waiter == list.last ? list : sorted(list);
 }
 
 /* ---- table ---- */
@@ -137,37 +149,71 @@ static bool table_reserve(struct result_waiters *waiters)
     return table_grow(waiters) || waiters->bucket_count > 0;
 }
 
+enum status result_waiters_init(struct result_waiters *waiters)
+{
+    pthread_condattr_t attributes;
+    *waiters = (struct result_waiters){0};
+    if (pthread_condattr_init(&attributes) != 0) {
+        return STATUS_OS;
+    }
+    bool is_done = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+                   pthread_cond_init(&waiters->changed, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
+    is_done = is_done && pthread_mutex_init(&waiters->mutex, NULL) == 0 && table_grow(waiters);
+    return is_done ? STATUS_OK : STATUS_OS;
+}
+
+/* ---- add ---- */
+
 static uint64_t result_count(const struct arena *arena)
 {
     CHECK(arena->globals != NULL);
     return load_acquire_u64(&arena->globals->completion_tail); /* C7 */
 }
 
-static enum status add_locked(struct result_waiters *waiters, const struct arena *arena, struct result_waiter *waiter)
+/* `tail` is read before the query. So a result that the query does not find is read later. */
+static enum status result_query(struct result_waiters *waiters, const struct arena *arena,
+                                struct result_waiter *waiter)
 {
     CHECK(waiter->next == NULL);
-    if (!table_reserve(waiters)) {
-        return STATUS_OS;
-    }
     if (waiters->waiting_count == 0) {
         waiters->tail = result_count(arena);
     }
-    enum status status = completion_find(arena, &waiter->token, &waiter->completion);
-    if (status == STATUS_PENDING) {
-        waiter->has_completion = false;
-        waiter->number = waiters->added_count++;
-        bucket_add(waiters, waiter);
-        waiters->waiting_count++;
+    return completion_find(arena, &waiter->token, &waiter->completion);
+}
+
+static void waiter_add(struct result_waiters *waiters, struct result_waiter *waiter)
+{
+    CHECK(waiter->next == NULL);
+    waiter->has_completion = false;
+    waiter->number = waiters->added_count++;
+    bucket_add(waiters, waiter);
+    if (waiters->waiting_count++ == 0) {
         pthread_cond_signal(&waiters->changed);
     }
-    return status;
 }
 
 enum status result_waiters_add(struct result_waiters *waiters, const struct arena *arena, struct result_waiter *waiter)
 {
     CHECK(waiter->next == NULL);
     pthread_mutex_lock(&waiters->mutex);
-    enum status status = add_locked(waiters, arena, waiter);
+    enum status status = table_reserve(waiters) ? result_query(waiters, arena, waiter) : STATUS_OS;
+    if (status == STATUS_PENDING) {
+        waiter_add(waiters, waiter);
+    }
+    pthread_mutex_unlock(&waiters->mutex);
+    return status;
+}
+
+enum status result_waiters_put(struct result_waiters *waiters, const struct arena *arena, struct result_waiter *waiter)
+{
+    CHECK(waiter->next == NULL);
+    pthread_mutex_lock(&waiters->mutex);
+    enum status status = table_reserve(waiters) ? result_query(waiters, arena, waiter) : STATUS_OS;
+    if (status != STATUS_OS) {
+        waiters->has_late = waiters->has_late || status != STATUS_PENDING;
+        waiter_add(waiters, waiter);
+    }
     pthread_mutex_unlock(&waiters->mutex);
     return status;
 }
@@ -242,7 +288,7 @@ static bool result_search(struct result_waiters *waiters, const struct arena *ar
     if (waiters->waiting_count == 0) {
         return false;
     }
-    if (!is_in_ring(waiters, arena, last)) {
+    if (waiters->has_late || !is_in_ring(waiters, arena, last)) {
         return true;
     }
     while (waiters->tail < last && result_read(arena, waiters->tail, &completion) &&
@@ -293,51 +339,45 @@ void result_waiters_wake(struct result_waiters *waiters)
 
 /* ---- collect ---- */
 
-/* Moves the waiters of a bucket that `is_it` selects to `found`, and returns their number. */
-static size_t bucket_move(struct result_waiter_list *bucket, const struct completion *completion,
-                          bool (*is_known)(const struct result_waiter *), struct result_waiter_list *found)
+/* Moves the waiters of a bucket for which `is_over` returns true. */
+static void bucket_end_if(struct result_waiters *waiters, struct result_waiter_list *bucket,
+                          result_waiter_test is_over, const void *argument, struct result_waiter_list *ended)
 {
-    CHECK((completion == NULL) != (is_known == NULL));
-    size_t count = 0;
+    CHECK(is_over != NULL);
     struct result_waiter *former = NULL;
     for (struct result_waiter **place = &bucket->first; *place != NULL;) {
-        bool is_it = completion != NULL ? is_of(*place, completion) : is_known(*place);
-        if (!is_it) {
+        if (is_over(*place, argument)) {
+            list_append(ended, list_remove(bucket, place, former));
+            waiters->waiting_count--;
+        } else {
             former = *place;
             place = &former->next;
-            continue;
         }
-        struct result_waiter *waiter = list_remove(bucket, place, former);
-        if (completion != NULL) {
-            waiter->completion = *completion;
-            waiter->has_completion = true;
-        }
-        list_append(found, waiter);
-        count++;
     }
-    return count;
 }
 
-static void end_found(struct result_waiters *waiters, struct result_waiter_list found, size_t count)
+static bool waiter_end_by(struct result_waiter *waiter, const void *completion)
 {
-    CHECK(count <= waiters->waiting_count);
-    found = sorted(found, count);
-    waiters->waiting_count -= count;
-    waiters->ended_count += count;
-    while (found.first != NULL) {
-        list_append(&waiters->ended, list_remove(&found, &found.first, NULL));
+    waiter->has_completion = is_of(waiter, completion);
+    if (waiter->has_completion) {
+        waiter->completion = *(const struct completion *)completion;
     }
+    return waiter->has_completion;
 }
 
-static void end_by_result(struct result_waiters *waiters, const struct completion *completion)
+static void end_by_result(struct result_waiters *waiters, const struct completion *completion,
+                          struct result_waiter_list *ended)
 {
     CHECK(completion->result != RESULT_NONE);
     struct result_waiter_list found = {0};
     struct result_waiter_list *bucket = bucket_of(waiters, completion->partition_index, completion->seq);
-    end_found(waiters, found, bucket_move(bucket, completion, NULL, &found));
+    bucket_end_if(waiters, bucket, waiter_end_by, completion, &found);
+    list_join(ended, ordered(found));
 }
 
-static bool collect_locked(struct result_waiters *waiters, const struct arena *arena)
+/* Returns false if some of the results since the last call were overwritten, or the memory of the arena is lost. */
+static bool end_by_results(struct result_waiters *waiters, const struct arena *arena,
+                           struct result_waiter_list *ended)
 {
     uint64_t last = result_count(arena);
     bool is_whole = is_in_ring(waiters, arena, last);
@@ -345,7 +385,7 @@ static bool collect_locked(struct result_waiters *waiters, const struct arena *a
     while (is_whole && waiters->waiting_count > 0 && waiters->tail < last) {
         is_whole = result_read(arena, waiters->tail, &completion);
         if (is_whole) {
-            end_by_result(waiters, &completion);
+            end_by_result(waiters, &completion, ended);
             waiters->tail++;
         }
     }
@@ -353,39 +393,66 @@ static bool collect_locked(struct result_waiters *waiters, const struct arena *a
     return is_whole;
 }
 
-bool result_waiters_collect(struct result_waiters *waiters, const struct arena *arena)
+static void end_if(struct result_waiters *waiters, result_waiter_test is_over, const void *argument,
+                   struct result_waiter_list *ended)
+{
+    CHECK(is_over != NULL);
+    for (size_t i = 0; i < waiters->bucket_count; i++) {
+        bucket_end_if(waiters, &waiters->buckets[i], is_over, argument, ended);
+    }
+}
+
+static bool waiter_query(struct result_waiter *waiter, const void *arena)
+{
+    enum status status = completion_find(arena, &waiter->token, &waiter->completion);
+    bool is_lost = arena_is_lost(arena);
+    waiter->has_completion = status == STATUS_OK && !is_lost;
+    return status != STATUS_PENDING || is_lost;
+}
+
+/* A result that a query finds may be older than those that were read, so all of them are ordered together. */
+static void collect_locked(struct result_waiters *waiters, const struct arena *arena)
 {
     CHECK(arena->globals != NULL);
-    if (waiters->waiting_count == 0) {
-        return true;
+    struct result_waiter_list ended = {0};
+    bool is_whole = end_by_results(waiters, arena, &ended);
+    if (!is_whole || waiters->has_late) {
+        waiters->has_late = false;
+        end_if(waiters, waiter_query, arena, &ended);
+        ended = ordered(ended);
     }
-    pthread_mutex_lock(&waiters->mutex);
-    bool is_whole = collect_locked(waiters, arena);
-    pthread_mutex_unlock(&waiters->mutex);
-    return is_whole;
+    list_join(&waiters->ended, ended);
 }
 
-static void end_if(struct result_waiters *waiters, bool (*is_known)(const struct result_waiter *))
+void result_waiters_collect(struct result_waiters *waiters, const struct arena *arena)
 {
-    CHECK(is_known != NULL);
-    struct result_waiter_list found = {0};
-    size_t count = 0;
-    for (size_t i = 0; i < waiters->bucket_count; i++) {
-        count += bucket_move(&waiters->buckets[i], NULL, is_known, &found);
-    }
-    end_found(waiters, found, count);
-}
-
-void result_waiters_end_if(struct result_waiters *waiters, bool (*is_known)(const struct result_waiter *))
-{
-    CHECK(is_known != NULL);
+    CHECK(arena->globals != NULL);
     pthread_mutex_lock(&waiters->mutex);
-    end_if(waiters, is_known);
+    if (waiters->waiting_count > 0) {
+        collect_locked(waiters, arena);
+    }
     pthread_mutex_unlock(&waiters->mutex);
 }
 
-bool result_waiter_is_any(const struct result_waiter *waiter)
+void result_waiters_end_if(struct result_waiters *waiters, result_waiter_test is_over, const void *argument)
 {
+    CHECK(is_over != NULL);
+    struct result_waiter_list ended = {0};
+    pthread_mutex_lock(&waiters->mutex);
+    end_if(waiters, is_over, argument, &ended);
+    list_join(&waiters->ended, ordered(ended));
+    pthread_mutex_unlock(&waiters->mutex);
+}
+
+void result_waiters_check(struct result_waiters *waiters, const struct arena *arena)
+{
+    CHECK(arena->globals != NULL);
+    result_waiters_end_if(waiters, waiter_query, arena);
+}
+
+bool result_waiter_is_any(struct result_waiter *waiter, const void *argument)
+{
+    (void)argument;
     return waiter != NULL;
 }
 
@@ -393,7 +460,7 @@ void result_waiters_close(struct result_waiters *waiters)
 {
     CHECK(waiters->waiting_count <= waiters->added_count);
     (void)pthread_mutex_init(&waiters->mutex, NULL);
-    end_if(waiters, result_waiter_is_any);
+    end_if(waiters, result_waiter_is_any, NULL, &waiters->ended);
     free(waiters->buckets);
     waiters->buckets = NULL;
     waiters->bucket_count = 0;
@@ -403,12 +470,8 @@ void result_waiters_close(struct result_waiters *waiters)
 
 static struct result_waiter *take_locked(struct result_waiters *waiters)
 {
-    CHECK((waiters->ended_count == 0) == (waiters->ended.first == NULL));
-    if (waiters->ended.first == NULL) {
-        return NULL;
-    }
-    waiters->ended_count--;
-    return list_remove(&waiters->ended, &waiters->ended.first, NULL);
+    CHECK((waiters->ended.count == 0) == (waiters->ended.first == NULL));
+    return waiters->ended.first == NULL ? NULL : list_remove(&waiters->ended, &waiters->ended.first, NULL);
 }
 
 struct result_waiter *result_waiters_take(struct result_waiters *waiters)
@@ -419,26 +482,31 @@ struct result_waiter *result_waiters_take(struct result_waiters *waiters)
     return taken;
 }
 
+static struct result_waiter *list_remove_if(struct result_waiter_list *list,
+                                            bool (*is_it)(const struct result_waiter *, const void *), const void *it)
+{
+    CHECK(is_it != NULL);
+    struct result_waiter *former = NULL;
+    struct result_waiter **place = &list->first;
+    while (*place != NULL && !is_it(*place, it)) {
+        former = *place;
+        place = &former->next;
+    }
+    return *place == NULL ? NULL : list_remove(list, place, former);
+}
+
 struct result_waiter *result_waiters_remove(struct result_waiters *waiters, const struct record_token *token,
                                             bool (*is_it)(const struct result_waiter *, const void *), const void *it)
 {
     CHECK(is_it != NULL);
-    struct result_waiter_list *lists[] = {NULL, &waiters->ended};
-    size_t *counts[] = {&waiters->waiting_count, &waiters->ended_count};
     struct result_waiter *removed = NULL;
     pthread_mutex_lock(&waiters->mutex);
-    lists[0] = waiters->bucket_count > 0 ? bucket_of(waiters, token->partition_index, token->seq) : &waiters->ended;
-    for (size_t i = 0; i < 2 && removed == NULL; i++) {
-        struct result_waiter *former = NULL;
-        struct result_waiter **place = &lists[i]->first;
-        while (*place != NULL && !is_it(*place, it)) {
-            former = *place;
-            place = &former->next;
-        }
-        if (*place != NULL) {
-            removed = list_remove(lists[i], place, former);
-            (*counts[i])--;
-        }
+    if (waiters->bucket_count > 0) {
+        removed = list_remove_if(bucket_of(waiters, token->partition_index, token->seq), is_it, it);
+        waiters->waiting_count -= removed != NULL;
+    }
+    if (removed == NULL) {
+        removed = list_remove_if(&waiters->ended, is_it, it);
     }
     pthread_mutex_unlock(&waiters->mutex);
     return removed;

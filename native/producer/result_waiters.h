@@ -6,13 +6,14 @@
  *           waiters without a result               waiters with a result
  *
  *   add      queries the result first. A record that has it does not wait.
+ *   put      the same, but the next collect ends a record that has it
  *   wait     reads the results that were recorded since the last call, and sleeps if no waiter waits for one of them
  *   collect  moves the waiters of these results to the other list
  *   take     removes the first waiter of that list
  *
  * A result that is recorded after the query in `add` has a number of at least `tail`: when the table was empty, `tail`
  * was set before the query, and since then it has only advanced past results that were read. So no result of a waiter
- * is missed. If results were overwritten before they were read, the caller is informed, and queries each record.
+ * is missed. If results were overwritten before they were read, collect queries each record.
  *
  * THREADS. Each function locks `mutex`, except `close` and `visit`, which require that no other thread changes the
  * object. A fork may happen while another thread is in `wait`, which only reads the lists: the child's lists are
@@ -33,23 +34,24 @@ struct result_waiter {
     struct result_waiter *next;
     struct record_token token;
     struct completion completion; /* set if a result ended the wait */
-    bool has_completion;
-    uint64_t number; /* the number of the call of result_waiters_add */
+    bool has_completion;          /* if it is false after the end, the result is overwritten or unreadable */
+    uint64_t number; /* the number of the call of result_waiters_add or _put */
 };
 
 struct result_waiter_list {
     struct result_waiter *first;
     struct result_waiter *last;
+    size_t count;
 };
 
 struct result_waiters {
     struct result_waiter_list *buckets; /* the waiters of a bucket are in the order of their addition */
     size_t bucket_count;                /* a power of 2, or 0 */
     size_t waiting_count;               /* waiters in the table */
-    size_t ended_count;
     struct result_waiter_list ended;
     uint64_t tail;                      /* no waiter in the table waits for a result before this number */
     uint64_t added_count;
+    bool has_late; /* the query of a waiter in the table found something */
     bool is_woken;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -66,6 +68,10 @@ void result_waiters_close(struct result_waiters *waiters);
 enum status result_waiters_add(struct result_waiters *waiters, const struct arena *arena,
                                struct result_waiter *waiter) MUST_USE;
 
+/* Adds a waiter, unless it returns STATUS_OS. If there is nothing to wait for, the next collect ends the waiter. */
+enum status result_waiters_put(struct result_waiters *waiters, const struct arena *arena,
+                               struct result_waiter *waiter) MUST_USE;
+
 /* Sleeps at most idle_ns until there is a waiter, and then at most timeout_ns until a waiter has a result. Returns
  * false after a timeout, and if the thread is woken. Requires arena->owner != 0. */
 bool result_waiters_wait(struct result_waiters *waiters, struct arena *arena, uint64_t idle_ns, uint64_t timeout_ns);
@@ -73,15 +79,18 @@ bool result_waiters_wait(struct result_waiters *waiters, struct arena *arena, ui
 /* Ends the current or the next wait. The current one may take up to COMPLETION_SLICE_NS more. */
 void result_waiters_wake(struct result_waiters *waiters);
 
-/* Ends the waiters whose results were recorded since the last call. Returns false if some results were overwritten, or
- * the memory of the arena is lost: then the caller queries the results of all waiters. */
-bool result_waiters_collect(struct result_waiters *waiters, const struct arena *arena) MUST_USE;
+/* Ends the waiters whose results were recorded since the last call. */
+void result_waiters_collect(struct result_waiters *waiters, const struct arena *arena);
 
-/* Ends all waiters for which `is_known` returns true. */
-void result_waiters_end_if(struct result_waiters *waiters, bool (*is_known)(const struct result_waiter *));
+/* Ends the waiters that have a result, or none to wait for, after a query for each of them. */
+void result_waiters_check(struct result_waiters *waiters, const struct arena *arena);
+
+/* Ends all waiters for which `is_over` returns true, without a completion unless `is_over` sets one. */
+typedef bool (*result_waiter_test)(struct result_waiter *waiter, const void *argument);
+void result_waiters_end_if(struct result_waiters *waiters, result_waiter_test is_over, const void *argument);
 
 /* Returns true. An argument for result_waiters_end_if. */
-bool result_waiter_is_any(const struct result_waiter *waiter);
+bool result_waiter_is_any(struct result_waiter *waiter, const void *argument);
 
 /* Removes and returns the first ended waiter, or NULL. */
 struct result_waiter *result_waiters_take(struct result_waiters *waiters);

@@ -360,14 +360,14 @@ class Producer(ConfluentProducer, ClosedOnExit):
         producer.patience_ms = min(timeout_ms, own.propagation_ms)
         self._error_checks = _ErrorChecks(producer, own) if own.wants_reports else None
         self._tracker = producer.deliveries()
-        self._callback_records = CallbackRecords(self, self._tracker)
         self._producer = producer
-        self._produce_through(producer, own.on_delivery)
+        self.reset()
         _producers.add(self)
 
     def reset(self) -> None:
         """Discards everything that this process waits for. A forked child calls it first."""
-        self._callback_records.reset()
+        self._callback_records = CallbackRecords(self, self._tracker)
+        self._produce_through(self._producer, self._on_delivery, self._callback_records.native)
 
     def _deliveries(self) -> DeliveryTracker:
         """The object that looks results up."""
@@ -408,13 +408,11 @@ class Producer(ConfluentProducer, ClosedOnExit):
             partition: None or -1 for the choice of the partitioner. The others are the arguments of `produce`.
         """
         producer, callback = self._open(), callback or on_delivery or self._on_delivery
-        take_count = self._take_count
         if error is not None and not isinstance(error, ShmaccumError):
             raise error
         value, key = _as_bytes(value), _as_bytes(key)
         headers = None if headers is None else _listed(headers)
         partition = ANY_PARTITION if partition is None else partition
-        record = None, None, callback, topic, value, key, headers, None, None
         try:
             if error is not None:
                 raise error
@@ -422,6 +420,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
         except PartitionCountUnknownError as unknown:
             if callback is not None:  # as librdkafka, which requests the topic after the call
                 code = KafkaError._MSG_TIMED_OUT if self._times_out_first else KafkaError._UNKNOWN_TOPIC
+                record = callback, topic, value, key, headers
                 self._callback_records.refuse(record, partition, kafka_error(unknown, code), timestamp or 0)
         except ShmaccumError as refusal:
             if self._fallback is None:
@@ -432,7 +431,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 self._fallback.send(refusal, lambda library: library.produce(topic, value, key, **given))
         else:
             if callback is not None:
-                self._join(record, future, take_count)
+                self._join(future, callback, topic, value, key, headers)
 
     def produce_batch(
         self,
@@ -504,13 +503,13 @@ class Producer(ConfluentProducer, ClosedOnExit):
         end_s = _end_s(timeout)
         while not served and (left_s := end_s - clock.monotonic()) > 0:
             with translating(translated):
-                self._tracker.wait_until(self._callback_records.scan, min(left_s, CHECK_S))
+                self._tracker.wait_until(self._callback_records.collect, min(left_s, CHECK_S))
             served = self._serve()
         return served
 
     def _serve(self) -> int:
         """Calls every callback that is due, and returns their number."""
-        served = self._callback_records.call() if self._callback_records.scan() else 0
+        served = self._callback_records.call()
         if self._fallback is not None:
             served += self._fallback.call("poll", 0) or 0
         return served if self._error_checks is None else served + self._error_checks.run(self.__len__)
@@ -542,11 +541,9 @@ class Producer(ConfluentProducer, ClosedOnExit):
         """The number of records without a result, and of callbacks that were not called yet."""
         if self._producer is None:
             return 0
-        self._callback_records.scan()
-        return (
-            max(self._producer.incomplete_count, self._callback_records.pending_count)
-            + self._callback_records.due_count
-        )
+        records = self._callback_records
+        records.collect()
+        return max(self._producer.incomplete_count, records.pending_count) + records.due_count
 
     def __bool__(self) -> bool:
         return True
@@ -573,7 +570,7 @@ class Producer(ConfluentProducer, ClosedOnExit):
             finally:
                 self._call_remaining()
                 self._producer = None
-                self._produce_through(None, None)
+                self._produce_through(None, None, self._callback_records.native)
                 _producers.discard(self)
                 self._log_uncalled(producer.client_id)
                 with translating(translated), self._suppressed_after_fallback():

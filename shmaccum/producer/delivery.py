@@ -108,7 +108,7 @@ class Waiters:
     The observers of a partition are called in the order of its records.
 
     Args:
-        tracker: looks up the results that are not in the ring any more.
+        tracker: has the handle for looking up results.
     """
 
     def __init__(self, tracker: DeliveryTracker) -> None:
@@ -121,14 +121,12 @@ class Waiters:
 
     def end(self) -> None:
         """Ends the waiters whose results came since the last call. The caller calls their observers."""
-        if not self.native.collect(self._tracker.native):
-            self.check()
+        self.native.collect(self._tracker.native)
 
     def check(self) -> None:
         """Ends the waiters whose results are known, by a query for each of them."""
-        for future, _ in self.native.waiters():
-            self._tracker.is_known(future)
-        self.native.end_known()
+        if self.native.waiting_count:
+            self.native.check(self._tracker.native)
 
     def give_up(self) -> None:
         """Ends all waiters. A future without a result gets the result that no sender is left."""

@@ -3,136 +3,33 @@
  * ConfluentProducer: produce() with confluent-kafka's signature, a thin variant of Producer.send() (producer_type.c).
  *
  * It sends records with only a topic, a value and a key. _produce_in_python() of the Python class handles any other
- * record, and the error of a rejected record. Each record with a callback is added to a chain, which poll() reads
- * (confluent_callbacks.py):
+ * record, and the error of a rejected record. For each record with a callback, a waiter is added to a ResultWaiters,
+ * also if Python has sent the record. The callback is the observer.
  *
- *   record   a tuple: index in the batch, DeliveryFuture, callback, topic, value, key, headers, batch, next
- *   batch    (partition index, seq): one object for consecutive records of a batch
- *
- * A record is made before the append, and completed after it. After the append, no step may fail, because the record
- * will be sent. A record is *late* if its result may be older than results that poll() has delivered: there was no
- * memory for its index and its batch, which are None then, or the chain was taken during the call.
+ * A waiter is made before the append, and added after it. After the append, no step may fail, because the record will
+ * be sent.
  */
 #include "python/producer/producer_type.h"
 
 #include "python/common/alone.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
-#include "python/producer/future_type.h"
+#include "python/producer/result_waiters_type.h"
 
 #include <stddef.h>
-#include <structmember.h>
+#include <time.h>
 
 struct confluent_object {
     PyObject ob_base;
     const struct module_state *state; /* NULL before the first producer */
     struct producer_object *producer; /* or NULL */
     PyObject *on_delivery;            /* the callback of records that have none, or NULL */
-    PyObject *chain;                  /* the newest record with a callback, or NULL; the last one's next is None */
-    Py_ssize_t chain_count;           /* the number of records in the chain */
-    uint64_t take_count;              /* how often the chain was taken */
-    bool has_late;                    /* a record of the chain is late */
+    struct waiters_object *waiters;   /* for records with a callback. NULL before the first producer */
 };
-
-enum { INDEX, FUTURE, TOLD, NAME, DATA, DATA_KEY, DATA_HEADERS, BATCH, NEXT, ITEM_COUNT };
 
 static struct confluent_object *confluent_of(PyObject *self)
 {
     return (struct confluent_object *)self;
-}
-
-static PyObject **items_of(PyObject *record)
-{
-    return ((PyTupleObject *)record)->ob_item;
-}
-
-static const struct token_object *token_in(PyObject *record)
-{
-    return &((struct future_object *)PyTuple_GET_ITEM(record, FUTURE))->token;
-}
-
-/* ---- chain ---- */
-
-/* Returns a new reference, or NULL with an exception set. Most records are in the batch of the previous record. */
-static inline PyObject *batch_of(PyObject *record, PyObject *former)
-{
-    const struct token_object *token = token_in(record);
-    if (LIKELY(former != NULL && token_in(former)->seq == token->seq &&
-               token_in(former)->partition_index == token->partition_index)) {
-        return Py_NewRef(PyTuple_GET_ITEM(former, BATCH));
-    }
-    return Py_BuildValue("(IK)", (unsigned int)token->partition_index, (unsigned long long)token->seq);
-}
-
-static void record_join(struct confluent_object *self, PyObject *record, uint64_t take_count)
-{
-    PyObject **items = items_of(record);
-    PyObject *index = PyLong_FromUnsignedLong(token_in(record)->record_index);
-    PyObject *batch;
-    ALONE_BEGIN(self);
-    batch = index == NULL ? NULL : batch_of(record, self->chain);
-    if (LIKELY(batch != NULL && self->take_count == take_count)) {
-        Py_SETREF(items[INDEX], Py_NewRef(index));
-        Py_SETREF(items[BATCH], Py_NewRef(batch));
-    } else {
-        self->has_late = true;
-    }
-    if (self->chain != NULL) {
-        Py_SETREF(items[NEXT], self->chain);
-    }
-    self->chain = Py_NewRef(record);
-    self->chain_count++;
-    ALONE_END();
-    Py_XDECREF(batch);
-    Py_XDECREF(index);
-    PyErr_Clear();
-}
-
-/* Adds a record that Python has sent. Its items are those of send_told(), except for the future. */
-static PyObject *confluent_join(PyObject *object, PyObject *args)
-{
-    struct confluent_object *self = confluent_of(object);
-    PyObject *record;
-    PyObject *future;
-    unsigned long long take_count;
-    if (self->state == NULL) {
-        return PyErr_Format(PyExc_RuntimeError, "Producer has been closed");
-    }
-    if (!PyArg_ParseTuple(args, "O!O!K:_join", &PyTuple_Type, &record, self->state->future_type, &future,
-                          &take_count)) {
-        return NULL;
-    }
-    if (PyTuple_GET_SIZE(record) != ITEM_COUNT || PyTuple_GET_ITEM(record, FUTURE) != Py_None) {
-        return PyErr_Format(PyExc_TypeError, "_join() takes a record of %d items without a future", ITEM_COUNT);
-    }
-    Py_SETREF(items_of(record)[FUTURE], Py_NewRef(future));
-    record_join(self, record, take_count);
-    Py_RETURN_NONE;
-}
-
-/* Moves the records of the chain to the end of a list. After an exception, the chain is unchanged. */
-static PyObject *confluent_take_told(PyObject *object, PyObject *target)
-{
-    struct confluent_object *self = confluent_of(object);
-    PyObject *all = PyList_New(0);
-    bool is_taken = all != NULL;
-    for (PyObject *record = self->chain; is_taken && record != NULL && record != Py_None;
-         record = PyTuple_GET_ITEM(record, NEXT)) {
-        is_taken = PyList_Append(all, record) == 0;
-    }
-    Py_ssize_t end = is_taken ? PyList_Size(target) : -1;
-    is_taken = end >= 0 && PyList_SetSlice(target, end, end, all) == 0;
-    if (is_taken) {
-        self->take_count++;
-        self->chain_count = 0;
-        self->has_late = false;
-        Py_CLEAR(self->chain);
-    }
-    for (Py_ssize_t i = 0; is_taken && i < PyList_GET_SIZE(all); i++) {
-        Py_SETREF(items_of(PyList_GET_ITEM(all, i))[NEXT], Py_NewRef(Py_None));
-    }
-    Py_XDECREF(all);
-    return is_taken ? Py_NewRef(Py_None) : NULL;
 }
 
 /* ---- produce ---- */
@@ -180,36 +77,83 @@ static COLD PyObject *produce_in_python(PyObject *object, PyObject *const *bound
     return answer;
 }
 
-/* Returns false with an exception set. */
-static inline bool send_told(struct confluent_object *self, struct producer_object *producer, PyObject *callback,
-                             PyObject *const *parts)
+/* References of one call. */
+struct sending {
+    struct producer_object *producer; /* or NULL */
+    struct waiters_object *waiters;   /* not NULL if there is a producer */
+    PyObject *callback;               /* or None */
+};
+
+static inline void sending_begin(struct sending *sending, struct confluent_object *self, PyObject *callback)
 {
-    PyObject *record = PyTuple_Pack(ITEM_COUNT, Py_None, Py_None, callback, parts[0], parts[1], parts[2], Py_None,
-                                    Py_None, Py_None);
-    uint64_t take_count;
-    ALONE_BEGIN(self);
-    take_count = self->take_count;
+    ALONE_BEGIN((PyObject *)self);
+    callback = is_none(callback) ? self->on_delivery : callback;
+    sending->callback = Py_NewRef(callback == NULL ? Py_None : callback);
+    sending->producer = (struct producer_object *)Py_XNewRef((PyObject *)self->producer);
+    sending->waiters = (struct waiters_object *)Py_XNewRef((PyObject *)self->waiters);
     ALONE_END();
-    PyObject *future = record == NULL ? NULL : producer_send((PyObject *)producer, parts, 3, NULL);
+}
+
+static inline void sending_end(struct sending *sending)
+{
+    Py_DECREF(sending->callback);
+    Py_XDECREF((PyObject *)sending->producer);
+    Py_XDECREF((PyObject *)sending->waiters);
+}
+
+static struct arena_object *arena_of(const struct sending *sending)
+{
+    return sending->producer->appender->arena;
+}
+
+/* Returns false with an exception set. */
+static inline bool send_told(const struct sending *sending, PyObject *const *parts)
+{
+    const struct record_parts record = {parts[0], parts[1], parts[2], Py_None};
+    struct waiter *waiter = waiter_new(sending->callback, &record);
+    PyObject *future = waiter == NULL ? NULL : producer_send((PyObject *)sending->producer, parts, 3, NULL);
     if (LIKELY(future != NULL)) {
-        Py_SETREF(items_of(record)[FUTURE], future);
-        record_join(self, record, take_count);
+        waiters_put(sending->waiters, arena_of(sending), waiter, future);
+    } else if (waiter != NULL) {
+        waiter_free(waiter);
     }
-    Py_XDECREF(record);
+    Py_XDECREF(future);
     return future != NULL;
 }
 
-static inline bool produce(struct confluent_object *self, struct producer_object *producer, PyObject *callback,
-                           PyObject *const *bound)
+/* Adds a record that Python has sent: (future, callback, topic, value, key, headers). */
+static PyObject *confluent_join(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    const struct module_state *state = confluent_of(object)->state;
+    if (state == NULL || count != 6 || !PyObject_TypeCheck(args[0], state->future_type)) {
+        return PyErr_Format(PyExc_TypeError, "_join() takes a DeliveryFuture, a callback, and 4 parts of a record");
+    }
+    const struct record_parts record = {args[2], args[3], args[4], args[5]};
+    struct waiter *waiter = waiter_new(args[1], &record);
+    if (waiter == NULL) {
+        return NULL;
+    }
+    struct sending sending;
+    sending_begin(&sending, confluent_of(object), Py_None);
+    if (sending.producer == NULL) { /* closed by another thread: no callback is called */
+        waiter_free(waiter);
+    } else {
+        waiters_put(sending.waiters, arena_of(&sending), waiter, args[0]);
+    }
+    sending_end(&sending);
+    Py_RETURN_NONE;
+}
+
+static inline bool produce(const struct sending *sending, PyObject *const *bound)
 {
     PyObject *value = part_encode(bound[VALUE]);
     PyObject *key = value == NULL ? NULL : part_encode(bound[KEY]);
     PyObject *parts[] = {bound[TOPIC], value, key};
     bool is_sent = false;
-    if (LIKELY(key != NULL) && callback != Py_None) {
-        is_sent = send_told(self, producer, callback, parts);
+    if (LIKELY(key != NULL) && sending->callback != Py_None) {
+        is_sent = send_told(sending, parts);
     } else if (LIKELY(key != NULL)) {
-        PyObject *future = producer_send((PyObject *)producer, parts, 3, NULL);
+        PyObject *future = producer_send((PyObject *)sending->producer, parts, 3, NULL);
         is_sent = future != NULL;
         Py_XDECREF(future);
     }
@@ -229,17 +173,16 @@ static PyObject *confluent_produce(PyObject *object, PyObject *const *args, Py_s
         return NULL;
     }
     PyObject *callback = is_none(bound[CALLBACK]) ? bound[ON_DELIVERY] : bound[CALLBACK];
-    struct producer_object *producer;
-    ALONE_BEGIN(self);
-    callback = is_none(callback) ? self->on_delivery : callback;
-    callback = Py_NewRef(callback == NULL ? Py_None : callback);
-    producer = self->producer;
-    Py_XINCREF((PyObject *)producer);
-    ALONE_END();
-    bool is_sent = producer != NULL && is_ordinary(bound) && produce(self, producer, callback, bound);
-    Py_DECREF(callback);
-    Py_XDECREF((PyObject *)producer);
+    struct sending sending;
+    sending_begin(&sending, self, callback);
+    bool is_sent = sending.producer != NULL && is_ordinary(bound) && produce(&sending, bound);
+    sending_end(&sending);
     return LIKELY(is_sent) ? Py_NewRef(Py_None) : produce_in_python(object, bound);
+}
+
+static bool is_producer(const struct module_state *state, PyObject *given)
+{
+    return PyObject_TypeCheck(given, state->producer_type) && ((struct producer_object *)given)->appender != NULL;
 }
 
 static PyObject *confluent_produce_through(PyObject *object, PyTypeObject *type, PyObject *const *args,
@@ -247,78 +190,144 @@ static PyObject *confluent_produce_through(PyObject *object, PyTypeObject *type,
 {
     const struct module_state *state = PyType_GetModuleState(type);
     struct confluent_object *self = confluent_of(object);
-    if (names != NULL || count != 2 || !(args[0] == Py_None || PyObject_TypeCheck(args[0], state->producer_type))) {
-        return PyErr_Format(PyExc_TypeError, "_produce_through() takes a Producer or None, and a callback or None");
+    bool is_valid = names == NULL && count == 3 && PyObject_TypeCheck(args[2], state->result_waiters_type);
+    if (!is_valid || !(args[0] == Py_None || is_producer(state, args[0]))) {
+        return PyErr_Format(PyExc_TypeError, "_produce_through() takes a Producer or None, a callback or None, and "
+                                             "a ResultWaiters");
     }
-    ALONE_BEGIN(self);
+    ALONE_BEGIN(self); /* a thread that sees the producer also needs the others, so it is set last */
     self->state = state;
-    Py_XSETREF(self->producer, args[0] == Py_None ? NULL : (struct producer_object *)Py_NewRef(args[0]));
+    Py_XSETREF(self->waiters, (struct waiters_object *)Py_NewRef(args[2]));
     Py_XSETREF(self->on_delivery, args[1] == Py_None ? NULL : Py_NewRef(args[1]));
+    Py_XSETREF(self->producer, args[0] == Py_None ? NULL : (struct producer_object *)Py_NewRef(args[0]));
     ALONE_END();
     Py_RETURN_NONE;
 }
 
 /* ---- call ---- */
 
-struct delivered {
-    PyObject *records;      /* iterator of a list */
-    PyObject *message_type; /* confluent_kafka.Message */
-    PyObject *partition;
-    PyObject *time_kind;
-    long long base_offset; /* the offset of record `first`, or -1 */
-    unsigned int first;
+/* What the messages of a batch have in common. */
+struct calling {
+    PyObject *message_type;   /* confluent_kafka.Message */
+    PyObject *time_kind;      /* TIMESTAMP_CREATE_TIME */
+    PyObject *records;        /* CallbackRecords */
+    PyObject *partition;      /* of the batch; NULL before the first one */
+    uint32_t partition_index;
+    uint64_t seq;
     double now_s;
 };
 
-/* Returns a new reference, or NULL with an exception set. */
-static inline PyObject *message_new(const struct delivered *given, PyObject *record)
+/* Returns false with an exception set. */
+static inline bool batch_prepare(struct calling *calling, const struct record_token *token)
 {
-    PyObject **items = items_of(record);
-    const struct token_object *token = token_in(record);
-    long long offset = given->base_offset < 0 ? -1 : given->base_offset + token->record_index - given->first;
-    double latency_s = given->now_s - (double)token->timestamp_ms / 1e3;
-    PyObject *parts[] = {items[NAME],         given->partition, PyLong_FromLongLong(offset), items[DATA_KEY],
-                         items[DATA],         items[DATA_HEADERS], Py_None,                  NULL,
-                         NULL};
-    PyObject *time_ms = PyLong_FromLongLong(token->timestamp_ms);
-    parts[7] = time_ms == NULL ? NULL : PyTuple_Pack(2, given->time_kind, time_ms);
-    parts[8] = PyFloat_FromDouble(latency_s > 0 ? latency_s : 0);
-    bool is_whole = parts[2] != NULL && parts[7] != NULL && parts[8] != NULL;
-    PyObject *message = is_whole ? PyObject_Vectorcall(given->message_type, parts, 9, NULL) : NULL;
-    Py_XDECREF(parts[2]);
-    Py_XDECREF(parts[7]);
-    Py_XDECREF(parts[8]);
+    if (LIKELY(calling->partition != NULL && calling->seq == token->seq &&
+               calling->partition_index == token->partition_index)) {
+        return true;
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    calling->now_s = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    calling->seq = token->seq;
+    calling->partition_index = token->partition_index;
+    PyObject *partition = PyObject_CallMethod(calling->records, "partition_of", "I", token->partition_index);
+    Py_XSETREF(calling->partition, partition);
+    return calling->partition != NULL;
+}
+
+/* Returns a new reference, or NULL with an exception set. */
+static inline PyObject *message_new(const struct calling *calling, const struct waiter *waiter)
+{
+    const struct completion *completion = &waiter->base.completion;
+    int64_t timestamp_ms = ((const struct future_object *)waiter->future)->token.timestamp_ms;
+    int64_t place = (int64_t)waiter->base.token.record_index - completion->first_record;
+    double latency_s = calling->now_s - (double)timestamp_ms / 1e3;
+    PyObject *offset = PyLong_FromLongLong(completion->base_offset < 0 ? -1 : completion->base_offset + place);
+    PyObject *time_ms = PyLong_FromLongLong(timestamp_ms);
+    PyObject *timestamp = time_ms == NULL ? NULL : PyTuple_Pack(2, calling->time_kind, time_ms);
+    PyObject *latency = PyFloat_FromDouble(latency_s > 0 ? latency_s : 0);
+    const struct record_parts *record = &waiter->record;
+    PyObject *parts[] = {record->topic,   calling->partition, offset,    record->key, record->value,
+                         record->headers, Py_None,            timestamp, latency};
+    bool is_whole = offset != NULL && timestamp != NULL && latency != NULL;
+    PyObject *message = is_whole ? PyObject_Vectorcall(calling->message_type, parts, 9, NULL) : NULL;
+    Py_XDECREF(offset);
     Py_XDECREF(time_ms);
+    Py_XDECREF(timestamp);
+    Py_XDECREF(latency);
     return message;
 }
 
-static inline bool callback_call(const struct delivered *given, PyObject *record)
+/* Returns a new reference, or NULL with an exception set. */
+static inline PyObject *callback_call(struct calling *calling, const struct waiter *waiter)
 {
-    PyObject *arguments[] = {Py_None, message_new(given, record)};
-    PyObject *answer =
-        arguments[1] == NULL ? NULL : PyObject_Vectorcall(items_of(record)[TOLD], arguments, 2, NULL);
-    Py_XDECREF(arguments[1]);
-    Py_XDECREF(answer);
-    return answer != NULL;
+    if (UNLIKELY(waiter->record.topic == NULL)) {
+        return PyErr_Format(PyExc_TypeError, "a waiter of another object has no record");
+    }
+    if (UNLIKELY(!waiter->base.has_completion || waiter->base.completion.result != RESULT_SUCCEEDED)) {
+        waiter_complete(waiter);
+        return PyObject_CallMethod(calling->records, "report", "O(OOOOO)", waiter->future, waiter->observer,
+                                   waiter->record.topic, waiter->record.value, waiter->record.key,
+                                   waiter->record.headers);
+    }
+    PyObject *message = batch_prepare(calling, &waiter->base.token) ? message_new(calling, waiter) : NULL;
+    PyObject *arguments[] = {Py_None, message};
+    PyObject *answer = message == NULL ? NULL : PyObject_Vectorcall(waiter->observer, arguments, 2, NULL);
+    Py_XDECREF(message);
+    return answer;
 }
 
-/* Returns the number of called callbacks. After an exception of one, the iterator still has the other records. */
-static PyObject *confluent_call(PyObject *Py_UNUSED(object), PyObject *args)
+/* A callback may fork: the child has other waiters. */
+static struct waiter *waiter_take_next(struct confluent_object *self, struct waiters_object *waiters)
 {
-    struct delivered given;
-    if (!PyArg_ParseTuple(args, "O!OOOLId:_call", &PyListIter_Type, &given.records, &given.message_type,
-                          &given.partition, &given.time_kind, &given.base_offset, &given.first, &given.now_s)) {
+    bool is_current;
+    ALONE_BEGIN((PyObject *)self);
+    is_current = self->waiters == waiters;
+    ALONE_END();
+    return is_current ? waiters_take(waiters) : NULL;
+}
+
+/* Returns -1 with an exception set. The next call continues with the other waiters. */
+static Py_ssize_t call_all(struct confluent_object *self, struct waiters_object *waiters, struct calling *calling)
+{
+    Py_ssize_t count = 0;
+    struct waiter *waiter;
+    while ((waiter = waiter_take_next(self, waiters)) != NULL) {
+        PyObject *answer = callback_call(calling, waiter);
+        waiter_free(waiter);
+        if (answer == NULL) {
+            return -1;
+        }
+        Py_DECREF(answer);
+        count++;
+    }
+    return count;
+}
+
+static PyObject *confluent_collect(PyObject *object, PyObject *Py_UNUSED(argument))
+{
+    struct sending sending;
+    sending_begin(&sending, confluent_of(object), Py_None);
+    bool has_ended = sending.producer != NULL && waiters_collect(sending.waiters, arena_of(&sending));
+    sending_end(&sending);
+    return PyBool_FromLong(has_ended);
+}
+
+static PyObject *confluent_call(PyObject *object, PyObject *args)
+{
+    struct confluent_object *self = confluent_of(object);
+    struct calling calling = {.partition = NULL};
+    struct sending sending;
+    Py_ssize_t count = 0;
+    if (!PyArg_ParseTuple(args, "OOO:_call", &calling.records, &calling.message_type, &calling.time_kind)) {
         return NULL;
     }
-    Py_ssize_t count = 0;
-    PyObject *record;
-    bool is_called = true;
-    while (is_called && (record = PyIter_Next(given.records)) != NULL) {
-        is_called = callback_call(&given, record);
-        count += is_called;
-        Py_DECREF(record);
+    sending_begin(&sending, self, Py_None);
+    if (sending.producer != NULL && waiters_collect(sending.waiters, arena_of(&sending))) {
+        count = call_all(self, sending.waiters, &calling);
     }
-    return is_called ? PyLong_FromSsize_t(count) : NULL;
+    sending_end(&sending);
+    Py_XDECREF(calling.partition);
+    return count < 0 ? NULL : PyLong_FromSsize_t(count);
 }
 
 /* ---- the type ---- */
@@ -328,7 +337,7 @@ static int confluent_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(object));
     Py_VISIT((PyObject *)confluent_of(object)->producer);
     Py_VISIT(confluent_of(object)->on_delivery);
-    Py_VISIT(confluent_of(object)->chain);
+    Py_VISIT((PyObject *)confluent_of(object)->waiters);
     return 0;
 }
 
@@ -336,7 +345,7 @@ static int confluent_clear(PyObject *object)
 {
     Py_CLEAR(confluent_of(object)->producer);
     Py_CLEAR(confluent_of(object)->on_delivery);
-    Py_CLEAR(confluent_of(object)->chain);
+    Py_CLEAR(confluent_of(object)->waiters);
     return 0;
 }
 
@@ -349,30 +358,21 @@ static void confluent_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-ALONE(confluent_take_told)
-
 static PyMethodDef confluent_methods[] = {
     {"produce", FAST(confluent_produce), METH_FASTCALL | METH_KEYWORDS,
      "produce($self, topic, value=None, key=None, partition=-1, callback=None, on_delivery=None, timestamp=0,\n"
      "        headers=None)\n--\n\nAppends a record to the arena. A sender delivers it."},
     {"_call", confluent_call, METH_VARARGS,
-     "_call(records, message type, partition, time kind, base offset, first, now)"},
-    {"_join", confluent_join, METH_VARARGS,
-     "_join($self, record, future, take_count, /)\n--\n\nAdds a record that Python has sent to the chain.\n\n"
-     "take_count is _take_count before the record was sent."},
+     "_call($self, records, message_type, time_kind, /)\n--\n\n"
+     "Calls the callbacks of all records that have a result, and returns their number."},
+    {"_collect", confluent_collect, METH_NOARGS,
+     "_collect($self)\n--\n\nFinds the results since the last call. Returns True if a callback is due."},
+    {"_join", FAST(confluent_join), METH_FASTCALL,
+     "_join($self, future, callback, topic, value, key, headers, /)\n--\n\nAdds a record that Python has sent."},
     {"_produce_through", FAST(confluent_produce_through), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
-     "_produce_through($self, producer, on_delivery, /)\n--\n\nSends through this producer; None closes."},
-    {"_take_told", alone_confluent_take_told, METH_O, "Moves the records with a callback to the end of a list."},
+     "_produce_through($self, producer, on_delivery, waiters, /)\n--\n\n"
+     "Sends through this producer; None closes. Records with a callback join these waiters."},
     {NULL, NULL, 0, NULL},
-};
-
-static PyMemberDef confluent_members[] = {
-    {"_chain_count", T_PYSSIZET, offsetof(struct confluent_object, chain_count), READONLY,
-     "The number of records that _take_told() would move."},
-    {"_has_late", T_BOOL, offsetof(struct confluent_object, has_late), READONLY, "True if one of them is late."},
-    {"_take_count", T_ULONGLONG, offsetof(struct confluent_object, take_count), READONLY,
-     "The number of calls of _take_told()."},
-    {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot confluent_slots[] = {
@@ -381,7 +381,6 @@ static PyType_Slot confluent_slots[] = {
     {Py_tp_traverse, confluent_traverse},
     {Py_tp_clear, confluent_clear},
     {Py_tp_methods, confluent_methods},
-    {Py_tp_members, confluent_members},
     {0, NULL},
 };
 

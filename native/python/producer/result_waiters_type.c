@@ -3,29 +3,16 @@
  * ResultWaiters: futures without a result, each with an observer that is called with the future when its result is
  * known (producer/result_waiters.h).
  *
- * A tracker's thread waits and collects without the GIL until one of its futures has a result. Python queries results
- * that are no longer in the ring, and decides when to call observers (shmaccum/producer/delivery.py). A waiter is
- * removed before its observer is called, so each observer is called once.
+ * A tracker's thread waits without the GIL until one of its futures has a result. Python decides when to call observers
+ * (shmaccum/producer/delivery.py). A waiter is removed before its observer is called, so each observer is called once.
  */
-#include "producer/result_waiters.h"
+#include "python/producer/result_waiters_type.h"
+
 #include "python/common/alone.h"
 #include "python/common/arena_object.h"
 #include "python/common/arguments.h"
 #include "python/common/errors.h"
 #include "python/common/items.h"
-#include "python/producer/future_type.h"
-
-struct waiters_object {
-    PyObject ob_base;
-    struct module_state *state;
-    struct result_waiters core;
-};
-
-struct waiter {
-    struct result_waiter base; /* first */
-    PyObject *future;
-    PyObject *observer;
-};
 
 static struct waiters_object *waiters_of(PyObject *self)
 {
@@ -37,16 +24,44 @@ static struct future_object *future_of(const struct result_waiter *waiter)
     return (struct future_object *)((const struct waiter *)waiter)->future;
 }
 
-static bool waiter_is_known(const struct result_waiter *waiter)
+static bool waiter_is_known(struct result_waiter *waiter, const void *Py_UNUSED(argument))
 {
     return future_of(waiter)->completion != NULL;
 }
 
-static void waiter_free(struct waiter *waiter)
+struct waiter *waiter_new(PyObject *observer, const struct record_parts *record)
 {
-    Py_DECREF(waiter->future);
+    struct waiter *waiter = PyMem_Malloc(sizeof *waiter);
+    if (waiter == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    waiter->base.next = NULL;
+    waiter->future = NULL;
+    waiter->observer = Py_NewRef(observer);
+    waiter->record = record == NULL ? (struct record_parts){NULL} : *record;
+    Py_XINCREF(waiter->record.topic);
+    Py_XINCREF(waiter->record.value);
+    Py_XINCREF(waiter->record.key);
+    Py_XINCREF(waiter->record.headers);
+    return waiter;
+}
+
+void waiter_free(struct waiter *waiter)
+{
+    Py_XDECREF(waiter->future);
     Py_DECREF(waiter->observer);
+    Py_XDECREF(waiter->record.topic);
+    Py_XDECREF(waiter->record.value);
+    Py_XDECREF(waiter->record.key);
+    Py_XDECREF(waiter->record.headers);
     PyMem_Free(waiter);
+}
+
+static void waiter_set(struct waiter *waiter, PyObject *future)
+{
+    waiter->future = Py_NewRef(future);
+    waiter->base.token = token_of(&((struct future_object *)future)->token);
 }
 
 #define METHODS_PART METHODS_DECLARED
@@ -101,13 +116,11 @@ PyObject *py_waiters_add(struct waiters_object *self, const struct py_waiters_ad
     if (future == NULL || future->completion != NULL) {
         return future == NULL ? NULL : Py_NewRef(Py_False);
     }
-    struct waiter *waiter = PyMem_Malloc(sizeof *waiter);
+    struct waiter *waiter = waiter_new(given->observer, NULL);
     if (waiter == NULL) {
-        return PyErr_NoMemory();
+        return NULL;
     }
-    *waiter = (struct waiter){.base = {.token = token_of(&future->token)},
-                              .future = Py_NewRef(given->future),
-                              .observer = Py_NewRef(given->observer)};
+    waiter_set(waiter, given->future);
     enum status status;
     ALONE_BEGIN(given->arena);
     status = arena->core == NULL ? STATUS_INVALID : result_waiters_add(&self->core, arena->core, &waiter->base);
@@ -116,6 +129,18 @@ PyObject *py_waiters_add(struct waiters_object *self, const struct py_waiters_ad
         waiter_free(waiter);
     }
     return status == STATUS_OS ? PyErr_NoMemory() : PyBool_FromLong(status == STATUS_PENDING);
+}
+
+void waiters_put(struct waiters_object *self, struct arena_object *arena, struct waiter *waiter, PyObject *future)
+{
+    waiter_set(waiter, future);
+    enum status status;
+    ALONE_BEGIN((PyObject *)arena);
+    status = arena->core == NULL ? STATUS_OS : result_waiters_put(&self->core, arena->core, &waiter->base);
+    ALONE_END();
+    if (status == STATUS_OS) {
+        waiter_free(waiter);
+    }
 }
 
 static bool waiter_is(const struct result_waiter *waiter, const void *given)
@@ -153,7 +178,7 @@ static Py_ssize_t ended_free(struct waiters_object *self)
 
 PyObject *py_waiters_clear(struct waiters_object *self)
 {
-    result_waiters_end_if(&self->core, result_waiter_is_any);
+    result_waiters_end_if(&self->core, result_waiter_is_any, NULL);
     return PyLong_FromSsize_t(ended_free(self));
 }
 
@@ -178,7 +203,7 @@ static int references_add(struct result_waiter *waiter, void *target)
 /* Allocates nothing during the visit, because garbage collection may run a finalizer that removes waiters. */
 PyObject *py_waiters_waiters(struct waiters_object *self)
 {
-    struct references found = {.capacity = 2 * (self->core.waiting_count + self->core.ended_count)};
+    struct references found = {.capacity = 2 * (self->core.waiting_count + self->core.ended.count)};
     PyObject *pairs = PyList_New(0);
     found.items = PyMem_Calloc(found.capacity + 1, sizeof *found.items);
     if (pairs == NULL || found.items == NULL) {
@@ -232,22 +257,43 @@ PyObject *py_waiters_wait(struct waiters_object *self, const struct py_waiters_w
     return result;
 }
 
-PyObject *py_waiters_collect(struct waiters_object *self, const struct py_waiters_collect *given)
+PyObject *py_waiters_check(struct waiters_object *self, const struct py_waiters_check *given)
 {
     PyObject *result = NULL;
     ALONE_BEGIN(given->arena);
     const struct arena_object *arena = arena_take(self, given->arena);
     if (arena != NULL) {
-        result = PyBool_FromLong(result_waiters_collect(&self->core, arena->core));
+        result_waiters_check(&self->core, arena->core);
+        result = Py_NewRef(Py_None);
     }
     ALONE_END();
     return result;
 }
 
+bool waiters_collect(struct waiters_object *self, struct arena_object *arena)
+{
+    ALONE_BEGIN((PyObject *)arena);
+    if (arena->core != NULL) {
+        result_waiters_collect(&self->core, arena->core);
+    }
+    ALONE_END();
+    return self->core.ended.count > 0;
+}
+
+PyObject *py_waiters_collect(struct waiters_object *self, const struct py_waiters_collect *given)
+{
+    struct arena_object *arena = arena_take(self, given->arena);
+    return arena == NULL ? NULL : PyBool_FromLong(waiters_collect(self, arena));
+}
+
 /* ---- call ---- */
 
-/* If there is no memory for the completion, the future later queries its result. */
-static void completion_set(const struct waiter *waiter)
+struct waiter *waiters_take(struct waiters_object *self)
+{
+    return (struct waiter *)result_waiters_take(&self->core);
+}
+
+void waiter_complete(const struct waiter *waiter)
 {
     struct future_object *future = future_of(&waiter->base);
     PyObject *completion = waiter->base.has_completion ? completion_to_tuple(&waiter->base.completion) : NULL;
@@ -264,11 +310,11 @@ static void completion_set(const struct waiter *waiter)
 
 PyObject *py_waiters_call_next(struct waiters_object *self)
 {
-    struct waiter *waiter = (struct waiter *)result_waiters_take(&self->core);
+    struct waiter *waiter = waiters_take(self);
     if (waiter == NULL) {
         Py_RETURN_FALSE;
     }
-    completion_set(waiter);
+    waiter_complete(waiter);
     PyObject *result = PyObject_CallOneArg(waiter->observer, waiter->future);
     waiter_free(waiter);
     if (result == NULL) {
@@ -285,11 +331,19 @@ struct visitor {
     void *arg;
 };
 
-static int waiter_visit(struct result_waiter *waiter, void *given)
+static int waiter_visit(struct result_waiter *base, void *given)
 {
     const struct visitor *visitor = given;
-    int found = visitor->visit(((struct waiter *)waiter)->future, visitor->arg);
-    return found != 0 ? found : visitor->visit(((struct waiter *)waiter)->observer, visitor->arg);
+    const visitproc visit = visitor->visit;
+    void *arg = visitor->arg;
+    const struct waiter *waiter = (const struct waiter *)base;
+    Py_VISIT(waiter->future);
+    Py_VISIT(waiter->observer);
+    Py_VISIT(waiter->record.topic);
+    Py_VISIT(waiter->record.value);
+    Py_VISIT(waiter->record.key);
+    Py_VISIT(waiter->record.headers);
+    return 0;
 }
 
 static int waiters_traverse(PyObject *object, visitproc visit, void *arg)

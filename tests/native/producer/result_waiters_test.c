@@ -62,10 +62,10 @@ TEST_IN_ARENA(geometry_of(4, 512), waiters_end_in_the_order_of_records_and_of_ad
     for (size_t i = 0; i < COUNT_OF(given); i++) {
         EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[i]), STATUS_PENDING);
     }
-    EXPECT(result_waiters_collect(&waiters, arena));
+    result_waiters_collect(&waiters, arena);
     expect_taken(&waiters, NULL);
     record_result(arena, 7, 0, 4); /* a part: the last waiter's record is in the next one */
-    EXPECT(result_waiters_collect(&waiters, arena));
+    result_waiters_collect(&waiters, arena);
     EXPECT_EQ_U64(waiters.waiting_count, 1);
     EXPECT(given[0].has_completion && given[0].completion.base_offset == 100);
     expect_taken(&waiters, &given[1]);
@@ -73,10 +73,10 @@ TEST_IN_ARENA(geometry_of(4, 512), waiters_end_in_the_order_of_records_and_of_ad
     expect_taken(&waiters, &given[2]);
     expect_taken(&waiters, NULL);
     record_result(arena, 7, 4, 2);
-    EXPECT(result_waiters_collect(&waiters, arena));
+    result_waiters_collect(&waiters, arena);
     expect_taken(&waiters, &given[3]);
     EXPECT(given[3].completion.base_offset == 104);
-    EXPECT_EQ_U64(waiters.waiting_count + waiters.ended_count, 0);
+    EXPECT_EQ_U64(waiters.waiting_count + waiters.ended.count, 0);
     free_slot(arena, SLOT);
     result_waiters_close(&waiters);
 }
@@ -95,45 +95,86 @@ TEST_IN_ARENA(geometry_of(4, 512), a_record_with_a_result_does_not_wait)
     result_waiters_close(&waiters);
 }
 
-static bool is_seventh(const struct result_waiter *waiter)
+/* Records results of other batches until the ring has no other ones. */
+static void overwrite_results(struct arena *arena)
 {
-    return waiter->token.seq == 7;
-}
-
-/* Here, a result that the ring does not have any more, and any content of the shared memory, is reported. */
-TEST_IN_ARENA(geometry_of(4, 512), results_that_cannot_be_read_are_reported)
-{
-    struct result_waiters waiters = waiters_new();
-    struct result_waiter seventh = waiter_for(7, 0);
-    open_batch(arena, SLOT, 7);
-    EXPECT_STATUS(result_waiters_add(&waiters, arena, &seventh), STATUS_PENDING);
-    record_result(arena, 7, 0, 1);
-    for (uint64_t seq = 100; seq <= 100 + arena->geometry.completion_count; seq++) {
+    for (uint64_t seq = 100; seq < 100 + arena->geometry.completion_count; seq++) {
         record_result(arena, seq, 0, 1);
     }
+}
+
+TEST_IN_ARENA(geometry_of(4, 512), results_that_cannot_be_read_end_without_a_completion)
+{
+    struct result_waiters waiters = waiters_new();
+    struct result_waiter given[] = {waiter_for(7, 0), waiter_for(8, 0), waiter_for(8, 1)};
+    open_batch(arena, SLOT, 7);
+    EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[0]), STATUS_PENDING);
+    record_result(arena, 7, 0, 1);
+    free_slot(arena, SLOT);
+    open_batch(arena, SLOT, 8);
+    EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[2]), STATUS_PENDING);
+    EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[1]), STATUS_PENDING);
+    overwrite_results(arena);
     EXPECT(result_waiters_wait(&waiters, arena, 0, 0));
-    EXPECT(!result_waiters_collect(&waiters, arena));
-    EXPECT(result_waiters_collect(&waiters, arena)); /* reported once */
-    EXPECT_EQ_U64(waiters.waiting_count, 1);
-    store_release_u64(&arena->globals->completion_tail, 1);
+    result_waiters_collect(&waiters, arena);
+    expect_taken(&waiters, &given[0]);
+    EXPECT(!given[0].has_completion);
+    EXPECT_EQ_U64(waiters.waiting_count, 2);
+    store_release_u64(&arena->globals->completion_tail, 1); /* any content of the shared memory */
     EXPECT(result_waiters_wait(&waiters, arena, 0, 0));
-    EXPECT(!result_waiters_collect(&waiters, arena));
-    store_release_u64(&arena->globals->completion_tail, 2 + arena->geometry.completion_count);
+    result_waiters_collect(&waiters, arena);
+    expect_taken(&waiters, NULL);
     store_relaxed_u32(&arena->is_lost, 1);
     EXPECT(result_waiters_wait(&waiters, arena, 0, 0));
-    EXPECT(!result_waiters_collect(&waiters, arena));
+    result_waiters_collect(&waiters, arena);
     store_relaxed_u32(&arena->is_lost, 0);
-    result_waiters_end_if(&waiters, is_seventh);
-    EXPECT(!seventh.has_completion);
-    expect_taken(&waiters, &seventh);
+    expect_taken(&waiters, &given[1]);
+    expect_taken(&waiters, &given[2]);
+    EXPECT(!given[1].has_completion && !given[2].has_completion);
+    EXPECT_EQ_U64(waiters.waiting_count + waiters.ended.count, 0);
+    free_slot(arena, SLOT);
+    result_waiters_close(&waiters);
+}
+
+/* The waiter is put after its result was recorded and read. */
+TEST_IN_ARENA(geometry_of(4, 512), a_waiter_that_is_put_late_ends_in_the_order_of_the_records)
+{
+    struct result_waiters waiters = waiters_new();
+    struct result_waiter given[] = {waiter_for(7, 0), waiter_for(7, 1), waiter_for(7, 2), waiter_for(7, 3)};
+    struct result_waiter overwritten = waiter_for(6, 0);
+    open_batch(arena, SLOT, 7);
+    EXPECT_STATUS(result_waiters_put(&waiters, arena, &given[3]), STATUS_PENDING);
+    record_result(arena, 7, 0, 2);
+    result_waiters_collect(&waiters, arena);
+    expect_taken(&waiters, NULL);
+    EXPECT(!result_waiters_wait(&waiters, arena, 0, 0));
+    EXPECT_STATUS(result_waiters_put(&waiters, arena, &given[2]), STATUS_PENDING);
+    record_result(arena, 7, 2, 1);
+    EXPECT_STATUS(result_waiters_put(&waiters, arena, &given[1]), STATUS_OK);
+    EXPECT_STATUS(result_waiters_put(&waiters, arena, &given[0]), STATUS_OK);
+    EXPECT(result_waiters_wait(&waiters, arena, 0, 0));
+    result_waiters_collect(&waiters, arena);
+    for (size_t i = 0; i < 3; i++) {
+        expect_taken(&waiters, &given[i]);
+        EXPECT(given[i].has_completion && given[i].completion.base_offset == (i < 2 ? 100 : 102));
+    }
+    EXPECT_STATUS(result_waiters_put(&waiters, arena, &overwritten), STATUS_RESULT_EXPIRED);
+    result_waiters_collect(&waiters, arena);
+    expect_taken(&waiters, &overwritten);
+    EXPECT(!overwritten.has_completion);
+    record_result(arena, 7, 3, 1);
+    result_waiters_check(&waiters, arena);
+    expect_taken(&waiters, &given[3]);
+    EXPECT(given[3].completion.base_offset == 103);
     free_slot(arena, SLOT);
     result_waiters_close(&waiters);
 }
 
 static uint32_t asked_count;
 
-static bool is_even(const struct result_waiter *waiter)
+static bool is_even(struct result_waiter *waiter, const void *argument)
 {
+    EXPECT(argument == &asked_count);
     asked_count++;
     return waiter->token.record_index % 2 == 0;
 }
@@ -163,9 +204,9 @@ TEST_IN_ARENA(geometry_of(4, 512), the_table_grows_and_each_waiter_is_removed_on
     EXPECT(result_waiters_visit(&waiters, count_one, &visited_count) == 0);
     EXPECT_EQ_U64(visited_count, WAITER_COUNT);
     asked_count = 0;
-    result_waiters_end_if(&waiters, is_even);
+    result_waiters_end_if(&waiters, is_even, &asked_count);
     EXPECT_EQ_U64(asked_count, WAITER_COUNT);
-    EXPECT_EQ_U64(waiters.ended_count, WAITER_COUNT / 2);
+    EXPECT_EQ_U64(waiters.ended.count, WAITER_COUNT / 2);
     for (uint32_t i = 0; i < WAITER_COUNT; i += 7) {
         EXPECT(result_waiters_remove(&waiters, &given[i].token, is_same, &given[i]) == &given[i]);
         EXPECT(result_waiters_remove(&waiters, &given[i].token, is_same, &given[i]) == NULL);
@@ -214,7 +255,7 @@ TEST_IN_ARENA(geometry_of(4, 512), a_thread_waits_for_a_waiter_and_then_for_its_
     pthread_join(thread, NULL);
     EXPECT(wait.is_found);
     EXPECT_EQ_U64(waiters.tail, 2); /* the numbers before are of no waiter */
-    EXPECT(result_waiters_collect(&waiters, arena));
+    result_waiters_collect(&waiters, arena);
     expect_taken(&waiters, &seventh);
     EXPECT(!result_waiters_wait(&waiters, wait.arena, 0, 3600 * NS_PER_S)); /* no waiter is left */
     arena_detach(wait.arena);

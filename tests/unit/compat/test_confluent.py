@@ -25,13 +25,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from typing_extensions import Self
 
-from shmaccum._native import DeliveryFuture, NativeProducer
+from shmaccum._native import DeliveryFuture, NativeProducer, ResultWaiters
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.compat import confluent_producer
 from shmaccum.compat.confluent import Producer
-from shmaccum.compat.confluent_callbacks import CallbackRecords
+from shmaccum.compat.confluent_callbacks import Record
 from shmaccum.exceptions import BufferExhaustedError, UnknownPartitionError
 from shmaccum.log.files import LogReader
 from tests.support.accumulator import Accumulator
@@ -488,20 +488,16 @@ def test_parts_of_a_batch_are_reported_in_the_order_of_the_records(unkept: dict[
     assert [error and error.code() for error in heard.errors] == [None, None, KafkaError.INVALID_RECORD, None, None]
 
 
-def test_a_poll_without_news_moves_no_record(unkept: dict[str, Any], unsent: Arena) -> None:
+def test_only_a_poll_finds_results(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     with Taken(unsent) as taken:
         for count in (1, 2):
             producer.produce(TOPIC, b"v", on_delivery=heard)
-            assert (producer.poll(0), producer._chain_count, producer._callback_records.pending_count) == (
-                0,
-                count,
-                count,
-            )
+            assert (producer.poll(0), producer._callback_records.pending_count) == (0, count)
         taken.end()
         assert producer._callback_records.pending_count == 2  # no poll has found the results
-        assert (producer.poll(0), producer._chain_count, len(producer)) == (2, 0, 0)
+        assert (producer.poll(0), producer._callback_records.pending_count, len(producer)) == (2, 0, 0)
         producer.close()
     assert len(heard.messages) == 2
 
@@ -524,20 +520,19 @@ def test_results_that_were_overwritten_are_reported_as_lost(unkept: dict[str, An
     assert (heard.errors[1], heard.messages[1].offset()) == (None, 10)
 
 
-def record_of(heard: Heard, value: bytes) -> tuple[Any, ...]:
+def record_of(heard: Heard, value: bytes) -> Record:
     """A reported record as `Producer._produce_in_python` creates it."""
-    return None, None, heard, TOPIC, value, None, None, None, None
+    return heard, TOPIC, value, None, None
 
 
 def test_a_result_that_came_before_the_last_look_is_reported(unkept: dict[str, Any], unsent: Arena) -> None:
     heard = Heard()
     producer = Producer(dotted(unkept))
     with Taken(unsent) as taken:
-        take_count = producer._take_count
         future = producer._open().send(TOPIC, b"early")
         taken.end(3)
         assert producer.poll(0) == 0
-        producer._join(record_of(heard, b"early"), future, take_count)
+        producer._join(future, *record_of(heard, b"early"))
         producer.produce(TOPIC, b"pending", on_delivery=heard)
         assert (producer.poll(0), len(producer)) == (1, 1)
         taken.end(4)
@@ -560,7 +555,7 @@ def test_a_record_whose_result_is_walked_during_its_call_is_reported(
         producer = Producer(dotted(unkept))
         own = producer._open()
         polling = NativeProducer(own._appender.native, own._tracker, own._wait_for_partitions, None, deliver_and_poll)
-        producer._produce_through(polling, None)
+        producer._produce_through(polling, None, producer._callback_records.native)
         monkeypatch.setattr(type(own), "send", polling.send)
         producer.produce(TOPIC, b"v", on_delivery=heard, headers=headers)
         assert producer.poll(0) == 1
@@ -621,7 +616,7 @@ def test_records_that_join_out_of_order_are_reported_in_order(unkept: dict[str, 
     values = [b"%d" % number for number in range(5)]
     futures = [producer._open().send(TOPIC, value) for value in values]
     for index in (3, 0, 4, 1, 2):
-        producer._join(record_of(heard, values[index]), futures[index], producer._take_count)
+        producer._join(futures[index], *record_of(heard, values[index]))
     with Taken(unsent) as taken:
         taken.end()
         assert producer.poll(0) == 5
@@ -631,20 +626,53 @@ def test_records_that_join_out_of_order_are_reported_in_order(unkept: dict[str, 
 
 def test_the_methods_for_reported_records_refuse_other_arguments(unkept: dict[str, Any], unsent: Arena) -> None:
     producer = Producer(dotted(unkept))
-    wrong: list[Any] = [(), ([], Message, 0, 1, 0, 0, 0.0)]
-    for arguments in wrong:
-        with pytest.raises(TypeError, match="_call"):
-            producer._call(*arguments)
-    with pytest.raises(TypeError, match="_produce_through"):
-        producer._produce_through(3, None)  # type: ignore[arg-type]
+    wrong: Any = None
+    with pytest.raises(TypeError, match="_call"):
+        producer._call(wrong)  # type: ignore[call-arg]
+    blank = NativeProducer.__new__(NativeProducer)
+    for through, waiters in [(3, ResultWaiters()), (blank, ResultWaiters()), (None, wrong)]:
+        with pytest.raises(TypeError, match="_produce_through"):
+            producer._produce_through(through, None, waiters)  # type: ignore[arg-type]
     future = producer._open().send(TOPIC, b"v")
-    no_future: Any = None
     with pytest.raises(TypeError, match="_join"):
-        producer._join((), future, 0)
-    with pytest.raises(TypeError, match="_join"):
-        producer._join(record_of(Heard(), b"v"), no_future, 0)
-    with Drainer(unsent):
+        producer._join(wrong, *record_of(Heard(), b"v"))
+    assert producer._callback_records.native.add(unsent.native, future, print)
+    with Taken(unsent) as taken:
+        taken.end()
+        with pytest.raises(TypeError, match="has no record"):
+            producer.poll(0)
         producer.close()
+
+
+def test_a_callback_that_forks_calls_none_of_the_others_in_the_child(unkept: dict[str, Any], unsent: Arena) -> None:
+    heard, pids = Heard(), []
+    producer = Producer(dotted(unkept))
+
+    def fork(error: KafkaError | None, message: Message) -> None:
+        pids.append(os.fork())
+        heard(error, message)
+
+    with Taken(unsent) as taken:
+        producer.produce(TOPIC, b"first", on_delivery=fork)
+        for value in (b"1", b"2"):
+            producer.produce(TOPIC, value, on_delivery=heard)
+        taken.end()
+        try:
+            served = producer.poll(0)
+        finally:
+            if pids[0] == 0:
+                os._exit(len(heard.messages))
+        statuses: list[int] = []
+
+        def has_exited() -> bool:
+            pid, status = os.waitpid(pids[0], os.WNOHANG)
+            statuses.extend([status] if pid else [])
+            return pid != 0
+
+        wait_until(has_exited, "the child exits")
+        assert (served, os.waitstatus_to_exitcode(statuses[0])) == (3, 1)
+        producer.close()
+    assert [message.value() for message in heard.messages] == [b"first", b"1", b"2"]
 
 
 def test_threads_that_produce_and_poll_get_each_result_once(unkept: dict[str, Any], unsent: Arena) -> None:
@@ -673,19 +701,8 @@ def test_threads_that_produce_and_poll_get_each_result_once(unkept: dict[str, An
     assert heard.errors == [None] * len(heard.messages)
 
 
-def test_a_record_without_memory_is_sent_and_reported_or_neither(
-    unkept: dict[str, Any], unsent: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_without_memory_is_sent_and_reported_or_neither(unkept: dict[str, Any], unsent: Arena) -> None:
     memory = pytest.importorskip("_testcapi")
-    late: list[object] = []
-    add_new = CallbackRecords._add_new
-
-    def add(records: CallbackRecords) -> list[tuple[int, int]]:
-        found = add_new(records)
-        late.extend(found)
-        return found
-
-    monkeypatch.setattr(CallbackRecords, "_add_new", add)
     heard = Heard()
     producer = Producer(dotted(unkept))
     send_count, refused_count = 0, 0
@@ -712,7 +729,6 @@ def test_a_record_without_memory_is_sent_and_reported_or_neither(
         assert len(producer) == 0
         assert len(heard.messages) == 1 + send_count
         assert refused_count > 0, "no allocation before the append failed"
-        assert late, "no allocation after the append failed"
         assert producer._open().metrics()["producer-metrics"]["record-send-total"] == (
             1 + send_count + 20 * SMALL_NUMBER_COUNT
         )
@@ -738,14 +754,12 @@ def test_a_reset_producer_calls_only_callbacks_of_later_records(unkept: dict[str
         records = producer._callback_records
         producer.produce(TOPIC, b"due", on_delivery=former)
         with Drainer(unsent):
-            wait_until(records.scan, "the callback is due")
-        producer.produce(TOPIC, b"found by a scan", on_delivery=former)
-        records.scan()
+            wait_until(records.collect, "the callback is due")
         producer.produce(TOPIC, b"new", on_delivery=former)
-        records.refuse((None,) * 8, 0, KafkaError(KafkaError._MSG_TIMED_OUT), 0)
-        assert (records.pending_count, records.due_count) == (2, 2)
+        records.refuse(record_of(former, b"refused"), 0, KafkaError(KafkaError._MSG_TIMED_OUT), 0)
+        assert (records.pending_count, records.due_count) == (1, 2)
         producer.reset()
-        assert (records.pending_count, records.due_count) == (0, 0)
+        assert producer._callback_records.pending_count == producer._callback_records.due_count == 0
         producer.produce(TOPIC, b"3", on_delivery=later)
         with Drainer(unsent):
             assert producer.flush(WATCHDOG_S) == 0

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from setup import ROOT
-from shmaccum._native import Batch, ConfluentProducer, DeliveryFuture
+from shmaccum._native import Batch, ConfluentProducer, DeliveryFuture, ResultWaiters
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import ArenaClosedError, ArenaInUseError, BatchInUseError, ProducerClosedError
@@ -38,6 +38,7 @@ ENTRY = re.compile(
 LIST_ENTRY = re.compile(r"^(?:PROPERTY|NO_ARGUMENTS|METHOD|METHOD_OF_BYTES|VALUE|RESULT|RESULT_OF)\(", re.MULTILINE)
 ALONE_BY_THEMSELVES = {
     "confluent_call",
+    "confluent_collect",
     "confluent_join",
     "confluent_produce",
     "confluent_produce_through",
@@ -116,7 +117,7 @@ def test_records_in_the_words_of_confluent_are_delivered_once_and_in_order(arena
     arena.native.set_topic_partition_count("flights", 1)
     with Drainer(arena) as drainer, Producer(arena) as producer:
         confluent = ConfluentProducer()
-        confluent._produce_through(producer, None)
+        confluent._produce_through(producer, None, ResultWaiters())
 
         def produce(thread: int) -> None:
             for number in range(RECORD_COUNT):
