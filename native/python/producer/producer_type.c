@@ -513,7 +513,8 @@ static const char send_text[] =
     "    RecordTooLargeError: the record is larger than the arena allows.\n"
     "    InvalidArgumentError, TypeError: the topic name, the timestamp, or a type is invalid.\n"
     "    ProducerClosedError: after close.\n"
-    "    FlushTimeoutError, ArenaPoisonedError: with durability=sync, the record was appended, but may not be on disk.";
+    "    FlushTimeoutError, ArenaPoisonedError: with durability=sync, the record was appended, but may not be\n"
+    "        on disk.";
 
 #define OTHER_METHODS {"send", FAST(producer_send), METH_FASTCALL | METH_KEYWORDS, send_text},
 #define METHODS_LIST "python/producer/producer_method_list.h"
