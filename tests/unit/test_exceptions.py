@@ -22,6 +22,7 @@ from shmaccum.log.server.consumer_group import HeartbeatRefusedError
 from shmaccum.log.server.login import LoginError
 from shmaccum.log.server.messages import BadFrameError
 from shmaccum.log.server.transactional_id import TransactionRefusedError
+from shmaccum.sender.sinks.kafka.library.failures import LoginUnansweredError
 from shmaccum.sender.sinks.kafka.token_sources import TokenError
 
 CLASSES: dict[str, type[ShmaccumError]] = {
@@ -73,6 +74,7 @@ INNER: dict[type[Exception], tuple[Any, ...]] = {
     DecompressedTooLargeError: (5,),
     HeartbeatRefusedError: (BrokerError.UNKNOWN_MEMBER_ID, "a sentence"),
     LoginError: ("a sentence",),
+    LoginUnansweredError: ("a sentence",),
     NotToBeKilledError: ("a sentence",),
     TokenError: ("a sentence",),
     TransactionRefusedError: (BrokerError.INVALID_TXN_STATE,),

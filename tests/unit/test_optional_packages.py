@@ -133,7 +133,7 @@ HIDDEN = [*modules(), ",".join(modules())]
 
 
 def test_the_packages_of_every_extra_for_users_are_hidden() -> None:
-    others = {"pipelines", "test", "spark-test", "docs", "bench", "dev"}
+    others = {"pipelines", "programs", "test", "spark-test", "docs", "bench", "dev"}
     assert {*OF_USERS} == extras().keys() - others
     assert {*NEEDY} < {*modules()}
 
