@@ -232,7 +232,7 @@ def _worker_row(answer: Answer, contender: str) -> Iterator[str]:
     yield f"   * - {WORKER_ROWS[contender]}\n"
     for name in WORKER_FIGURES:
         compared = answer.compared(contender, answer.figure(name))
-        yield f"     - {spell(compared.ratio) if compared else 'not measured'}\n"
+        yield f"     - {f'{spell(compared.ratio)}, {compared.verdict.value}' if compared else 'not measured'}\n"
 
 
 # --- the page

@@ -245,7 +245,8 @@ def test_workers_are_identified_by_their_ratios(tmp_path: Path) -> None:
     table = page.workers_table(found)
     compared = found.compared("shmaccum, flat out", found.figure("records_per_s"))
     assert compared is not None
-    assert f"   * - as fast as they can, 16 KiB each\n     - {spell(compared.ratio)}\n" in table
+    ratio = f"{spell(compared.ratio)}, {compared.verdict.value}"
+    assert f"   * - as fast as they can, 16 KiB each\n     - {ratio}\n" in table
     assert table.count("   * - ") == 1 + len(page.WORKER_ROWS)
     assert "not measured" not in table
 

@@ -59,6 +59,8 @@ def test_the_alarms_fire_in_their_scenarios(tmp_path: Path) -> None:
         "shmaccum_removed == 1",
         "shmaccum_outage_seconds > 60",
         "shmaccum_topic_stuck_seconds > 0",
+        "shmaccum_overflow_seconds > 600",
+        'shmaccum_processes{state="fallback"} > 0',
     ],
 )
 def test_the_scenarios_notice_an_alarm_that_cannot_fire(tmp_path: Path, expr: str) -> None:
