@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import random
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,16 +17,21 @@ IN_FLIGHT_MAX = 5
 """The maximum with idempotence, which is on here."""
 
 
-def _crc32(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
-    """librdkafka's own partitioner: CRC-32 of the key. A record without a key goes to the first available partition."""
-    return (available or partitions)[0] if key is None else zlib.crc32(key) % len(partitions)
+def _consistent(key: bytes | None, partitions: Sequence[int], _available: Sequence[int]) -> int:
+    """Chooses by the CRC-32 of the key, where no key counts as an empty one (rd_kafka_msg_partitioner_consistent)."""
+    return partitions[zlib.crc32(key or b"") % len(partitions)]
+
+
+def _consistent_random(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
+    """The same, but draws a partition if the key is missing or empty (rd_kafka_msg_partitioner_consistent_random)."""
+    return _consistent(key, partitions, available) if key else random.choice(available or partitions)
 
 
 PARTITIONERS: dict[str, Any] = {
     "murmur2": "builtin",
     "murmur2_random": "builtin",
-    "consistent": _crc32,
-    "consistent_random": _crc32,
+    "consistent": _consistent,
+    "consistent_random": _consistent_random,
 }
 """Maps librdkafka's name of a partitioner to a built-in name, or to a function."""
 

@@ -425,6 +425,20 @@ def test_a_partitioner_is_one_that_both_know(unkept: dict[str, Any], unsent: Are
     assert list(drainer.records) == [("many", 8)]
 
 
+@pytest.mark.parametrize(("name", "is_random"), [("consistent_random", True), ("consistent", False)])
+@pytest.mark.parametrize("key", [None, b""])
+def test_records_without_a_key_go_where_librdkafka_sends_them(
+    unkept: dict[str, Any], unsent: Arena, name: str, is_random: bool, key: bytes | None
+) -> None:
+    unsent.declare_topic("many", 10)
+    with Producer(dotted(unkept, partitioner=name)) as producer, Drainer(unsent) as drainer:
+        for _ in range(100):
+            producer.produce("many", b"v", key)
+        producer.flush(WATCHDOG_S)
+    assert (len(drainer.records) > 1) == is_random
+    assert is_random or list(drainer.records) == [("many", 0)]
+
+
 def test_what_is_no_configuration_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="expected configuration dict"):
         Producer()
