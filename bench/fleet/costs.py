@@ -43,7 +43,7 @@ def load(path: Path = MEASURED) -> dict[str, Any]:
 def fit(runs: Sequence[Run], names: Sequence[str], seconds: Sequence[float]) -> Prices:
     """Return the prices of `names` that fit the seconds of the runs best.
 
-    Each set of prices above zero is tried, which for three things are seven.
+    Each subset of the prices is tried, with all others at zero. For three prices there are seven subsets.
     """
     wanted = np.asarray(seconds)
     weighed = np.array([[run[name] for name in names] for run in runs], dtype=float) / wanted[:, None]

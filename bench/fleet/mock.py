@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real runs of workers on librdkafka's mock cluster, which is cheap, so that few threads wait for a core.
+"""Real runs of workers on librdkafka's mock cluster. It needs little processor time, so few threads wait for a core.
 
-The clients count: librdkafka's statistics have its requests; a sender's metrics and the counters of its arena have the
-others.
+Numbers are counted by the clients: librdkafka's statistics have its requests, and a sender's metrics and the counters
+of its arena have those of shmaccum.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Elsewhere:
         unit: the figure's unit.
         median: of the contender, in that unit.
         ratio: the median of the ratios to the peer.
-        low: the lower end of the interval of the ratio, and `high`, the upper one.
+        low, high: the ends of the interval of the ratio.
         revision: of the sources, `day` of the measurement, and `load` of the machine before it.
     """
 

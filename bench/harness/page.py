@@ -37,7 +37,7 @@ END = ".. end of figures\n"
 PICTURE_COLOURS = 32
 PICTURE_INCHES_WIDE, PICTURE_INCHES_PER_ROW, PICTURE_FONT_SIZE = 4.6, 0.4, 9
 PICTURE_DOTS_PER_INCH = 80
-"""The names are above the rows, so that the picture is narrow and a phone shows it without shrinking it."""
+"""The names are above the rows, so that the picture is narrow enough for a phone."""
 """A picture in true colour would be four times as large."""
 LOAD_MAX = 3.0
 """Runnable programs per core; a question's own servers and clients are a few."""

@@ -98,6 +98,6 @@ class Question:
     scope: Literal["local", "full", "alone"] = "local"
     goals: Sequence[Goal] = ()
     has_warm_up: bool = True
-    """False if the first run of a contender is its first round, because a run is long and begins from nothing."""
+    """False if there is no warm-up, because a run is long and starts everything anew."""
     is_exact: bool = False
     """True for a count, which is the same in each round, so one round suffices."""

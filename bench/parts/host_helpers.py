@@ -88,7 +88,8 @@ def _listens(path: str, kind: SocketKind) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Way:
-    """An open way: the class of the clients with their arguments after report and topic, and the helper, if any.
+    """An open way to Kafka: the class of the clients, their arguments after `report` and `topic`, and the helper, if
+    any.
 
     `queue` is the folder in which the helper keeps records while Kafka is away, if it does.
     """

@@ -26,7 +26,7 @@ BURST = 5
 VALUE_SIZE = 100
 KEYS = [b"key-%d" % number for number in range(256)]
 LEAD_S = 0.05
-"""The time from the order of a job to its begin, for the way of the order to all workers."""
+"""The time between the order of a job and its start. The order must reach all workers in this time."""
 REPORT_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 60.0
 IMPORTED = ["__main__", "confluent_kafka", "shmaccum", __name__]
@@ -107,7 +107,9 @@ def number_of(value: bytes) -> int:
 
 
 def do(job: Job, client: Client | None, worker: int, worker_count: int, latencies: Latencies) -> None:
-    """Do a job, without a client a dry one. The workers begin one after the other, so that bursts are distributed."""
+    """Do a job. Without a client, it is a dry job. The workers begin one after the other, so that bursts are
+    distributed.
+    """
     wait = client.wait if client else time.sleep
     begin_s = job.begin_s + worker / worker_count * BURST / job.rate
     for first in range(0, job.record_count, BURST):

@@ -149,7 +149,7 @@ def _wait_until(is_true: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True)
 class Loss:
-    """The fate of the records of a job."""
+    """The outcome of the records of a job."""
 
     lost: int
     doubled: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after the death of a consumer do the others of its group have its partitions?
+"""How long after the death of a consumer do the other members of its group own its partitions?
 
 Three consumers, each a process, share three partitions of a log on their host. One is killed with SIGKILL. The peer is
 the floor: a process that tests a lock of the dead one repeatedly. Clients of a coordinator notice a missing member

@@ -2,10 +2,10 @@
 """How much memory do 200,000 records need that wait for their delivery, and how much does an attached process need?
 
 A new interpreter imports the package and reports its own memory (private pages, clean and dirty, of all its maps except
-the arena's, and the page tables). Then it attaches, sends 200,000 records that nobody delivers, and reports its memory
-again. The difference is the cost of being attached. With the allocated bytes of the arena, which all processes of a
-host share, it is the memory of the records. The import alone is shown too; it is paid once per process, or once per
-host by programs that fork.
+the arena's, and the page tables). Then it attaches, sends 200,000 records that no sender delivers, and reports its
+memory again. The difference is the cost of being attached. With the allocated bytes of the arena, which all processes
+of a host share, it is the memory of the records. The import alone is shown too; it is paid once per process, or once
+per host by programs that fork.
 """
 
 from __future__ import annotations

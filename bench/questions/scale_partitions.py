@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does an append cost more if there are ten thousand partitions?
 
-There are three cases. The partitions exist and one is used. All have an open batch, and runs of fifty records go to one
-partition after the other, as `send_many` groups them. Or the partition changes with each record. The peers write the
+There are three cases. In the first, the partitions exist, and one is used. In the second, all have an open batch, and
+runs of fifty records go to one partition after the other, as `send_many` groups them. In the third, the partition
+changes with each record. The peers write the
 same records and checksums into as many private buffers in the same order, so both have the same cache misses, and the
 ratio shows the cost of shmaccum. The figure is processor time, in memory that was touched before and is not drained.
 
@@ -10,8 +11,8 @@ The order of the partitions is shuffled in each round, as keys do it. In the ord
 prefetches the next buffer, and private buffers cost no more than one (``docs/decisions/0008``).
 
 Record by record to ten thousand partitions is the worst case: each append finds its partition, its lock, the slot's
-word and header and the end of the batch in lines and pages that were not touched for 9,999 records. A private buffer
-has two of them.
+word and header and the end of the batch in lines and pages that were not touched for 9,999 records. An append to
+a private buffer touches two of these.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after a lone sender was killed has the sender that a producer starts delivered a record?
+"""How long does it take from a kill of the only sender until the sender that a producer starts has delivered a record?
 
 The log has records already, so the successor recovers a partition. The broker of ``kafka:`` runs on this machine and
 discards what it receives.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after the sender was killed has the standby the role, and has delivered the remaining records?"""
+"""How long after a kill of the sender does the standby have the role, and when has it delivered the other records?"""
 
 from __future__ import annotations
 

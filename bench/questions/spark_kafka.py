@@ -4,7 +4,7 @@
 The peers are Spark's own sink ``format("kafka")``, which writes the same rows with Kafka's Java producer, and
 ``foreachPartition`` with a confluent-kafka producer for each partition, which is flushed at its end. All run on one
 machine, including the broker: six partitions, acks=all, idempotence, linger 5 ms, and batches of 16 KiB or 128 KiB on
-both sides. confluent-kafka has once its own default of 1 MB.
+both sides. confluent-kafka also runs with its own default of 1 MB.
 
 Exactly once is measured too: tasks stage on tmpfs, and the driver commits one Kafka transaction. It is compared with
 shmaccum at least once. Both run once more with the same batch size, because tasks stage larger batches by default.

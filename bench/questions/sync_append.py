@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """With durability=sync, how many records per second do eight processes have on disk?
 
-A record that its process waits for can share an fdatasync with at most one record of each other process. So eight
-processes get at most eight of them into one, and half of that if processes that have just returned miss the next one.
+A record that its process waits for can share an fdatasync with at most one record of each other process. So one
+fdatasync covers at most eight records of eight processes. If processes that have just returned miss the next fdatasync,
+it covers half as many.
 More records per fdatasync need more records in flight: threads, `Producer.synced_together`, `send_many`.
 
 Each contender is compared with one process that writes as many records per wait: 100 bytes before each fdatasync, or
@@ -105,7 +106,7 @@ def _measured(path: Path, step: Step, thread_count: int) -> int:
 
 
 def _written(records_per_sync: int) -> Measurement:
-    """Write to a file that has its size already: the floor of a sync."""
+    """Write to a file that already has its final size. This is the floor for a sync."""
     with _folder() as folder, (folder / "file").open("wb", buffering=0) as file:
         descriptor, count = file.fileno(), 0
         os.posix_fallocate(descriptor, 0, FILE_SIZE)

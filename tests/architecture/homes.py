@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of the modules that define the public names, which the package imports when they are first used.
 
-``shmaccum/__init__.py`` imports these names for type checkers and editors. They are written by hand only there.
+``shmaccum/__init__.py`` imports these names for type checkers and editors. Only this list is written by hand.
 ``python -m tests.architecture.homes`` prints the source of the table, generated from these imports.
 """
 

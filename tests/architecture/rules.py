@@ -223,7 +223,9 @@ def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """All statements and their clauses at any depth. Three times as fast as `ast.walk`, which enters expressions."""
+    """All statements and their clauses at any depth. This is three times as fast as `ast.walk`, which also visits
+    expressions.
+    """
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()

@@ -16,7 +16,7 @@ CEILING = 5
 TURN_CEILING = 15
 """The maximum number of turns per thousand sentences of a folder. Some are terms of Kafka: dead letters."""
 TURNS_MIN = 5
-"""The turns that any folder may have, however few its sentences."""
+"""The number of such turns that any folder may have, even if it has few sentences."""
 NOT_YET = "tests"
 """The top whose folders are exempt."""
 TOPS = ("bench", "docs", "examples", "native", "shmaccum", "tests")

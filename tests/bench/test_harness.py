@@ -56,7 +56,7 @@ def shown(answered: Answer) -> str:
 
 
 class NoisyMachine:
-    """Slows down and recovers all the time, and affects all contenders of a round nearly equally."""
+    """A machine that becomes slow and fast again. It affects all contenders of a round nearly equally."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

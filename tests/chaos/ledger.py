@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger: records begun, acknowledged and promised an offset, counted outside of the arena.
+"""The ledger counts, outside of the arena, the records that were begun, acknowledged, and promised an offset.
 
 An *author* is one producer in one process. Every process that appends, also a forked child, has a number that is never
 reused. So all records differ, and a second copy of one is a duplicate.
@@ -56,7 +56,7 @@ class Delay(NamedTuple):
     begin_ns: int
     elapsed_ns: int
     queued_ns: int
-    """The part in which the process was ready and the machine ran others."""
+    """The part of this time in which the process was ready, but the machine ran others."""
     author: int
     was_stopped: int
     """Whether the process itself was stopped in this time."""

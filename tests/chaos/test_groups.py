@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a consumer group and their server, killed at random: every record is consumed, and commits are true.
+"""Members of a consumer group and their server, killed at random: every record is consumed, and no commit passes an
+unread record.
 
 A member records what it consumed before it commits. So a committed offset past a record that no member recorded is
 wrong. The test looks for one after each kill.

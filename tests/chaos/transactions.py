@@ -38,7 +38,7 @@ COORDINATORS = 2
 LAST = "last"
 """The number of the last transaction, in the values of its records."""
 ALL_SHARE = 0.05
-"""How often an injury is the death of all processes."""
+"""The share of injuries that kill all processes."""
 BUSY_MS = 5_000
 PAUSE_S_MAX = 0.004
 """The longest pause of a worker between two records."""

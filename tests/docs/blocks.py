@@ -86,7 +86,7 @@ class LiteralInclude(Directive):
     def run(self) -> list[nodes.Node]:
         path = Path(self.state.document.current_source or "").parent / self.arguments[0]
         if not path.is_file() or path.suffix not in LANGUAGES:
-            raise PageError(f"{path} is no file of Python and none of YAML: a page includes no others")
+            raise PageError(f"{path} is neither a Python nor a YAML file: a page includes no others")
         text = path.read_text(encoding="utf-8")
         block = nodes.literal_block(text, text, classes=["code", LANGUAGES[path.suffix]], included=path.name)
         block.line = self.lineno

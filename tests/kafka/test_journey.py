@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many processes, one arena and Apache Kafka: despite deaths, exactly once and in the order of each key."""
+"""Many processes send through one arena to Apache Kafka. Despite deaths, each record arrives once, in the order of its
+key.
+"""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_repeated_login_that_is_not_accepted_is_reported(
     login_count = 0
 
     def accept_two(sent: bytes) -> int | None:
-        """The first ones of the bootstrap's connection and of the node's; none after them."""
+        """Accept the first login of the bootstrap connection and of the node's connection, and refuse later ones."""
         nonlocal login_count
         login_count += 1
         if login_count > 2:
@@ -194,7 +194,7 @@ def test_a_token_that_outlives_its_sessions_is_used_again(arena: Arena, open_fak
 def test_a_source_that_takes_too_long_is_named_rather_than_the_network(
     arena: Arena, open_fake: OpenFake, open_loop: OpenLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time of a connection has passed when the source fails."""
+    """The source fails after the time limit of the connection has passed."""
     with oidc_server() as oidc:
         oidc.answer = 503, b""
         issue = oidc._issue

@@ -329,7 +329,7 @@ def test_over_tls_connections_have_logged_in(
     assert metrics["successful-authentication-total"] == metrics["connection-creation-total"] == 2
     assert metrics["failed-authentication-total"] == 0
     asked = [size for broker in brokers_of(secure_cluster) for size in broker.request_sizes]
-    assert metrics["outgoing-byte-total"] == sum(asked)  # as in Kafka, before encryption
+    assert metrics["outgoing-byte-total"] == sum(asked)  # as in Kafka, bytes are counted before encryption
 
 
 def test_a_broker_that_is_not_trusted_is_a_failed_login(

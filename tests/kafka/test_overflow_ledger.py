@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Millions of records outlast outages and kills of senders with an overflow: each once, in order."""
+"""Millions of records are delivered once and in order, despite outages and kills of senders with an overflow."""
 
 from __future__ import annotations
 

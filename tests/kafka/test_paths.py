@@ -32,7 +32,7 @@ from tests.support.processes import WATCHDOG_S, wait_until
 TOPIC = "flights"
 PARTITIONS = 2
 PUMP_FIRST = pytest.mark.parametrize("path", ["pump", pytest.param("python", marks=pytest.mark.slow)], indirect=True)
-"""In every run, `test_fake` tests Python's path."""
+"""`test_fake` tests the path through Python in every run."""
 CENTRAL = {6, 7, 19, 10, 29, 45}
 """Codes that every run tries."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shipping of millions of records outlasts kills and lost connections: each once, in order."""
+"""Millions of records are shipped once and in order, despite kills and lost connections."""
 
 from __future__ import annotations
 

@@ -139,7 +139,8 @@ def test_tokens_are_replaced_before_they_expire_without_losing_a_batch(
             time.sleep(PAUSE_S)  # some hundred batches in a second are enough
     assert logins.values == sent
     assert logins.cut_count == 0
-    assert cluster.brokers[0].connection_count <= 2  # the bootstrap's, and the node's: logins are repeated over it
+    # The bootstrap connection, and the connection to the node, over which logins are repeated.
+    assert cluster.brokers[0].connection_count <= 2
 
 
 def test_an_outage_of_the_server_fails_no_record(oidc: OidcServer, arena: Arena, open_fake: OpenFake) -> None:

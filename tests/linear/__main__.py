@@ -2,7 +2,7 @@
 """Runs rounds of all kinds, and prints the figures after each: ``python -m tests.linear --seed 1 --minutes 10``.
 
 With ``--totals FILE`` the figures continue those of earlier runs with the same file.
-``--made 10000000`` judges a generated history of so many operations instead, without the product.
+``--made 10000000`` instead judges a generated history of that many operations, and does not run the product.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ for its result. Without the latter, its result is unknown.
 ::
 
     SENDING NS CODE COUNT                           sends of COUNT consecutive codes begin
-    SENT CODE                                       every record of this author up to this one: its send returned
+    SENT CODE                                       the sends of this author's records up to this one returned
     TOLD NS TOPIC PARTITION CODE ... OFFSET ...     futures returned these offsets
     JOINING NUMBER CODE COUNT TOPIC PARTITION       sends in this transaction begin
     JOINED NUMBER CODE COUNT                        they returned
@@ -54,7 +54,7 @@ NUMBER_BITS = 32
 INCARNATION_BITS = 16
 CODE_SIZE = 8
 HEAD_COUNT = 8
-"""The words of a note that are not codes or offsets: at most so many."""
+"""The maximum number of words of a note that are neither codes nor offsets."""
 BATCHES_DECODED = 256
 """The number of batches that are decoded at once."""
 TOPIC_PREFIX = "linear"
@@ -207,7 +207,7 @@ class History:
 
     log: Log = field(default_factory=dict)
     shipped: Log | None = None
-    """If nothing was shipped, None."""
+    """None if nothing was shipped."""
     producers: list[Iterable[SendEvent]] = field(default_factory=list)
     """The notes of each producer."""
     readers: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))

@@ -2,7 +2,7 @@
 """Judges a history in one pass over each part. Memory grows only by a bit for each record.
 
 lost            a record whose send returned is not in the log, or a record of the log is not in the shipped log
-doubled         a code is in a log twice, or a consumer read an offset again without a new assignment
+duplicated      a code is in a log twice, or a consumer read an offset again without a new assignment
 out of order    the numbers of an author do not ascend in a partition, or the shipped log has another order
 skipped         a consumer passed a record that it (or another member of its group) had not read
 withdrawn       an offset that a future returned, or that was read or committed, has another record later

@@ -272,7 +272,7 @@ def _send_wide(one: Producer, topic: str, codes: _Codes, count: int, notes: Note
 
 
 def _begin(codes: _Codes, count: int, notes: Notes) -> Codes:
-    """Takes codes, and notes that their sends begin."""
+    """Takes codes, and records that their sends begin."""
     taken = codes.take(count)
     notes.add(Kind.SENDING, time.monotonic_ns(), int(taken[0]), count)
     return taken

@@ -35,11 +35,11 @@ class Model(Protocol[State]):
         ...
 
     def violation(self, state: State) -> str | None:
-        """Why the state must not exist."""
+        """The reason why the state must not exist, or None."""
         ...
 
     def is_good(self, state: State) -> bool:
-        """All processes are finished or dead."""
+        """True if all processes are finished or dead."""
         ...
 
 

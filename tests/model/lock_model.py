@@ -15,17 +15,17 @@ passed. An appender may also be
     open   (acquisition, slot)
     slot   word (state, generation, count, owner) · seq · the bytes, as records · meta[2], as the records they sum up
 
-The sender drains the batch with the lowest seq, sealing it when it must, and frees it when no living hazard names it.
-The ready hints, which name the batches, are not modelled: it sees all words at once. The numbers of acquisitions start
-over after ``numbers`` of them, as 32 bits do, in the lock and in ``released``; those in ``open`` do not.
+The sender drains the batch with the lowest seq, seals it if necessary, and frees it when no living hazard names it. The
+model has no ready hints, which name the batches: the sender sees all words at once. In the lock and in ``released``,
+the numbers of acquisitions start over after ``numbers`` of them, as 32 bits do. Those in ``open`` do not.
 
 The explorer checks every state. The first ``count`` records of a batch, and the meta cell of that count, are as they
-were committed there. No store goes to another slot than the one that its storer read. No record is delivered
+were committed there. A process stores only into the slot whose word it has read. No record is delivered
 twice or without being committed. A record that began after another one had returned is delivered after it. In every
 final state all committed records are delivered, and a slot is free unless a frozen process pins or owns it. From
 every state an end can be reached, with any process dead or frozen.
 
-``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
+``mutation`` breaks a rule. The explorer must find each one (``MUTATIONS``).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Sender(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything shared, the step of each process, and the history that only the checks remember."""
+    """The shared memory, the step of each process, and the history, which only the checks use."""
 
     lock: LockWord
     released: LockWord
@@ -155,7 +155,7 @@ REPAIRS = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much of everything."""
+    """The size of the model."""
 
     records: tuple[int, ...]
     slot_count: int
@@ -369,7 +369,9 @@ class LockModel:
             yield "passes the holder", self._passed(state._replace(passes_left=state.passes_left - 1), p)
 
     def _passed(self, state: State, p: int) -> State:
-        """One step, though it reads three words: only it could store into `released` what it asks for there."""
+        """One step that reads three words. Only this process could store into `released` the value that it compares
+        with.
+        """
         number = state.lock[0] + (self.mutation != "no acquisition")
         word = self._lock_word(state, p, number)
         if word == state.released and self.mutation != "word again":
@@ -471,7 +473,7 @@ class LockModel:
         yield f"seals slot {appender.scanned}", self._at(state, p, "seal scan", word=NO_WORD)
 
     def _sealed(self, state: State, index: int, word: Word) -> State:
-        """By CAS: if the word has changed, nothing happens."""
+        """The store is a compare-and-swap, so a changed word stays as it is."""
         slot = state.slots[index]
         if slot.word != word:
             return state

@@ -2,32 +2,31 @@
 """The buffer pool as a model: fast path, FIFO queue, oversized requests under a cap, parking, revoked grants, deaths.
 
 One step of the model is one store to shared memory, as in ``native/arena/buffer_pool.c``; a process may die before any
-of them. Process 0 begins with all slots and gives them back; every other process wants ``needs[p]`` slots, waits if it
-must, may give up, and gives back what it got.
+of them. Process 0 begins with all slots and frees them. Every other process wants ``needs[p]`` slots, waits if it must,
+may give up, and frees what it got.
 
     slot    FREE | Grant(waiter, ticket) | Owned(process, is_chain)
     waiter  IDLE | Parked(ticket, need) | Wait(ticket, need) | Got(ticket, need)          one entry per process
     lock    None | (process, took_over)
 
 A process in ``stuck`` sends to a stuck partition: more than half of the slots must be free for it, or it stays parked.
-It skips the fast path here, which ``topic_share_model.py`` has. A process that frees a slot acts as the sender does: it
-posts the semaphores of parked waiters that fit (``posted``). A parked waiter also looks at its turn, and posts the
-others that fit. Turns are modelled as few as there may be: only the first of the parked waiters that live and run has
-them, as if those of the others never came.
+It does not use the fast path, which ``topic_share_model.py`` models. A process that frees a slot acts as the sender
+does: it posts the semaphores of parked waiters that fit (``posted``). A parked waiter also scans at its turn, and posts
+the others that fit. The model has the fewest possible turns: only the first parked waiter that lives and runs has them.
 
-A process may be stopped (``stops``) while it waits or is about to lock the pool, and then never continues. So may the
-sender, while it returns slots and posts. A process that continues late needs no step of its own: any process may take
-its next step at any time. Time is not modelled, so a grant may be revoked at any age, also from a process that was
-about to take it.
+A process may be stopped (``stops``) while it waits or is about to lock the pool, and then never continues. The sender
+may also be stopped, while it frees slots and posts. A process that continues late needs no step of its own: any process
+may take its next step at any time. Time is not modelled, so a grant may be revoked at any age, also from a process that
+was about to take it.
 
-The explorer checks every state. The cap holds. Stuck partitions hold no more than half of the slots. Grants are given
-in the order of the tickets, among normal waiters and among oversized ones. A waiter takes only slots that it was
-granted. Parked waiters do not close the fast path. Without a death or a stop no process sleeps beside a slot that it
-could have. In every final state one repair by a living process makes everything free but the slots of a stopped sender
-and the grants of stopped waiters. From every state an end can be reached for all that are neither dead nor stopped; at
-the end, a process waits only if a stopped one holds what it needs.
+The explorer checks every state. Oversized records have no more slots than their cap. Stuck partitions have no more than
+half of the slots. Normal waiters get grants in the order of their tickets, and so do oversized ones. A waiter takes
+only slots that it was granted. Parked waiters do not close the fast path. Without a death or a stop, no process sleeps
+while a slot that it could have is free. In every final state, one repair by a living process frees all slots, except
+those of a stopped sender and the grants of stopped waiters. From every state, all processes that are neither dead nor
+stopped can reach an end. At the end, a process waits only if a stopped process has what it needs.
 
-``mutation`` leaves something out; each one must be found (``MUTATIONS``).
+``mutation`` breaks a rule. The explorer must find each one (``MUTATIONS``).
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-# Tuples of different kinds would be equal if they held the same numbers: the tag keeps them apart.
+# The tag distinguishes tuples of different kinds, which would be equal if they had the same numbers.
 
 
 class Grant(NamedTuple):
-    """A slot promised to a waiter."""
+    """A slot that was granted to a waiter."""
 
     waiter: int
     ticket: int
@@ -133,7 +132,7 @@ MUTATIONS = {
 
 
 KEEPING = ("parked keeps its grants", "parked is served")
-"""The mistakes with which the grants of a parked waiter are valid."""
+"""The mutations in which a grant of a parked waiter remains valid."""
 
 
 class Bounds(NamedTuple):
@@ -161,7 +160,7 @@ class PoolModel:
         self.mutation = mutation
 
     def initial(self) -> State:
-        """Process 0 owns every slot, the others want some."""
+        """Process 0 owns every slot, and the others want some."""
         count = len(self.needs)
         return State(
             lock=None,
@@ -184,7 +183,9 @@ class PoolModel:
         return all(place in (DONE, DEAD, STOPPED) or self._must_stay(state, p) for p, place in enumerate(state.places))
 
     def _must_stay(self, state: State, p: int) -> bool:
-        """It waits, and a stopped process holds what it needs: a sender, or where it is parked also a waiter."""
+        """The process waits, and a stopped sender has what it needs. If it is parked, this may also be a stopped
+        waiter.
+        """
         if state.places[p] != "wait" or STOPPED not in state.places:
             return False
         if isinstance(state.waiters[p], Parked):
@@ -248,7 +249,7 @@ class PoolModel:
     def _is_clean(self, state: State, former: State) -> bool:
         """A stopped waiter keeps its place, and its grants unless it is parked. A stopped sender keeps its slots.
 
-        A parked waiter does not repair: one that does not fit beside slots of the dead waits for the sender.
+        A parked waiter does not repair. If dead processes have the slots that it needs, it waits for the sender.
         """
 
         def is_kept(slot: Slot) -> bool:
@@ -285,13 +286,13 @@ class PoolModel:
         return self._oversized_count(state) + need - self._granted(state, waiter) <= self.bounds.cap
 
     def _is_admitted(self, state: State, p: int) -> bool:
-        """Process 0 is the sender, and its marks do not count when it is dead."""
+        """Process 0 is the sender. If it is dead, its marks do not count."""
         free = state.slots.count(FREE)
         is_stuck = p in self.bounds.stuck and state.places[0] != DEAD
         return not is_stuck or 2 * (free - self.needs[p] + 1) > self.bounds.slot_count
 
     def _next_parked(self, state: State, poster: int) -> int | None:
-        """The parked waiter with the lowest ticket that fits and was not posted, without the one that posts."""
+        """The parked waiter with the lowest ticket that fits, was not posted, and is not the process that posts."""
         parked = [
             (word.ticket, p)
             for p, word in enumerate(state.waiters)
@@ -385,18 +386,18 @@ class PoolModel:
                 yield f"process {p} is stopped", state._replace(places=stopped, stops_left=state.stops_left - 1)
 
     def _maintain(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        """The sender repairs after the dead: parked waiters do not."""
+        """The sender repairs what dead processes left. Parked waiters do not."""
         if p == 0 and self.bounds.stuck and self._repair_step(state) is not None:
             yield "process 0: clears up after the dead", self._at(state, p, f"lock:repair:fix:unlock:post:{DONE}")
 
     def _may_be_stopped(self, state: State, p: int, place: str) -> bool:
-        """Elsewhere it holds the pool lock, or slots that are its own."""
+        """At any other step, the process has the pool lock, or owns slots."""
         if p == 0:
             return bool(self.bounds.stuck) and place in ("give back", "look", "post:give back")
         return state.waiters[p] is not IDLE and (place == "wait" or place.startswith("lock:"))
 
     def _has_turns(self, state: State, p: int) -> bool:
-        """Whether p has turns. As few as possible: only the first parked waiter that lives and runs has them."""
+        """Whether p has turns. Only the first parked waiter that lives and runs has them."""
         if self.mutation == "no turns":
             return False
         absent = () if self.mutation == "turn of the dead" else (DEAD, STOPPED)
@@ -442,7 +443,9 @@ class PoolModel:
             yield "steals the lock", self._at(state._replace(lock=(p, True)), p, f"repair:{after}")
 
     def _revoke(self, state: State, p: int, after: str) -> Iterator[tuple[str, State]]:
-        """The word first, then the slots. Without the waiter another one is eligible, and no slot is free."""
+        """The word is stored first, and then the slots. Without this waiter, another one is eligible, and no slot is
+        free.
+        """
         yield "revokes nothing", self._at(state, p, after)
         for other, word in enumerate(state.waiters):
             if other != p and word is not IDLE and self._may_revoke(state, other):
@@ -518,7 +521,7 @@ class PoolModel:
         yield "parks without a check after it", self._at(self._own_word_parked(state, p), p, "unlock:wait")
 
     def _admit(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        """The owner alone ends its parking, under the lock."""
+        """Only the owner ends its parking, under the lock."""
         if not isinstance(state.waiters[p], Parked):
             yield "is not parked any more", self._at(state, p, "unlock:wait")
         elif self._is_admitted(state, p):

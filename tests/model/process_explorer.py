@@ -9,11 +9,12 @@ A model is a class with
 ``is_over(own)``               True if the process is finished or dead
 ``is_quiet(shared)``           True if such processes may leave these values
 
-A step of a process depends on the values that all share and on its own, and on nothing else. So the model is asked once
-for each such pair, its *view*. Each set of shared values has a number, and so has each set of a process's own. A state
-is one integer of 64 bits with these numbers side by side, and a step is a difference of two integers. The difference is
-the same for all values of the other processes. ``state_space.c`` adds the differences up: it takes some 30 bytes for a
-state and knows nothing of the model. The integer is the whole state and no digest of it, so no state is missed.
+A step of a process depends only on the shared values and on its own ones. This pair is its *view*, and the explorer
+calls the model once for each view. Each set of shared values has a number, and so has each set of a process's own. A
+state is one integer of 64 bits with these numbers side by side, and a step is a difference of two integers. The
+difference is the same for all values of the other processes. ``state_space.c`` adds the differences. It takes some 30
+bytes for each state, and does not depend on the model. The integer is the whole state and not a digest, so no state is
+missed.
 
 Besides violations, the explorer finds *stuck* states, from which no end can be reached any more. It reports a shortest
 path to each.
@@ -54,15 +55,15 @@ class ProcessModel(Protocol[Shared, Own]):
         ...
 
     def violation(self, shared: Shared) -> str | None:
-        """Why the processes must not share this."""
+        """The reason why the processes must not share these values, or None."""
         ...
 
     def is_over(self, own: Own) -> bool:
-        """The process is finished or dead."""
+        """True if the process is finished or dead."""
         ...
 
     def is_quiet(self, shared: Shared) -> bool:
-        """Processes that are over may leave this."""
+        """True if processes that are over may leave these values."""
         ...
 
 

@@ -56,7 +56,7 @@ class History:
             self.deliverable_ms[token] = 0
 
     def work(self) -> None:
-        """A sender works for a while, and looks now and then."""
+        """A sender works for a while, and checks at random times."""
         sender = self.sender or self.begin()
         for _ in range(self.chance.randrange(1, 4)):
             step_ms = self.chance.choice([1, 10, 200])

@@ -64,7 +64,7 @@ LONG += [
     "bounds", [*SHORT, *(pytest.param(bounds, marks=pytest.mark.slow) for bounds in MIDDLE)], ids=str
 )
 def test_lock_is_sound(bounds: Bounds) -> None:
-    """No record is lost, doubled or out of order. No process writes into another's slot or is stuck."""
+    """No record is lost, duplicated or out of order. No process writes into another one's slot, and none is stuck."""
     assert run(bounds).problem is None
 
 
@@ -86,7 +86,7 @@ A_CHAIN_PASSES = Bounds(records=(2, 1), slot_count=3, passes=1, oversized=(1,), 
 NUMBERS_COME_ROUND = Bounds(records=(3, 1), slot_count=3, numbers=2, is_sender_last=True)
 NUMBERS_COME_ROUND_TO_THE_PASSED = Bounds(records=(2, 2), slot_count=3, passes=1, numbers=2, is_sender_last=True)
 WIDE = {NUMBERS_COME_ROUND_TO_THE_PASSED, ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED}
-"""Their mistakes are found in seconds: make test-all."""
+"""Mutations whose exploration takes seconds. Only ``make test-all`` runs them."""
 BOUNDS = {
     "no hazard": ONE_DIES,
     "late hazard": ONE_DIES,

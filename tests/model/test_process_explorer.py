@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The explorer of processes finds what the plain one finds, on models small enough for both."""
+"""On models that are small enough for both, the explorer of processes has the same results as the plain explorer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Whole = tuple[Shared, tuple[Own, ...]]
 
 
 class Plainly:
-    """A model of processes as one of whole states."""
+    """A model of processes in the form of a model of whole states."""
 
     def __init__(self, model: TransactionModel):
         self._model = model
@@ -62,7 +62,7 @@ def test_both_explorers_find_the_same(bounds: Bounds, mutation: str) -> None:
 
 
 class Hands:
-    """Two processes that take one thing each of two, in the order of their numbers or in opposite orders."""
+    """Two processes that both need two locks, and take them in the same order or in opposite orders."""
 
     def __init__(self, is_ordered: bool):
         self._is_ordered = is_ordered

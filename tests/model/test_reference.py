@@ -64,7 +64,7 @@ class Reference:
             self.age_ms[batch] += milliseconds
 
     def expire(self) -> set[BatchName]:
-        """Ends the batches that are old enough; answers them."""
+        """Ends the batches that are old enough, and returns them."""
         due = {batch for batch, age_ms in self.age_ms.items() if age_ms >= TIMEOUT_MS}
         for value, batch in self.batch_of.items():
             if batch in due and value in self.token_of:
@@ -78,7 +78,7 @@ class Reference:
 
 
 class Player:
-    """Plays one operation after the other on both."""
+    """Runs one operation after the other on the accumulator and on the reference."""
 
     def __init__(self, arena: Arena, chance: random.Random) -> None:
         self.arena = arena
@@ -173,7 +173,7 @@ class Player:
         self.next_offset += len(values)
 
     def requeue(self) -> None:
-        """The newest of a partition, so that the order of the reference stays simple."""
+        """Only the newest batch of a partition, so that the order in the reference stays simple."""
         partitions = [p for p, flights in self.in_flight.items() if flights]
         if partitions:
             partition = self.chance.choice(partitions)

@@ -34,7 +34,7 @@ def run(bounds: Bounds, mutation: str = "") -> Report[State]:
     ],
 )
 def test_limits_are_sound(bounds: Bounds) -> None:
-    """The sums are true, the limits hold, no topic is refused forever, if any process dies at any step."""
+    """If any process dies at any step, the sums stay correct, the limits hold, and no topic is rejected forever."""
     assert run(bounds).problem is None
 
 

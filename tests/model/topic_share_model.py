@@ -2,13 +2,13 @@
 """The limits of topics and of stuck partitions as a model: openers, a sender, and the two sums of a topic.
 
 One step of the model is one access to shared memory, as ``native/arena/topic_share.h`` describes it; any process may
-die before any of them, the sender too. Each opener opens ``rounds`` batches of its topic, each of ``need`` slots. Its
-look at the limits and its taking of the slots are two steps: others may open in between. The queue of the pool is left
-to ``pool_model.py``: an opener that does not fit is parked here, and looks again.
+die before any of them, the sender too. Each opener opens ``rounds`` batches of its topic, each of ``need`` slots. It
+checks the limits in one step and takes the slots in another, so other processes may open batches in between.
+``pool_model.py`` models the queue of the pool. Here, an opener that does not fit is parked, and checks again.
 
     slot       FREE | Owned(process) | Open(topic)
     opened     per topic: slots that its batches took, added by the opener after OPEN
-    released   per topic: slots that they gave back, stored by the sender before FREE
+    released   per topic: slots of its batches that became free, stored by the sender before FREE
 
 The sender frees batches. A new sender takes over from a dead one, and a sender repairs after dead openers. After each
 of the two it recounts ``released``: it reads ``opened``, counts the slots, reads ``opened`` again, and stores the
@@ -19,14 +19,14 @@ take the mark back (``marks``); until the next recount, the sums of that topic a
 A count that reads the slots between an opener's OPEN and its addition stores a value that is wrong by that batch until
 the next recount. ``is_raced`` marks these, and ``lost`` the batches whose openers died there.
 
-The explorer checks every state. The sums of a topic never say that it holds more than it does, and they say less only
-by the batches that its openers have still to add. Stuck partitions hold half of the slots, and a topic holds its share,
-plus one batch for each opener that looked at the same time. A topic is not admitted to more slots than its part of
-what all topics as large as it may hold together. A topic that holds nothing is never refused by its share, and one that
-is not stuck is never refused for slots of stuck ones.
-Limits that a sender set do not count without one. From every state an end can be reached in which both sums are equal.
+The explorer checks every state. The sums of a topic never exceed what it has. They are too small only by the batches
+that its openers have not added yet. Stuck partitions hold half of the slots, and a topic holds its share, plus one
+batch for each opener that looked at the same time. A topic gets no more than its part of the slots that all topics of
+at least its size may have together. The share of a topic without slots never rejects its first batch. Slots of stuck
+topics never limit a topic that is not stuck. The limits that a sender has set apply only while a sender lives. From
+every state an end can be reached in which both sums are equal.
 
-``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
+``mutation`` breaks a rule. The explorer must find each one (``MUTATIONS``).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class TopicShareModel:
         self.topic_count = max(bounds.topics) + 1
 
     def initial(self) -> State:
-        """All is free."""
+        """The state in which all slots are free."""
         zeros = (0,) * self.topic_count
         openers = len(self.bounds.topics)
         return State(
@@ -151,7 +151,7 @@ class TopicShareModel:
     # ---- rules ----
 
     def is_good(self, state: State) -> bool:
-        """Openers are finished or dead, everything is free, and the sums agree."""
+        """True if openers are finished or dead, all slots are free, and the sums are equal."""
         return (
             state.places[0] == "rest"
             and all(place in (DONE, DEAD) for place in state.places[1:])
@@ -198,7 +198,7 @@ class TopicShareModel:
         return None
 
     def _limit_problem(self, state: State) -> str | None:
-        """An opener that looked may open although another one has opened since: one batch for each of the others."""
+        """An opener that has checked may open although others have opened since then: one batch for each of them."""
         count, bounds = self.bounds.slot_count, self.bounds
         has_sender = state.deaths_left == bounds.deaths
         stuck_needs = [need for need, topic in zip(bounds.needs, bounds.topics, strict=False) if topic in bounds.stuck]
@@ -299,7 +299,9 @@ class TopicShareModel:
         return [wanted if other == topic else min(self._truth(state, other), wanted) for other in topics]
 
     def _admitted(self, state: State, topic: int, need: int) -> State:
-        """Topics that hold at least as much count in full here, so that this is another sum than that of the rule."""
+        """The slots of topics that are at least as large count completely here. So this sum is not computed as in the
+        rule.
+        """
         truth = self._truth(state, topic)
         if self.bounds.factor == 0 or topic in state.stuck or truth == 0 or not self._is_exact(state):
             return state

@@ -3,8 +3,8 @@
 
 One step of the model is one access to shared memory, as ``native/arena/transaction.c``,
 ``native/producer/producer_batch.c`` and ``native/sender/ending.c`` make it. There is one partition. Any appender may be
-passed at any time, so all of them run at once. The slots' bytes and hazards, and the two words of the lock, are left to
-``lock_model.py``. A record is oversized where its appender is in ``oversized`` (its chain is one slot here).
+passed at any time, so all of them run at once. ``lock_model.py`` models the bytes and hazards of slots, and the two
+words of the lock. A record is oversized where its appender is in ``oversized`` (its chain is one slot here).
 
     word          (number, state, why, has batches)
     coordinator   the process that has the coordinator's role, or NOBODY
@@ -32,13 +32,13 @@ too old (``is_late``), and ends transactions. A batch in flight may have reached
 next sender knows nothing of a dead one. An appender that joined a transaction passes its number with the
 record.
 
-The explorer checks every state. No slot has a record while the word says NONE or DECIDED. A record that was accepted
-ends in the transaction that was open when it was committed to its batch, in that of its number if it joined one, and
-once; until then it is in a slot or at the broker. A rejected record ends nowhere. If a batch of a transaction was
-rejected, it is not committed. A coordinator sees a commit if and only if the broker has committed. From every state
-an end can be reached.
+The explorer checks every state. No slot has a record while the word says NONE or DECIDED. An accepted record ends once,
+in the transaction that was open when the record was committed to its batch. If its appender joined a transaction, that
+is the one. Until then, the record is in a slot or at the broker. A rejected record ends in none. If a batch of a
+transaction was rejected, it is not committed. A coordinator sees a commit if and only if the broker has committed. From
+every state an end can be reached.
 
-``mutation`` breaks a rule; each one must be found (``MUTATIONS``).
+``mutation`` breaks a rule. The explorer must find each one (``MUTATIONS``).
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ class Slot(NamedTuple):
 
     @property
     def is_filled(self) -> bool:
-        """A record is in it that has no result yet."""
+        """True if the slot has a record without a result."""
         return self.state == READY or (self.state == FILLING and bool(self.records))
 
     @property
     def sealed(self) -> Slot:
-        """The same batch, closed."""
+        """The same batch, sealed."""
         if self.state != FILLING:
             return self
         return self._replace(state=READY) if self.records else Slot(DONE)
@@ -155,7 +155,7 @@ class Appender(NamedTuple):
     place: str = "begin"
     number: int = 0
     spare: int = NO_SLOT
-    slot: int = NO_SLOT  # the one that `open` named
+    slot: int = NO_SLOT  # the slot that `open` named
     word: Slot | None = None  # its word, as it was read
     seen: Word | None = None
 
@@ -235,7 +235,7 @@ class TransactionModel:
     # ---- rules ----
 
     def is_over(self, own: Own) -> bool:
-        """Finished or dead; a sender has nothing to do."""
+        """True if the process is finished or dead, or is a sender without work."""
         return own.place == OVER or own == self._idle
 
     def is_quiet(self, shared: Shared) -> bool:
@@ -260,7 +260,7 @@ class TransactionModel:
         return shared._replace(fates=_with(shared.fates, self._record_index[record], fate))
 
     def _ended(self, shared: Shared, record: Record, number: int) -> Shared:
-        """The record is committed in the transaction, or thrown away with it."""
+        """The record is committed or discarded with the transaction."""
         if shared.fates[self._record_index[record]] != number:
             return shared._replace(wrong="a record did not end once, in the transaction that it was accepted in")
         return self._with_fate(shared, record, CLOSED)
@@ -325,7 +325,7 @@ class TransactionModel:
 
     @staticmethod
     def _forgotten(shared: Shared, p: int) -> Shared:
-        """The appender uses nothing any more that it has read."""
+        """The appender, which no longer uses what it has read."""
         return shared._replace(
             slot_kept=_with(shared.slot_kept, p, NO_SLOT), open_kept=_with(shared.open_kept, p, False)
         )
@@ -348,7 +348,7 @@ class TransactionModel:
         return self._forgotten(shared._replace(holder=NOBODY) if shared.holder == p else shared, p)
 
     def _again(self, label: str, shared: Shared, p: int, own: Appender) -> Step:
-        """Leaves the lock, and starts over with the slot that it has."""
+        """Release the lock, and start over with the slot that the appender has."""
         return label, self._released(shared, p), Appender("lock", own.number, own.spare)
 
     def _next(self, label: str, shared: Shared, p: int, own: Appender) -> Step:
@@ -629,7 +629,7 @@ class TransactionModel:
         return word.state == OPEN and (not word.has_batches or self.mutation == "batches aborted as none")
 
     def _aborted(self, shared: Shared, number: int, why: str) -> Shared:
-        """The same values where nothing is to be aborted."""
+        """If nothing has to be aborted, the values stay the same."""
         word = shared.word
         if word.number != number or word.state not in (OPEN, ABORT_ONLY):
             return shared
@@ -726,7 +726,7 @@ class TransactionModel:
         return own._replace(flight=_with(own.flight, index, what))
 
     def _sender_drain(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        """The word may say anything by now."""
+        """By now, the word may have any value."""
         yield "has drained", shared, own._replace(place="idle")
         for index, slot in enumerate(shared.slots):
             if slot.state == FILLING:
@@ -779,7 +779,7 @@ class TransactionModel:
         yield f"seals slot {own.number}", self._sealed(shared, own.number), after
 
     def _sender_record_failure(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        """A batch in flight has its result now, and keeps its memory."""
+        """A batch in flight gets its result, and its slot stays in use."""
         failed = shared._replace(is_failed=True)
         after = own._replace(place="idle", slot=0)
         if own.flight[own.slot]:
@@ -918,7 +918,7 @@ class TransactionModel:
         yield "ends at the broker", self._broker_ended(shared, own), self._leaving(own)
 
     def _broker_ended(self, shared: Shared, own: Sender) -> Shared:
-        """Again by a later sender: the broker has ended it already."""
+        """A later sender ends it again, although the broker has already ended it."""
         is_commit = own.state == DECIDED
         if is_commit and (shared.is_failed or shared.word.number != own.number or shared.word.state != DECIDED):
             return shared._replace(wrong="a transaction is committed that must not be")

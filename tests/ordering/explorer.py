@@ -20,7 +20,7 @@ RUST_MIN = (1, 78)
 SHORT_PREEMPTIONS = 3
 FULL_PREEMPTIONS = 5
 FINDINGS = ("broken: ", "Causality violation: ")
-"""How a panic begins that a model or loom raises for a wrong order. Any other panic is a mistake in a model."""
+"""The beginning of a panic that a model or loom raises for a wrong order. Any other panic is a mistake in a model."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def models() -> list[str]:
 
 
 def explore(model: str, preemptions: int, weakened: Iterable[str] = ()) -> Outcome:
-    """Explore every execution with so many preemptions, while these halves of labels are relaxed."""
+    """Explore every execution with at most this many preemptions, while these halves of labels are relaxed."""
     command = [str(program()), model, str(preemptions), *filter(None, ["+".join(weakened)])]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS_MAX)
     facts = [line.partition(" ") for line in ran.stdout.splitlines()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short programs for what loom does not express: futexes, cells of which the kernel reads a half, and this machine.
+"""Short programs for what loom cannot model: futexes, cells of which the kernel reads one half, and this machine.
 
 ``herd7`` (``opam install herdtools7``) reads the ``.litmus`` files, and asks ARM's own model.
 """
@@ -36,7 +36,7 @@ def test_one_side_of_a_pair_sees_the_other(tmp_path: Path, barrier: str) -> None
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core reorders nothing")
 def test_without_a_barrier_this_machine_reorders_a_store_and_a_load(tmp_path: Path) -> None:
-    """The program could not find a missing barrier otherwise."""
+    """Without this outcome, the program could not find a missing barrier."""
     assert run(tmp_path, "store_load", "nothing")[0] > 0
 
 

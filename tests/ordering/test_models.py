@@ -40,7 +40,7 @@ def test_the_models_hold() -> None:
 
 
 def test_the_models_have_each_order_of_the_code() -> None:
-    """An operation that has several labels has each of its orders under one of them."""
+    """If an operation has several labels, each of its orders belongs to one of them."""
     explored = {half for model in explorer.models() for half in explorer.explore(model, 1).halves}
     edges, _ = labels.page_labels()
     missing = [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The orders that no model needs, each with the reason (``unneeded.csv``).
 
-They stay in the code: a model is not the machine.
+They stay in the code, because a model does not cover everything that a machine may do.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def value_of(number: int) -> bytes:
 
 
 def values_in(path: Path, **options: Any) -> list[list[bytes]]:
-    """The values in each partition of a log, as a reader gets them that skips damage."""
+    """The values in each partition of a log, as returned by a reader that skips damage."""
     try:
         reader = LogReader(path, on_corrupt="skip", **options)
     except NotALogError:  # there is none yet
@@ -123,7 +123,7 @@ class ArenaScenario(Scenario):
 
     @property
     def durability(self) -> dict[str, Any]:
-        """The options of the arena that give it its level."""
+        """The options of the arena that set its durability."""
         interval = {"sync_interval_ms": INTERVAL_MS} if self.level == INTERVAL else {}
         return {"durability": self.level, **interval}
 
@@ -137,7 +137,7 @@ class ArenaScenario(Scenario):
         return {}
 
     def record(self, place: Path) -> None:
-        """Nothing is closed, because a producer that is closed waits for its deliveries."""
+        """Does not close anything, because closing a producer waits for its deliveries."""
         path = place / "a" / "arena"
         path.parent.mkdir()
         arena = Arena.create(path, topics={TOPIC: PARTITIONS}, **SMALL, **self.durability, **self.options)
@@ -167,7 +167,7 @@ class ArenaScenario(Scenario):
             mark("kept", number)
 
     def delivered(self, number: int) -> None:
-        """Every result is there by now, so the log has forced the records to disk where it has a level."""
+        """By now, every record has a result. So if the log has a level, it has forced the records to disk."""
         if self.level != PROCESS:
             mark("kept", number)
 
@@ -218,11 +218,11 @@ class ArenaScenario(Scenario):
                 sending.sender.run_once()
 
     def places(self, place: Path) -> list[Path]:
-        """The logs that have the records together."""
+        """The logs that together have all records."""
         return [place / "log"]
 
     def check_delivered(self, place: Path, sent: int, kept: set[int]) -> Iterator[str]:
-        """The records are there, in their order."""
+        """Checks that the records are there, in order."""
         found = [values for path in self.places(place) for values in values_in(path)]
         yield from self.strange(found, sent, "the sink")
         numbers = {int(value.split()[0]) for values in found for value in values}

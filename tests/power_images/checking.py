@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens images, each in a forked child of one process that has everything imported.
+"""Opens images, each in a forked child of one process that has imported everything.
 
 The process has the recorder loaded before all others, which gives it another boot id than the recorded processes had.
 Images lie in memory, where a sync costs nothing.
@@ -25,7 +25,7 @@ from tests.power_images.disk_model import Image
 
 MEMORY = "/dev/shm"
 SECONDS_MAX = 120
-"""Processor time of a check. A check that takes longer does not end."""
+"""The processor time after which a check counts as endless."""
 PROBLEM_SIZE = 4000
 assert np, "it is imported here once, because each child would take long for it"
 
@@ -59,7 +59,7 @@ def image_folder() -> Iterator[Path]:
 
 
 def problems_of(image: Image, folder: Path, check: Check) -> list[str]:
-    """The promises that an image breaks, as a process finds that opens it."""
+    """The promises that an image breaks, as found by a process that opens it."""
     place = folder / "image"
     place.mkdir()
     try:

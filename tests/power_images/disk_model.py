@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The images that a disk may hold after a power cut, computed from the recorded changes.
 
-A sector of 512 bytes is on disk as it was at the last sync of its file, or at any later moment, each sector for itself.
-The same holds for the size of a file, which grows by sectors or by whole writes, and for each change of a name in a
-folder, of which a rename is one. So a name may be there without the content of its file, and content without a name. A
-sync of a file covers its bytes and its size, and none of its names. A sync of a folder covers the names in it.
+On disk, each sector of 512 bytes has the content that it had at the last sync of its file, or at some later moment. The
+same is true for the size of a file, which grows by sectors or by whole writes, and for each change of names in a
+folder. A rename is one change. So a name may exist without the content of its file, and content without a name. A sync
+of a file covers its bytes and its size, but not its names. A sync of a folder covers the names in it.
 
-Units are the things that a power cut decides: a sector or a size with several versions, or a change of a name. A choice
-has a number for each unit; 0 is the version that is on disk for certain, and the last number is the newest version.
+A unit is something that differs between the images of a power cut: a sector or a size with several versions, or a
+change of a name. A choice selects a version of each unit by number. Version 0 is certainly on disk, and the last
+version is the newest.
 
-Left out: permissions and times (they are on disk at once), and a sector that is torn in itself.
+The model omits permissions and times (they are on disk at once) and torn sectors.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class File:
 
     mode: int
     number: int = 0
-    """The moment at which it was made, which no other one has."""
+    """The unique moment at which it was created."""
     forced: bytes = b""
     """The content that is on disk for certain."""
     current: bytearray = field(default_factory=bytearray)
@@ -81,7 +82,7 @@ class File:
         return self.forced[number * SECTOR : (number + 1) * SECTOR].ljust(SECTOR, b"\0")
 
     def force(self) -> None:
-        """Everything is on disk for certain."""
+        """From now on, everything is certainly on disk."""
         if self.sectors or self.sizes:
             self.forced = bytes(self.current)
             self.sectors, self.sizes = {}, []
@@ -157,7 +158,7 @@ class Image(NamedTuple):
     """A tree of folders and files.
 
     Attributes:
-        modes: of every path, the folders before what is in them.
+        modes: the modes by path, folders before their contents.
         contents: of the files.
     """
 
@@ -196,7 +197,7 @@ class Disk:
         return node if isinstance(node, File) else None
 
     def take(self, entry: Entry) -> None:
-        """Takes a change over."""
+        """Apply a change."""
         self._moment += 1
         if entry.kind in {Kind.WRITE, Kind.STORE, Kind.SIZE}:
             file = self._file(entry.inode)
@@ -213,7 +214,7 @@ class Disk:
             self._name(entry)
 
     def skip(self) -> None:
-        """Leaves a change out, so that later ones have the same moments as on a disk that takes it over."""
+        """Skip a change. Later changes have the same moments as on a disk to which it was applied."""
         self._moment += 1
 
     def _name(self, entry: Entry) -> None:
@@ -276,7 +277,7 @@ class Disk:
                 left += [*node.names.values(), *gained.get(id(node), [])]
 
     def units(self) -> list[Unit]:
-        """Everything that a power cut decides now."""
+        """The units at this moment."""
         units: list[Unit] = [Name(change, (change.moment,)) for change in self.changes]
         for file in self._possible_files():
             units += [Sector(file, number, _moments(versions)) for number, versions in file.sectors.items()]
@@ -286,7 +287,7 @@ class Disk:
 
     @staticmethod
     def key(unit: Unit) -> tuple[int, int]:
-        """The name of a unit, which is the same on two disks that take the same changes over."""
+        """The name of a unit. It is the same on two disks to which the same changes were applied."""
         if isinstance(unit, Name):
             return -1, unit.change.moment
         return unit.file.number, unit.number if isinstance(unit, Sector) else -1

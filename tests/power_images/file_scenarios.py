@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files beside a log: offsets of groups, transactional ids, staging, positions of a shipper, settings and users."""
+"""The other files of a log: offsets of groups, transactional ids, staging, shipping positions, settings and users."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.support.segment_log import batch_of, offsets
 
 PLACE = TopicPartition(TOPIC, 0)
 REWRITE_SIZE = 50
-"""Files are rewritten from this size on, so that this happens in a short recording."""
+"""The size above which files are rewritten. It is so small that a short recording has rewrites."""
 
 
 class GroupScenario(Scenario):
@@ -144,7 +144,7 @@ class Server:
         assert self.ask(self.transactions.end, 3, committed=is_commit)["error_code"] == BrokerError.NONE
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Closes everything."""
         self.transactions.close()
         self.groups.close()
         self.log.close()
@@ -219,7 +219,7 @@ class StagingScenario(Scenario):
         transactions.conclude(place / "x" / "log", TransactionId("query", number), [winner], log_options(self.level))
 
     def withdraw(self, place: Path, number: int, name: str) -> None:
-        """Decides while another process writes the log, and takes that back."""
+        """Decides while another process writes the log, and withdraws the decision."""
         with LogDirectory(place / "x" / "log", log_options(self.level)):
             with pytest.raises(LogBusyError, match="nothing was written"):
                 transactions.conclude(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The images to check, for all power cuts during a recording.
 
-A power cut falls between two entries. Later entries only add images, until a sync makes some certain. So if at most
-`UNITS_MAX` units are undecided, all choices are made, at the last position before a sync or before more units exist.
-Otherwise, choices are drawn: everything up to some moment, with some units that are older or newer than that.
+A power cut is between two entries. Each entry adds images, until a sync makes some units certain. If there are at most
+`UNITS_MAX` units, all choices are made, at the last position before a sync or before more units exist. Otherwise,
+choices are drawn at random: everything up to some moment, except that some units are older or newer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.power_images.recording import Entry, Kind
 UNITS_MAX = 12
 CHOICES_MAX = 1 << UNITS_MAX
 SOME = (0.0, 0.02, 0.1, 0.5)
-"""The shares of units that are drawn for themselves."""
+"""The shares of units that are drawn separately."""
 
 
 def is_small(units: Sequence[Unit]) -> bool:
@@ -87,7 +87,7 @@ def some_images(disk: Disk, count: int, chance: random.Random) -> Iterator[Image
 
 
 def _drawn(units: Sequence[Unit], chance: random.Random) -> list[int]:
-    """Everything as of a moment. Then some units, or those of some files, are of another moment."""
+    """Everything is as of one moment, except that some units, or those of some files, are as of another one."""
     moments = sorted({moment for unit in units for moment in unit.moments})
     choice = as_of(units, chance.choice([*moments, moments[-1]]))
     other = chance.choice([as_of(units, chance.choice(moments)), [0] * len(units), newest(units)])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Syncs whose lack no image shows, and the reason for which each stays (``kept_syncs.csv``).
 
-Most are made twice: each alone could be left out as the code is today, and a change of the other one would lose data.
+In most cases, two syncs cover the same change. Today, either one could be omitted. Without both, data could be lost.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def batch_at(producer_id: int, partition: int, number: int) -> MadeBatch:
 def read_log(
     path: Path, partition: int, *, topic: str = TOPIC, isolation: Any = "read_uncommitted"
 ) -> dict[int, bytes]:
-    """The values in a partition by their offsets, as a reader gets them that skips damage."""
+    """The values in a partition by their offsets, as returned by a reader that skips damage."""
     reader = LogReader(path, on_corrupt="skip", isolation_level=isolation)
     if topic not in reader.topics() or partition not in reader.partitions(topic):
         return {}
@@ -181,7 +181,7 @@ class LogScenario(Scenario):
             yield f"partition {partition} has the offsets {back} again, which were deleted"
 
     def _send_rest(self, log: LogDirectory, marks: Marks) -> Iterator[str]:
-        """Sends everything again that was not acknowledged, as a producer does, and a batch that was."""
+        """Sends all unacknowledged batches again, as a producer does, and one acknowledged batch."""
         for partition in self.acknowledged(marks):
             end = self.kept(partition, marks).stop // RECORDS
             deleted = self._start("deleting", partition, marks) // RECORDS  # with them, the log forgets their producer
@@ -194,7 +194,7 @@ class LogScenario(Scenario):
                     yield f"batch {number} of partition {partition} has the offset {outcome}"
 
     def acknowledged(self, marks: Marks) -> list[int]:
-        """The partitions to which a producer sends everything again that was not acknowledged."""
+        """The partitions to which a producer sends its unacknowledged batches again."""
         return list(range(PARTITIONS))
 
     def _check_whole(self, path: Path, marks: Marks) -> Iterator[str]:
@@ -241,7 +241,7 @@ class LogDeathScenario(LogScenario):
 
 
 def boot_again(place: Path) -> None:
-    """Makes this process believe in another boot."""
+    """Gives this process another boot id."""
     boot = place.with_name("boot")
     boot.write_text(f"{uuid.uuid4()}\n")
     lock_file.BOOT_ID_FILE = str(boot)

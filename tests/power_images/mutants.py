@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Syncs that a change could leave out, or put in the wrong order, in the Python half; and the tests that notice it.
 
-A mutant is an exact replacement of a text that occurs once in a module. A replacement that fits no longer is an error.
+A mutant is an exact replacement of a text that occurs once in a module. If the text does not occur exactly once, that
+is an error.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tests.power_images.mutants import MUTANTS, planted
 
 
 class PlantedLoader(SourceFileLoader):
-    """Compiles the module with the mutant, and keeps no bytecode."""
+    """Compiles the module with the mutant, and stores no bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
         return compile(planted(MUTANTS[os.environ["POWER_MUTANT"]]), self.path, "exec", dont_inherit=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes each sync in turn: an image shows its lack, or `kept_syncs` says why it stays."""
+"""Removes each sync in turn. Either an image shows that it is missing, or `kept_syncs` has the reason why it stays."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Value = Any
 
 
 def mark(kind: str, *values: Value) -> None:
-    """Notes in the recording what the program was promised up to now."""
+    """Writes into the recording what was promised to the program so far."""
     _library.power_mark(json.dumps([kind, *values]).encode())
 
 
@@ -39,7 +39,7 @@ class Marks:
 
 
 class Scenario(abc.ABC):
-    """One path of records with a level.
+    """One way that records take to disk, at one level.
 
     Attributes:
         name: of the path.

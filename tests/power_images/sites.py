@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places in the code that force changes to disk, and an image for each that shows the lack of its sync.
+"""The places in the code that force changes to disk. For each, an image shows what is lost without its sync.
 
 A site is named by the line that asks for the sync, below the helpers of `shmaccum.common.durability` and
 `shmaccum.log.files.small_files`, and by those helpers. A sync of the core is named by its C function.
@@ -78,7 +78,7 @@ def _functions(library: str) -> tuple[list[int], list[str]]:
 
 
 def sites_in(entries: Sequence[Entry]) -> list[str]:
-    """Every site of a recording."""
+    """All sites of a recording."""
     return sorted({site_of(entry) for entry in entries if entry.kind == Kind.SYNC})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each planted lack of a sync is noticed by the test that is there for it."""
+"""For each sync that a mutant omits, a test fails."""
 
 from __future__ import annotations
 

@@ -143,7 +143,9 @@ def twice(found: Counter[int]) -> set[int]:
 
 @pytest.mark.parametrize("wound", ["kill_worker", "kill_executor"])
 def test_a_killed_worker_or_executor_leaves_duplicates_of_its_task(field: Field, wound: str) -> None:
-    """An executor has one core here, so no other task dies with it. But its worker survives it for some batches."""
+    """An executor has one core here, so no other task dies with it. But the worker continues for some batches after the
+    executor has died.
+    """
     assert field.run(wound) is None
     found = field.found()
     assert set(found) == set(range(ROW_COUNT))

@@ -190,7 +190,7 @@ def list_arenas(path: Path) -> None:
     """List the uuid of each arena that this process or a fork of it creates as this user.
 
     The companions of an arena have only its uuid in their names. If the arena is removed while its processes live, and
-    they are killed afterwards, nothing else says which test has left them. Those of other users are never removed.
+    they are killed afterwards, no other list shows which test has left them. Those of other users are never removed.
     """
     create: Any = Arena.create.__func__  # type: ignore[attr-defined]
     user = os.geteuid()

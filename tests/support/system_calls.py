@@ -109,7 +109,7 @@ class Interruption:
             self.count += 1
             if self.count != self.number:
                 return call(*arguments, **options)
-            if call.__name__ == "close":  # it fails, but it closes
+            if call.__name__ == "close":  # the call fails, but has closed the descriptor
                 call(*arguments)
             self._act()
             return None

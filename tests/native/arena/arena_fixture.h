@@ -78,7 +78,7 @@ static inline int file_opened_again(int file)
     return again;
 }
 
-/* A test that has no arena has nothing to say: end it here. */
+/* A test whose arena could not be created cannot continue: end it. */
 static inline struct arena *arena_or_exit(enum status status, struct arena *arena, const struct error *error)
 {
     if (status != STATUS_OK) {
@@ -200,7 +200,7 @@ static inline void expect_sound(const struct arena *arena)
     EXPECT_EQ_U64(count, 0);
 }
 
-/* The arena is as it is when all work is done: sound, nothing held, nothing leaked. */
+/* Check that the arena is sound, and that no buffer is in use or leaked. */
 static inline void expect_all_free(const struct arena *arena)
 {
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_FREE), arena->geometry.slot_count);
@@ -234,7 +234,7 @@ static inline void arena_end(struct arena *arena, int file)
 
 struct interruption {
     const char *point;
-    uint32_t passes_before; /* how often the point is passed before */
+    uint32_t passes_before; /* the number of times the point is passed before the interruption */
     void (*act)(void *argument);
     void *argument;
 };
@@ -248,7 +248,7 @@ static inline void interrupt(const char *name)
     }
 }
 
-/* Once. May be called again in the interruption. `point` NULL: never. */
+/* Interrupt once. The interruption may call this again. If `point` is NULL, do nothing. */
 static inline void interrupt_at(const char *point, uint32_t passes_before, void (*act)(void *argument), void *argument)
 {
     interruption = (struct interruption){
@@ -306,13 +306,13 @@ static inline int child_status(pid_t child, int options)
     return status;
 }
 
-/* Waits until it stopped (true) or ended (false). */
+/* Wait until the child has stopped (return true) or ended (return false). */
 static inline bool child_is_stopped(pid_t child)
 {
     return WIFSTOPPED(child_status(child, WUNTRACED));
 }
 
-/* Does not wait; its end can still be waited for. */
+/* Return without waiting. The end of the child can still be waited for. */
 static inline bool child_has_ended(pid_t child)
 {
     siginfo_t info = {0};

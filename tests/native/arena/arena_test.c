@@ -270,7 +270,7 @@ TEST(no_byte_of_a_superblock_changes_unseen)
     close(file);
 }
 
-/* A changed superblock whose checksum was computed again, so it is right. */
+/* Change the superblock and compute its checksum again, so that the checksum is right. */
 static void expect_signed_superblock_refused(size_t position, const void *bytes, size_t size, enum status expected)
 {
     struct error error;
@@ -356,7 +356,7 @@ static void attach_meanwhile(void *argument)
 TEST(no_process_attaches_while_the_recovering_one_is_stopped)
 {
     int file = finished_arena_file();
-    interrupt_at("arena_recovered", 0, attach_meanwhile, &file); /* it tries for a second */
+    interrupt_at("arena_recovered", 0, attach_meanwhile, &file); /* attach retries for a second */
     struct arena *arena = arena_attached(file);
     EXPECT(interruption_is_over());
     arena_end(arena, file);
@@ -458,7 +458,7 @@ TEST(two_hundred_are_attached_at_once)
     arena_end(arenas[0], file);
 }
 
-/* Locks the bytes of `count` entries in one go, for as many living processes. */
+/* Locks the bytes of `count` entries in one call, as that many living processes would. */
 static int entries_occupied(int file, uint32_t first, uint32_t count)
 {
     int descriptor = file_opened_again(file);
@@ -615,7 +615,7 @@ TEST_IN_ARENA(geometry_of(8, 512), an_executed_program_keeps_nothing)
     EXPECT(read(executed[0], &byte, 1) == 0); /* closed by exec */
     arena_detach(parent);
     EXPECT(!process_is_alive(arena, owner));
-    close(input[1]); /* and only now the program ends */
+    close(input[1]); /* the program ends only now */
     EXPECT(child_is_content(child));
     close(input[0]);
     close(executed[0]);

@@ -245,7 +245,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), slots_for_an_oversized_record_are_
     for (int i = 0; i < 3; i++) {
         EXPECT(slot_word_is_chain(slot_word_at(arena, slots[i])));
     }
-    buffer_pool_repair(arena); /* recounts */
+    buffer_pool_repair(arena); /* this call counts again */
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), (uint64_t)3 * BATCH_SIZE);
     buffer_pool_give_back(arena, slots, 3, NULL);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), 0);
@@ -263,14 +263,14 @@ TEST(the_cap_on_oversized_slots_blocks_only_the_oversized)
     uint32_t slot_index;
     EXPECT_STATUS(buffer_pool_poll(arena, &second), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_GRANT), 0);
-    EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_EXHAUSTED); /* there are free ones: queue */
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_EXHAUSTED); /* not from the free slots */
     struct buffer_wait third = wait_begun(arena, 2);
     struct buffer_wait normal = wait_begun(arena, 1);
     EXPECT_STATUS(buffer_pool_poll(arena, &normal), STATUS_OK);
     take_and_give_back(arena, &normal);
     buffer_pool_give_back(arena, slots, 3, NULL);
     EXPECT_STATUS(buffer_pool_poll(arena, &second), STATUS_OK);
-    EXPECT_STATUS(buffer_pool_poll(arena, &third), STATUS_OK); /* 2 + 2 is the cap */
+    EXPECT_STATUS(buffer_pool_poll(arena, &third), STATUS_OK); /* 2 + 2 slots are the cap */
     take_and_give_back(arena, &second);
     take_and_give_back(arena, &third);
     expect_all_free(arena);
@@ -332,7 +332,7 @@ static void run_wait_for_one(struct arena *arena, void *unused)
     (void)wait_begun(arena, 1);
 }
 
-/* The previous helper died with the lock, between the grant and the waiter's list. */
+/* The previous helper died while it had the lock, between the grant and the update of the waiter's list. */
 TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), who_steals_the_pool_lock_repairs_before_it_does_anything_else)
 {
     uint32_t slots[SLOTS];

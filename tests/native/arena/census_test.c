@@ -60,7 +60,7 @@ TEST(a_census_counts_states_queues_damage_and_the_oldest_batch)
     plant_batch(arena, 1, SLOT_OPEN, 0, 3, 500);
     plant_batch(arena, 2, SLOT_READY, 0, 4, 400);
     plant_batch(arena, 3, SLOT_READY, 1, 5, 450);
-    plant_batch(arena, 4, SLOT_OPEN, 1, 0, 100); /* nothing waits in it */
+    plant_batch(arena, 4, SLOT_OPEN, 1, 0, 100); /* no record waits in it */
     plant_batch(arena, 5, SLOT_BAD, 1, 6, 50);
     plant_batch(arena, 6, SLOT_DONE, 0, 7, 60);
     struct rows rows;
@@ -77,7 +77,7 @@ TEST(a_census_counts_states_queues_damage_and_the_oldest_batch)
     EXPECT_EQ_U64(rows.queues[0].record_count, 7);
     EXPECT_EQ_U64(rows.queues[0].size, 200);
     EXPECT_EQ_U64(rows.queues[0].created_ns, 400);
-    EXPECT_EQ_U64(rows.queues[0].held, 3); /* one of them is delivered, and not free yet */
+    EXPECT_EQ_U64(rows.queues[0].held, 3); /* one of them is delivered, but not free yet */
     EXPECT_EQ_U64(rows.queues[1].batch_count, 1);
     EXPECT_EQ_U64(rows.queues[1].damaged_batch_count, 1);
     EXPECT_EQ_U64(rows.queues[1].damaged_record_count, 6);

@@ -76,7 +76,7 @@ TEST_IN_ARENA(geometry_of(4, 512), a_batch_that_is_still_in_its_slot_is_pending)
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_RESULT_EXPIRED);
 }
 
-/* Such a list does not occur in practice. It shows where the search ends. */
+/* Such a list does not occur in practice. Here it shows where the search ends. */
 TEST_IN_ARENA(geometry_of(4, 512), the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
 {
     struct slot_header *slot = &arena->slots[3];
@@ -93,9 +93,9 @@ TEST_IN_ARENA(geometry_of(4, 512), the_look_for_a_pending_result_ends_at_a_batch
     completion_record(arena, &own);
     completion_record(arena, &of_another);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
-    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 1); /* the one with this number was not spilled */
+    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 1); /* the batch with this number was not spilled */
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
-    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 2); /* it may have been, so its result may be younger */
+    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 2); /* perhaps spilled, so its result may be younger */
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_OK);
     completion_record(arena, &earlier);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
@@ -173,7 +173,8 @@ static void record_one(void *argument)
     completion_wake(argument);
 }
 
-/* If the result is recorded before the waiter reads the tail, the waiter does not sleep. If later, it is woken. */
+/* If the result is recorded before the waiter reads the tail, the waiter does not sleep. If it is recorded later, the
+ * waiter is woken. */
 TEST_IN_ARENA(geometry_of(4, 512), no_result_is_slept_through)
 {
     interrupt_at("completion_awaited", 0, record_one, arena);
@@ -181,12 +182,12 @@ TEST_IN_ARENA(geometry_of(4, 512), no_result_is_slept_through)
     EXPECT(interruption_is_over());
     EXPECT_EQ_U64(load_acquire_u64(&arena->globals->completion_tail), 1);
     EXPECT(!somebody_waits(arena));
-    completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S); /* has changed already */
+    completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S); /* already changed */
     EXPECT(somebody_waits(arena));
-    completion_wait_slice(arena, &arena->globals->completion_tail, 1, 0); /* no result: the slice ends */
+    completion_wait_slice(arena, &arena->globals->completion_tail, 1, 0); /* there is no result, so the slice ends */
 }
 
-/* Each flag is taken down by its own reader. */
+/* Each flag is cleared by its own reader. */
 TEST_IN_ARENA(geometry_of(4, 512), a_loop_that_listens_is_told_once)
 {
     completion_wait_slice(arena, &arena->globals->completion_tail, UINT64_MAX, 0);
@@ -245,7 +246,7 @@ TEST(a_wake_up_for_an_earlier_result_cancels_no_wait_for_the_next)
     expect_no_sleep_over(wake_for_an_earlier_one);
 }
 
-/* The flag is up again, but not for the wake-up that the waiter has missed. */
+/* The flag is set again, but not for the wake-up that the waiter has missed. */
 TEST(a_wake_up_before_the_sleep_ends_it_also_when_another_waits_by_then)
 {
     expect_no_sleep_over(wake_and_see_another_wait);

@@ -80,7 +80,7 @@ TEST(a_text_that_a_sender_left_half_written_is_not_reported_and_is_repaired)
     int file = arena_file_new();
     struct arena *arena = with_role(file);
     delivery_clock_publish_outage(arena, 1, "no broker answers");
-    add_u32(&arena->globals->outage_number, 1); /* as after a death in the middle */
+    add_u32(&arena->globals->outage_number, 1); /* as a death in the middle of the update leaves it */
     expect_outage(arena, 0, "");
     delivery_clock_publish_outage(arena, 2, "the disk is full");
     expect_outage(arena, 2, "the disk is full");

@@ -103,7 +103,7 @@ TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), while_somebody_leads_others_fol
 
 TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), another_thread_of_the_leader_follows_too)
 {
-    interrupt_at("sync_forced", 0, step_once, arena); /* its byte lock would not keep it out */
+    interrupt_at("sync_forced", 0, step_once, arena); /* a byte lock of the same handle would not reject it */
     EXPECT_STATUS(synced(arena), STATUS_OK);
     EXPECT(interruption_is_over());
     EXPECT_STATUS(synced(arena), STATUS_OK);
@@ -232,7 +232,7 @@ TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), a_record_that_was_forced_is_not
     struct sync_record *pair = &arena->sync_records[(size_t)slot_index * 2];
     struct sync_record forced = pair[0];
     EXPECT_EQ_U64(forced.count, 1);
-    for (int i = 0; i < 3; i++) { /* leaders that die before they force, so none completes */
+    for (int i = 0; i < 3; i++) { /* the leaders die before they force, so no force completes */
         EXPECT(child_was_killed(child_started(file, append_and_sync, NULL, "sync_recorded", SIGKILL)));
         EXPECT(memcmp(&forced, &pair[0], sizeof forced) == 0);
         EXPECT_EQ_U64(pair[1].count, (uint32_t)i + 2);
@@ -301,7 +301,7 @@ TEST(a_sync_record_that_contradicts_the_bytes_is_not_used)
     EXPECT(sync_record_find(arena, slot_index, slot_word_at(arena, slot_index), &found));
     EXPECT_EQ_U64(found.count, 1);
     EXPECT_EQ_U64(found.size, forced_size);
-    arena->sync_records[(size_t)slot_index * 2].count++; /* now it contradicts itself */
+    arena->sync_records[(size_t)slot_index * 2].count++; /* now the record contradicts itself */
     EXPECT(!sync_record_find(arena, slot_index, slot_word_at(arena, slot_index), &found));
     accumulator_close(producer);
     arena_detach(arena);
@@ -353,7 +353,7 @@ TEST(after_a_crash_no_ticket_is_below_a_number_that_was_used)
     arena->force = force_counted;
     force_count = 0;
     EXPECT_STATUS(synced(arena), STATUS_OK);
-    EXPECT_EQ_U64(force_count, 1); /* it was acknowledged by a force, not by a number */
+    EXPECT_EQ_U64(force_count, 1); /* a completed force acknowledged it, and not the number */
     arena_end(arena, file);
 }
 
@@ -365,7 +365,7 @@ struct host {
     struct accumulator *sender;
     struct randomness randomness;
     size_t size;
-    uint8_t *versions[VERSIONS_MAX]; /* [0] was forced; the others are what memory was since */
+    uint8_t *versions[VERSIONS_MAX]; /* [0] was forced; the others are later states of the memory */
     uint32_t version_count;
     uint64_t next_number;
     uint64_t acknowledged_count;    /* numbers below were appended before the last completed force */
@@ -517,7 +517,7 @@ static void host_step(struct host *self)
     } else if (self->arena->geometry.durability == DURABILITY_SYNC) {
         EXPECT_STATUS(synced(self->arena), STATUS_OK);
     } else {
-        EXPECT_STATUS(durability_force_if_due(self->arena, 0), STATUS_OK); /* at every look its interval is over */
+        EXPECT_STATUS(durability_force_if_due(self->arena, 0), STATUS_OK); /* at every check, its interval is over */
     }
 }
 

@@ -180,14 +180,14 @@ TEST(an_unknown_region_is_left_alone_by_work_and_by_recovery)
     struct arena *arena = arena_attached(file);
     EXPECT_EQ_U64(arena->size, superblock.arena_size);
     EXPECT_EQ_U64(arena->extension_count, 2);
-    EXPECT(!extension_is_valid(arena, 0)); /* the attach was a cold recovery, of a build that does not know it */
+    EXPECT(!extension_is_valid(arena, 0)); /* a build that does not know the region attached, with a cold recovery */
     uint32_t slot_index = ready_batch_plant(arena, 3);
     chain_plant(arena);
     buffer_pool_repair(arena);
     struct finding finding;
     const struct verify_options options = {.depth = VERIFY_DEEP};
     EXPECT_EQ_U64(verify(arena, &options, &finding, 1), 0);
-    arena->owner = 0; /* as after a death */
+    arena->owner = 0; /* as a death leaves it */
     arena_detach(arena);
     arena = arena_attached(file);
     EXPECT(arena->was_recovered);
@@ -237,8 +237,8 @@ TEST(a_table_that_cannot_be_is_refused)
 {
     EXPECT_BAD(kind, 0);
     EXPECT_BAD(ref, 0);
-    EXPECT_BAD(ref, superblock.extensions[0].ref);      /* overlaps the first */
-    EXPECT_BAD(ref, superblock.extensions[0].ref + 64); /* overlaps, too */
+    EXPECT_BAD(ref, superblock.extensions[0].ref);      /* it overlaps the first region */
+    EXPECT_BAD(ref, superblock.extensions[0].ref + 64); /* it overlaps a region, too */
     EXPECT_BAD(ref, superblock.extensions[1].ref + 8);  /* not aligned to a cache line */
     EXPECT_BAD(ref, superblock.extensions[1].ref + 2 * PAGE_SIZE_BYTES);
     EXPECT_BAD(ref, UINT64_MAX - 63);
@@ -276,7 +276,7 @@ TEST(a_count_of_regions_that_cannot_be_is_refused)
     }
 }
 
-/* One region more than the table has rows for: it lies in the reserved words, and would be possible. */
+/* One region more than the table has rows. Its row would be in the reserved words, and would be valid there. */
 TEST(a_region_beyond_the_table_is_not_read)
 {
     struct superblock superblock;

@@ -119,7 +119,7 @@ static void hook_end(void *state)
     hook_balance--;
 }
 
-/* The holder lets go while the waiter is about to sleep. */
+/* The holder releases the lock while the waiter is about to sleep. */
 static struct arena *hook_holder;
 static uint64_t hook_held;
 
@@ -166,7 +166,7 @@ TEST_IN_ARENA(geometry_of(8, 512), a_lock_that_somebody_scribbled_our_own_name_i
 {
     uint64_t held = 0;
     store_relaxed_u64(lock_of(arena), lock_word(7, arena->owner));
-    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER); /* or forever */
+    EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &held), LOCK_TAKEN_OVER); /* or it would sleep forever */
     EXPECT_EQ_U64(lock_word_acquisition(held), 8);
     lock_release(lock_of(arena), held);
 }
@@ -251,7 +251,7 @@ static void *continue_child(void)
     return NULL;
 }
 
-/* The wake-up is lost with its sender: the sleeper's slice ends by itself. */
+/* The process that should wake the sleeper dies, so the wake-up is lost. The slice of the sleeper ends by itself. */
 TEST_IN_ARENA(geometry_of(8, 512), a_lost_wake_up_costs_a_slice_and_no_more)
 {
     uint64_t held = 0;

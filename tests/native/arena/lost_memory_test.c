@@ -69,13 +69,13 @@ static void lose_the_end_alone(void)
     struct arena *arena = arena_created(file, geometry_of(8, 512));
     struct arena *other = arena_attached(file);
     EXPECT(ftruncate(file, (off_t)arena->layout.slot_data) == 0);
-    EXPECT(!arena_is_poisoned(arena)); /* the beginning is there */
+    EXPECT(!arena_is_poisoned(arena)); /* the first page is still there */
     arena_slot_data(arena, 0)[0] = 1;
     EXPECT(arena_is_lost(arena));
-    EXPECT_EQ_U64(arena->superblock->magic, 0); /* all of it was replaced, so nothing is half true */
+    EXPECT_EQ_U64(arena->superblock->magic, 0); /* all pages were replaced, so no old value is left */
     EXPECT(!arena_is_lost(other));
     EXPECT_EQ_U64(other->superblock->magic, ARENA_MAGIC);
-    EXPECT(!arena_is_poisoned(other)); /* the word went into a page of the first handle */
+    EXPECT(!arena_is_poisoned(other)); /* the word was stored in a page of the first handle */
 }
 
 TEST(a_lost_page_replaces_the_whole_mapping_and_no_other_one)

@@ -211,15 +211,15 @@ TEST_WITH(host, host_begin, at_its_turn_a_waiter_posts_another_one_that_fits)
     park(host, 2, 1);
     deliver_one(host);
     EXPECT(parked_waiter_may_sleep(host->arena, &host->waits[0]));
-    EXPECT_EQ_U64(posted_by(host, 0), 0); /* it is not its turn */
+    EXPECT_EQ_U64(posted_by(host, 0), 0); /* it is not the turn of this waiter */
     begin_turn(host, 0);
     EXPECT(!parked_waiter_may_sleep(host->arena, &host->waits[0]));
     EXPECT_STATUS(waiter_sleep(host->arena, &host->waits[0], AN_HOUR_NS), STATUS_EXHAUSTED);
-    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1); /* beside it the third one does not fit */
+    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1); /* if it gets its buffer, the third waiter does not fit */
     EXPECT(host->waits[0].turn_ns > arena_now_ns(host->arena));
     EXPECT(buffer_pool_is_parked(host->arena, &host->waits[0]));
     begin_turn(host, 0);
-    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1); /* it has not continued */
+    EXPECT_EQ_U64(posted_by(host, 0), 1 << 1); /* the waiter has not continued */
 }
 
 /* A task of a loop waits without a sleep of its own. */
@@ -261,7 +261,7 @@ TEST_WITH(host, host_begin, a_post_that_is_not_taken_is_not_repeated_and_the_nex
     EXPECT(waiter_semaphore_has_post(host->arena, 1)); /* its process is stopped */
     begin_turn(host, 0);
     EXPECT_EQ_U64(posted_by(host, 0), 1 << 2);
-    EXPECT(!waiter_semaphore_has_post(host->arena, 2)); /* it has none */
+    EXPECT(!waiter_semaphore_has_post(host->arena, 2)); /* the waiter has no partition */
     EXPECT(sem_close(semaphore) == 0);
 }
 

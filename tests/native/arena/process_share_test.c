@@ -99,9 +99,9 @@ TEST(what_the_sender_frees_is_found_by_the_next_look)
     batch_ended(sender, mine[0]);
     batch_ended(sender, mine[1]);
     EXPECT_EQ_U64(process_share_held(arena), 1);
-    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[0]), STATUS_EXHAUSTED); /* no look on the fast path */
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[0]), STATUS_EXHAUSTED); /* the fast path checks nothing */
     EXPECT_STATUS(slot_waited_for(arena, &mine[0]), STATUS_OK);
-    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_OK); /* the check returned how many are left */
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_OK); /* the check has returned it */
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(process_share_held(arena), SHARE);
     buffer_pool_give_back(arena, mine, 2, NULL);
@@ -125,7 +125,7 @@ TEST(one_that_has_used_up_its_share_lets_its_own_batches_linger_no_more)
     batch_opened(other, others, 1);
     EXPECT_STATUS(slot_waited_for(arena, &more), STATUS_SHARE_USED);
     producer_batch_seal_own(arena);
-    EXPECT_EQ_U64(slot_state_at(arena, mine[0]), SLOT_DONE); /* sealed empty */
+    EXPECT_EQ_U64(slot_state_at(arena, mine[0]), SLOT_DONE); /* it was sealed without a record */
     EXPECT_EQ_U64(slot_state_at(arena, others), SLOT_OPEN);
     batch_ended(arena, mine[0]);
     batch_ended(other, others);
@@ -237,7 +237,7 @@ TEST(what_was_granted_and_taken_is_no_more_waited_for)
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);
     uint32_t mine[SHARE];
-    for (int round = 0; round < SHARE; round++) { /* each look must count every slot once */
+    for (int round = 0; round < SHARE; round++) { /* each check must count every slot once */
         for (uint32_t i = 0; i < SHARE; i++) {
             EXPECT_STATUS(slot_waited_for(arena, &mine[i]), STATUS_OK);
         }
@@ -290,7 +290,7 @@ TEST(the_successor_of_a_killed_process_begins_with_nothing)
     struct arena *successor = arena_attached(file);
     EXPECT_EQ_U64(successor->entry_index, 1);
     EXPECT_EQ_U64(process_share_held(successor), 0);
-    EXPECT_EQ_U64(slots_in_state(arena, SLOT_OPEN), 2); /* the dead one's batches wait to be sent */
+    EXPECT_EQ_U64(slots_in_state(arena, SLOT_OPEN), 2); /* the batches of the dead process wait to be sent */
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_OWNED), 0);
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(successor, slots, SLOTS), SHARE);

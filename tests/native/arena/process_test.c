@@ -86,7 +86,7 @@ TEST_IN_ARENA(geometry_of(8, 512), owners_that_cannot_exist_are_dead)
     EXPECT(!process_is_alive(arena, owner_of(16, 0)));
     EXPECT(!process_is_alive(arena, (uint32_t)LOW_BITS(31)));
     EXPECT(!process_is_alive(arena, owner_of(0, owner_generation(arena->owner) + 1)));
-    EXPECT(!process_is_alive(arena, (owner_generation(arena->owner) << OWNER_INDEX_BITS))); /* index -1 */
+    EXPECT(!process_is_alive(arena, (owner_generation(arena->owner) << OWNER_INDEX_BITS))); /* the index is -1 */
 }
 
 static void run_nothing(struct arena *arena, void *argument)
@@ -193,7 +193,7 @@ TEST_IN_ARENA(geometry_of(8, 512), the_hazards_of_the_living_count_and_those_of_
     EXPECT(!process_anyone_writes(arena, 2));
     store_seq_cst_u32(&other->me->writing, 0);
     store_seq_cst_u32(&arena->me->writing, 4);
-    EXPECT(process_anyone_writes(arena, 3)); /* our own, too */
+    EXPECT(process_anyone_writes(arena, 3)); /* this process counts, too */
     store_seq_cst_u32(&arena->me->writing, 0);
     store_seq_cst_u32(&arena->processes[7].writing, 4); /* an unused entry */
     store_relaxed_u32(&arena->globals->process_count_used, UINT32_MAX);
@@ -213,7 +213,7 @@ TEST(byte_locks_exclude_between_descriptions_and_not_between_bytes)
     EXPECT(!byte_is_locked(second, 9));
     EXPECT_STATUS(byte_lock_try(first, 9, BYTE_EXCLUSIVE, NULL), STATUS_OK);
     EXPECT(byte_is_locked(second, 9));
-    EXPECT(!byte_is_locked(first, 9)); /* a description's own lock does not count */
+    EXPECT(!byte_is_locked(first, 9)); /* the lock of the same description does not count */
     EXPECT(!byte_is_locked(second, 8));
     EXPECT(!byte_is_locked(second, 10));
     EXPECT_STATUS(byte_lock_try(second, 9, BYTE_EXCLUSIVE, NULL), STATUS_BUSY);
@@ -249,7 +249,7 @@ TEST_IN_ARENA(geometry_of(8, 512), the_sender_role_is_one_s_at_a_time_and_ends_w
     arena_detach(other);
     EXPECT(!process_sender_is_alive(arena));
     EXPECT_STATUS(process_take_sender_role(arena, "", NULL), STATUS_OK);
-    EXPECT(process_sender_is_alive(arena)); /* a process's own lock does not count, but the sender lives */
+    EXPECT(process_sender_is_alive(arena)); /* the lock of the same process does not count, but the sender is alive */
     process_leave_sender_role(arena);
     EXPECT(!process_sender_is_alive(arena));
     EXPECT_EQ_U64(load_relaxed_u32(&arena->me->role), ROLE_PRODUCER);
@@ -258,7 +258,7 @@ TEST_IN_ARENA(geometry_of(8, 512), the_sender_role_is_one_s_at_a_time_and_ends_w
 
 TEST_IN_ARENA(geometry_of(8, 512), a_free_role_tells_a_death_from_an_orderly_leave)
 {
-    EXPECT(!process_sender_died(arena)); /* no sender has ever been */
+    EXPECT(!process_sender_died(arena)); /* there has never been a sender */
     struct arena *dying = arena_attached(file);
     EXPECT_STATUS(process_take_sender_role(dying, "", NULL), STATUS_OK);
     arena_detach(dying);
@@ -410,7 +410,7 @@ TEST(a_role_that_changes_hands_between_two_reads_is_read_again)
     expect_new_name_after("sink_name_copied", true);
 }
 
-/* A name of which a reader has half of the words: no longer the old one, not yet the new one. */
+/* A reader has read half of the words of the new name, and half of the old one. */
 TEST_IN_ARENA(geometry_of(8, 512), a_name_that_is_half_read_when_the_role_changes_hands_is_not_taken)
 {
     struct arena *old = arena_attached(file);

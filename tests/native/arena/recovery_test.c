@@ -23,7 +23,7 @@ static struct recovery_report recovered(struct arena *arena)
     return report;
 }
 
-/* Announced by the plan, done by the run. */
+/* The plan must report what the recovery then does. */
 static struct recovery_report recovered_as_planned(struct arena *arena)
 {
     struct recovery_report plan;
@@ -223,7 +223,7 @@ TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), in_the_same_boot_the_words_ar
     damage_byte(arena, slot_index);
 }
 
-/* A page of data may have reached the disk when the page of headers that speaks of it did not. */
+/* A page of data may be on disk although the page of its headers is not. */
 TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE),
               after_a_crash_of_the_host_free_slots_are_zeros_whatever_their_headers_say)
 {
@@ -634,7 +634,7 @@ static void arena_fill_randomly(struct arena *arena, struct randomness *randomne
     slots_fill_randomly(arena, randomness);
 }
 
-/* Recovered again, the arena is the same but for the number of its recoveries. */
+/* A second recovery changes only the number of recoveries. */
 static void expect_fixed_point(struct arena *arena)
 {
     uint8_t *before = malloc(arena->size);

@@ -34,7 +34,7 @@ TEST(a_range_holds_what_it_took_in_and_nothing_else)
     EXPECT_EQ_U64(spilled_has(arena, 1, 7), true);
     EXPECT_EQ_U64(spilled_has(arena, 1, 6) || spilled_has(arena, 1, 8) || spilled_has(arena, 0, 7), false);
     spilled_take_in(arena, 1, 9);
-    spilled_take_in(arena, 1, 5); /* a late one */
+    spilled_take_in(arena, 1, 5); /* a batch that comes late */
     EXPECT_EQ_U64(spilled_has(arena, 1, 5) && spilled_has(arena, 1, 9), true);
     EXPECT_EQ_U64(spilled_has(arena, 1, 4) || spilled_has(arena, 1, 10), false);
     spilled_set(arena, 1, 9, 10);
@@ -83,7 +83,7 @@ TEST(a_partition_that_does_not_exist_has_no_spilled_batch)
     int file = arena_file_new();
     struct arena *arena = sending_arena(file);
     EXPECT_EQ_U64(spilled_has(arena, UINT32_MAX, 0), false);
-    spilled_set(arena, UINT32_MAX, 0, 5); /* ignored */
+    spilled_set(arena, UINT32_MAX, 0, 5); /* this call is ignored */
     sending_arena_end(arena, file);
 }
 

@@ -51,7 +51,7 @@ static void host_begin_with(struct host *host, uint32_t factor)
     host->value_size = value_size_for(BATCH_SIZE - RECORDS_START);
 }
 
-/* With no shares of topics. */
+/* The limits of topics are turned off. */
 static void host_begin(struct host *host)
 {
     host_begin_with(host, 0);
@@ -136,7 +136,7 @@ TEST_WITH(host, host_begin, a_stuck_partition_has_no_limit_without_a_sender)
     EXPECT_EQ_U64(append_batches(host, STUCK), SLOTS);
     struct error error = {0};
     EXPECT_STATUS(accumulator_become_sender(host->sender, &error), STATUS_OK);
-    EXPECT(!partition_is_marked(host->arena, STUCK)); /* the new one knows nothing of it yet */
+    EXPECT(!partition_is_marked(host->arena, STUCK)); /* the new sender has not marked it yet */
 }
 
 TEST_WITH(host, host_begin, a_chain_of_a_stuck_partition_is_looked_at_for_all_that_it_needs)
@@ -179,7 +179,7 @@ TEST_WITH(host, sharing_host_begin, a_topic_holds_its_share_of_the_part_of_large
     append_large(host, STUCK);
     append_large(host, STUCK);
     EXPECT(!topic_share_admits(host->arena, STUCK, 2)); /* 6 > 2 * (4 - 2) */
-    EXPECT(topic_share_admits(host->arena, LIVE, 2));   /* its first one */
+    EXPECT(topic_share_admits(host->arena, LIVE, 2));   /* the first batch of the topic */
     append_large(host, LIVE);
     EXPECT(!topic_share_admits(host->arena, LIVE, 2));
     deliver_some(host, 2);
@@ -235,7 +235,7 @@ TEST_WITH(host, host_begin, a_partition_is_stuck_since_the_time_of_the_first_sen
     deliver_some(host, 1);
     sender_maintain(host->sender->sender, NULL);
     mark_stuck(host, true);
-    EXPECT_EQ_U64(stuck_since_ms(host), 200 * 1000); /* it was delivered to in between */
+    EXPECT_EQ_U64(stuck_since_ms(host), 200 * 1000); /* a batch was delivered to it in between */
     mark_stuck(host, false);
 }
 
@@ -248,7 +248,7 @@ TEST_WITH(host, host_begin, a_partition_whose_broker_is_silent_while_another_ans
     EXPECT_EQ_U64(drain_round(host->sender, 1, batches), 1);
     name_time(host, 102 * NS_PER_S);
     sender_maintain(host->sender->sender, NULL);
-    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->partitions[STUCK].stuck), 0); /* no other one answers */
+    EXPECT_EQ_U64(load_relaxed_u64(&host->arena->partitions[STUCK].stuck), 0); /* no other broker responds */
     EXPECT_STATUS(append_batch(host, LIVE), STATUS_OK);
     EXPECT_EQ_U64(deliver_round(host->sender, &ledger), 1);
     sender_maintain(host->sender->sender, NULL);
@@ -334,9 +334,9 @@ TEST_WITH(host, sharing_host_begin, an_opener_that_dies_before_it_counted_is_cou
 {
     EXPECT(child_was_killed(child_started(host->file, run_append, host, "slot_opened", SIGKILL)));
     EXPECT_EQ_U64(held(host, LIVE), 0);
-    sender_maintain(host->sender->sender, NULL); /* repairs */
+    sender_maintain(host->sender->sender, NULL); /* this call repairs */
     EXPECT_EQ_U64(held(host, LIVE), 1);
-    name_time(host, arena_now_ns(host->arena) + NS_PER_S); /* the sender's patience with an empty batch is over */
+    name_time(host, arena_now_ns(host->arena) + NS_PER_S); /* the wait for its first record is over */
 }
 
 static void open_one(void *host)
@@ -405,7 +405,7 @@ TEST_WITH(host, host_begin, a_parked_waiter_delays_no_other)
     buffer_pool_wait_on(host->arena, &wait, NULL);
     EXPECT(buffer_pool_is_parked(host->arena, &wait));
     mark_stuck(host, false);
-    EXPECT(buffer_pool_is_parked(host->arena, &wait)); /* its owner alone ends that */
+    EXPECT(buffer_pool_is_parked(host->arena, &wait)); /* only its owner ends that */
     buffer_pool_wait_on(host->arena, &wait, NULL);
     EXPECT_STATUS(buffer_pool_poll(host->arena, &wait), STATUS_OK);
     take_and_give_back(host, &wait);
@@ -516,7 +516,7 @@ TEST(a_chain_that_gathers_keeps_its_grants_for_a_second_and_for_longer_while_its
     struct crowd crowd = crowd_begun(2);
     struct host *host = &crowd.host;
     name_time(host, 101 * NS_PER_S);
-    buffer_pool_wait_on(host->arena, &crowd.stopped, NULL); /* it runs still */
+    buffer_pool_wait_on(host->arena, &crowd.stopped, NULL); /* the process still runs */
     name_time(host, 102 * NS_PER_S);
     buffer_pool_wait_on(host->sending, &crowd.waiting, NULL);
     EXPECT_EQ_U64(counter_value(host->arena, COUNTER_GRANTS_REVOKED), 0);

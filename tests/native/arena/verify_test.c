@@ -62,7 +62,7 @@ static void become_chained(struct arena *arena)
     chain_plant(arena);
 }
 
-/* The batch was in flight when its sender resigned. */
+/* The batch was in flight when its sender left the role. */
 static void become_drained(struct arena *arena)
 {
     struct drained_batch batches[4];
@@ -106,7 +106,7 @@ static void become_granted(struct arena *arena)
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
 }
 
-/* A living process may still be writing into what the sender completed. */
+/* A living process may still be writing to a batch that the sender has completed. */
 static void become_deferred(struct arena *arena)
 {
     struct ledger ledger = {0};
@@ -376,7 +376,7 @@ static uint32_t plant_other_checksum(struct arena *arena)
     return slot_index;
 }
 
-/* Two more: the checksum of this parity is the same, and it covers no count. */
+/* Raise the count by two. The checksum does not cover the count, and its place depends only on the parity. */
 static uint32_t plant_wrong_count(struct arena *arena)
 {
     uint32_t slot_index = batch_plant(arena, 3);
@@ -566,7 +566,7 @@ enum fate { RECOVERED, REFUSED, KEPT }; /* if KEPT, the arena starts, and verify
 
 static const struct planted {
     const char *text;
-    enum verify_depth depth; /* the first at which it is found */
+    enum verify_depth depth; /* the lowest depth at which it is found */
     enum when when;
     enum fate fate;
     uint32_t (*plant)(struct arena *arena);
@@ -832,7 +832,7 @@ struct span {
     uint64_t end;
 };
 
-/* Every region in turn, and at last the whole arena. */
+/* Each region in turn, and then the whole arena. */
 static struct span region_of(const struct arena *arena, uint32_t number)
 {
     const struct layout *layout = &arena->layout;
@@ -854,7 +854,7 @@ static void flip_bits(struct randomness *randomness, uint8_t *bytes, struct span
     }
 }
 
-/* Large numbers are what reads too far: a run of ones, a sign bit, a number just beyond a table. */
+/* Large numbers make a reader read too far: a run of ones, a sign bit, an index just past a table. */
 static void plant_numbers(struct randomness *randomness, uint8_t *bytes, struct span span)
 {
     static const uint32_t numbers[] = {UINT32_MAX, UINT32_MAX - 1, 1u << 31, INT32_MAX, SLOT_COUNT, SLOT_COUNT + 1, 0};
@@ -886,7 +886,7 @@ static void expect_verify_keeps_its_hands_off(const struct arena *arena, const u
 static void (*const spoilers[])(struct randomness *randomness, uint8_t *bytes, struct span span) = {
     flip_bits, plant_numbers, fill_with_noise};
 
-/* An arena with something of everything in it. */
+/* An arena with batches, waiters and results in many states. */
 static struct arena *arena_inhabited(int file)
 {
     struct arena *arena = arena_created(file, geometry_of(SLOT_COUNT, BATCH_SIZE));
@@ -917,8 +917,8 @@ TEST(hostile_bytes_in_any_region_are_read_without_harm)
     close(file);
 }
 
-/* Refused with a sentence, or sound afterwards but for what recovery leaves alone: that it is poisoned, and the header
- * of a drained batch, which the sender writes again. */
+/* Recovery either rejects the arena with a sentence, or makes it sound. It leaves two things unchanged: the arena stays
+ * poisoned, and the header of a drained batch stays, because the sender writes it again. */
 static void expect_start_up(int file, uint32_t round)
 {
     struct arena *arena = NULL;

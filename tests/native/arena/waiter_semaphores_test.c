@@ -105,7 +105,7 @@ TEST_WITH(full, full_begin, a_grant_before_the_sleep_is_not_slept_through)
     take_and_give_back(full->arena, &wait);
 }
 
-/* The post of the first wait is left over: the second one takes it, looks, and sleeps on. */
+/* The post of the first wait remains. The second wait takes it, checks its word, and sleeps again. */
 TEST_WITH(full, full_begin, a_post_that_came_too_late_ends_no_other_wait)
 {
     semaphore_make(full);
@@ -199,7 +199,8 @@ int clock_gettime(clockid_t clock, struct timespec *time)
     return (int)answer;
 }
 
-/* The clock that a sleep reads, and the one that ends it, differ as by a step of the wall clock between the two. */
+/* The clock that a sleep reads and the clock that ends it differ. A step of the wall clock between the two has this
+ * effect. */
 static void expect_sleep_in_time(struct arena *arena, struct buffer_wait *wait, time_t ahead_s)
 {
     uint64_t begin_ns = now_ns();
@@ -213,7 +214,7 @@ static void expect_sleep_in_time(struct arena *arena, struct buffer_wait *wait, 
 TEST_WITH(full, full_begin, a_step_of_the_wall_clock_neither_lengthens_nor_ends_a_sleep)
 {
     struct buffer_wait wait = wait_begun(full->arena);
-    expect_sleep_in_time(full->arena, &wait, 60); /* set back by a minute */
+    expect_sleep_in_time(full->arena, &wait, 60); /* the clock is set back by a minute */
     expect_sleep_in_time(full->arena, &wait, -60);
     semaphore_make(full);
     expect_sleep_in_time(full->arena, &wait, 60);
@@ -349,7 +350,7 @@ TEST_WITH(full, full_begin, a_waiter_killed_in_its_sleep_costs_nothing)
     pid_t child = child_started(full->file, wait_for_one, NULL, NULL, 0);
     await_waiting(full->arena);
     EXPECT(child_kill(child));
-    give_one_back(full); /* granted to the dead */
+    give_one_back(full); /* a grant to a dead waiter */
     buffer_pool_repair(full->arena);
     EXPECT_EQ_U64(load_acquire_u32(&full->arena->globals->waiting_count), 0);
 }

@@ -14,7 +14,7 @@
 
 enum { ROUND_COUNT = 15000, SPIN_COUNT_MAX = 200 };
 
-/* Spins while the other side runs; where both share one core, spinning longer would cost a time slice a turn. */
+/* Spin while the other side runs. If both share one core, longer spinning would cost a time slice per turn. */
 static void spin_or_yield(unsigned *spin_count)
 {
     *spin_count += 1;
@@ -69,8 +69,8 @@ struct flag {
 struct shared {
     struct flag flags[2];
     atomic_u32 round_started[2];
-    uint64_t plain;     /* guarded by what the test in question promises */
-    uint64_t missed[2]; /* the Dekker pair: side i did not see the other's flag */
+    uint64_t plain;     /* plain memory, which the orders under test protect */
+    uint64_t missed[2]; /* side i did not see the other side's flag */
     atomic_u64 failures;
 };
 
@@ -91,7 +91,7 @@ static void run_two_sides(struct shared *shared, void *(*run)(void *))
     }
 }
 
-/* Side 0 hands `plain` over with a release store; side 1 takes it and hands it back, round after round. */
+/* In each round, side 0 passes `plain` to side 1 with a release store, and side 1 passes it back. */
 static void *pass_messages(void *argument)
 {
     struct side *side = argument;
@@ -150,7 +150,7 @@ static void meet(struct shared *shared, uint32_t meeting, unsigned index)
     }
 }
 
-/* Try each of the three ways to raise a flag and then read the other's. Both sides missing is forbidden. */
+/* Try each of the three ways to set a flag and then read the other one. It is forbidden that both sides miss it. */
 static void raise_flag(atomic_u64 *flag, uint32_t way)
 {
     uint64_t lowered = 0;

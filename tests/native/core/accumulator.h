@@ -17,8 +17,8 @@ struct accumulator {
     struct arena *arena;
     struct appender *appender;
     struct sender_half *sender; /* NULL without the sender role */
-    struct wake_set wakes;      /* waiters that a requeue served */
-    bool wants_dead_letters;    /* for the next time the role is taken */
+    struct wake_set wakes;      /* waiters that got a buffer through a requeue */
+    bool wants_dead_letters;    /* used when the role is taken the next time */
     char sink_name[SINK_NAME_SIZE];
 };
 
@@ -62,7 +62,7 @@ static inline void accumulator_close(struct accumulator *accumulator)
     free(accumulator);
 }
 
-/* The child of a fork inherits the queues, not the role. */
+/* A forked child inherits the queues, but not the role. */
 static inline void accumulator_forget_after_fork(struct accumulator *accumulator)
 {
     if (accumulator->sender != NULL && accumulator->sender->owner != accumulator->arena->owner) {

@@ -33,7 +33,7 @@ static void company_begin(struct company *company)
     company->sender = sender_opened(company->survivor);
 }
 
-/* For a test that needs several companies, one after the other. */
+/* Reset the company, for a test that needs several of them in turn. */
 static struct company *company_met(void)
 {
     static struct company company;
@@ -580,7 +580,8 @@ static void run_append_until(struct arena *arena, void *argument)
     accumulator_close(producer);
 }
 
-/* The records whose append returned OK are there. The one during which it was killed may be there or not. */
+/* Check that all records whose append returned OK are there. The record that was being appended at the kill may be
+ * there or not. */
 static void expect_survived(struct death *death, uint64_t certain)
 {
     struct company *company = company_met();
@@ -636,7 +637,7 @@ TEST(an_oversized_record_of_the_dead_leaves_no_slot)
         survivor_appends(company);
         deliver_everything(company->sender, &company->ledger);
         EXPECT_EQ_U64(company->ledger.count, 3);
-        company_end(company); /* all is free: maintain repaired after the dead */
+        company_end(company); /* every slot is free, because the maintenance has repaired what the dead process left */
     }
 }
 

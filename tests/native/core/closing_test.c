@@ -78,7 +78,7 @@ TEST(a_closing_arena_refuses_records_and_delivers_those_it_has)
     deliver_everything(company.sender, &company.ledger);
     expect_delivered_once(&company.ledger, 0, 2);
     closing_end(company.survivor);
-    closing_begin(company.arena); /* it does not go back */
+    closing_begin(company.arena); /* the state never goes back */
     EXPECT_EQ_U64(arena_closing(company.arena), CLOSING_DONE);
     expect_refused(company.producer, 0);
     company_left(&company);
@@ -194,7 +194,7 @@ TEST(an_arena_that_is_found_again_takes_records)
     EXPECT_STATUS(append_number(company.producer, 0, 0), STATUS_OK);
     close_and_leave(&company);
     company_left(&company);
-    struct arena *arena = arena_attached(file); /* alone: cold recovery */
+    struct arena *arena = arena_attached(file); /* the only process: attaching runs the cold recovery */
     EXPECT(arena_takes_records(arena));
     arena_end(arena, file);
 }

@@ -7,7 +7,7 @@
 #include "arena/attach.h"
 #include "arena/process.h"
 
-/* The sanitizer makes a fork a hundred times as long. */
+/* With the sanitizer, a fork takes a hundred times as long. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { CROWD_COUNT = 64 };
 #else
@@ -17,13 +17,13 @@ enum { SLOT_COUNT = 256, BATCH_SIZE = 512, PARTITION_COUNT = 8 };
 
 struct gate {
     int arrived[2]; /* each writes a byte when it has appended */
-    int leaving[2]; /* its end is the sign to leave */
+    int leaving[2]; /* its closed end tells the members to exit */
 };
 
 static struct geometry crowd_geometry(void)
 {
     struct geometry geometry = geometry_of(SLOT_COUNT, BATCH_SIZE);
-    geometry.process_count = CROWD_COUNT + 1; /* and the parent */
+    geometry.process_count = CROWD_COUNT + 1; /* one more for the parent */
     return geometry;
 }
 

@@ -117,7 +117,7 @@ static void draw_many(struct host *host, uint32_t counts[PARTITION_COUNT])
     }
 }
 
-/* The shares to within 2 % of all: far beyond chance, far below the difference between two weights. */
+/* Check the shares to within 2 % of the total. Chance deviates much less, and two weights differ much more. */
 static void expect_shares(const uint32_t counts[PARTITION_COUNT], const uint32_t weights[PARTITION_COUNT])
 {
     uint32_t sum = 0;
@@ -239,7 +239,7 @@ TEST_WITH(host, host_begin, one_that_dies_between_moving_on_and_choosing_is_repl
     struct sticky dead = {.topic_index = host->topic_index};
     struct sticky living = {.topic_index = host->topic_index};
     partitioner_sticky(&host->partitioner, &dead, PARTITION_COUNT);
-    EXPECT(!sticky_stays(host->arena, &dead, true)); /* and never chooses */
+    EXPECT(!sticky_stays(host->arena, &dead, true)); /* and never chooses a partition */
     EXPECT(partitioner_sticky(&host->partitioner, &living, PARTITION_COUNT) < PARTITION_COUNT);
     EXPECT_EQ_U64(sticky_at(host), living.word);
 }
@@ -251,7 +251,7 @@ TEST_WITH(host, host_begin, a_partition_that_does_not_exist_any_more_is_left)
     EXPECT_EQ_U64(partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT), 4);
     EXPECT(partitioner_sticky(&host->partitioner, &sticky, 2) < 2);
     EXPECT_EQ_U64(partitioner_sticky(&host->partitioner, &sticky, 1), 0);
-    store_release_u64(&host->arena->topics[host->topic_index].sticky, UINT64_MAX); /* scribbled */
+    store_release_u64(&host->arena->topics[host->topic_index].sticky, UINT64_MAX); /* a random value */
     EXPECT(partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT) < PARTITION_COUNT);
 }
 

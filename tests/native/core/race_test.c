@@ -28,7 +28,7 @@ struct crowd {
     pthread_t threads[MEMBER_COUNT];
 };
 
-/* The crowd stays where it is: its members point into it. */
+/* The crowd must not move, because its members point into it. */
 static void crowd_start(struct crowd *crowd, uint32_t slot_count, void *(*run)(void *member))
 {
     crowd->file = arena_file_new();

@@ -10,7 +10,7 @@
 enum { BATCH_SIZE = 512, APPENDED_COUNT = 40, SURVIVOR_COUNT = 30, OVERSIZED_EVERY = 5, OVERSIZED_SIZE = 1200 };
 enum { SURVIVOR_FIRST = 1000, SECOND_APPENDER_FIRST = 2000 };
 
-/* The survivor is the sender too: where it finds no buffer it delivers. */
+/* The survivor is also the sender. If it finds no buffer, it delivers. */
 struct scene {
     int file;
     struct arena *arena;

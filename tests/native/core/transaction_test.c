@@ -6,7 +6,7 @@
 #include <sys/time.h>
 
 enum { SLOT_COUNT = 8, BATCH_SIZE = 512, CHAIN_VALUE_SIZE = 2 * BATCH_SIZE, ROUNDS_MAX = 8, TURN_COUNT = 400 };
-enum { CROWD_SECONDS_MAX = 10 }; /* of CPU */
+enum { CROWD_SECONDS_MAX = 10 }; /* seconds of CPU time */
 
 static const struct batch_outcome refusal = {.result = RESULT_FAILED, .error_code = 2, .base_offset = -1};
 
@@ -22,7 +22,7 @@ struct company {
     struct ledger open;
     struct ledger sink;
     uint64_t number;
-    uint32_t rounds_max; /* of the sender, for one transaction */
+    uint32_t rounds_max; /* the sender's record of one transaction */
     int file;
 };
 
@@ -74,7 +74,7 @@ static enum transaction_task task_next(struct company *company, uint64_t *number
     return sender_next_transaction_task(company->sender->sender, 60 * NS_PER_S, number, NULL);
 }
 
-/* Rounds of the sender until the transaction is over. */
+/* Run rounds of the sender until the transaction is over. */
 static void sender_end_it(struct company *company)
 {
     for (uint32_t round = 0; round < company->rounds_max && state_of(company) != TRANSACTION_NONE; round++) {
@@ -96,14 +96,14 @@ static void begin(struct company *company)
     EXPECT_STATUS(transaction_begin(company->arena, &company->number), STATUS_OK);
 }
 
-/* A commit that was made before has perhaps found no batch, and the transaction is over then. */
+/* An earlier call of commit may have found no batch. Then the transaction is over. */
 static void commit(struct company *company)
 {
     enum status status = transaction_commit(company->arena, company->number);
     EXPECT_EQ_U64(transaction_word_number(transaction_read(company->arena)), company->number);
     EXPECT(status == STATUS_OK || (status == STATUS_TRANSACTION_ENDED && state_of(company) == TRANSACTION_NONE));
     sender_end_it(company);
-    sender_maintain(company->sender->sender, NULL); /* also if no round was needed */
+    sender_maintain(company->sender->sender, NULL); /* even if no round was needed */
     transaction_leave(company->arena);
 }
 
@@ -232,7 +232,7 @@ TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), a_plain_arena_has_no_transact
 
 TEST(a_batch_that_is_opened_while_its_transaction_ends_is_taken_back)
 {
-    const char *const points[] = {"seq_taken", "slot_opened"}; /* before and after the slot is OPEN */
+    const char *const points[] = {"seq_taken", "slot_opened"}; /* before the slot is OPEN, and after */
     for (uint32_t i = 0; i < 2 * COUNT_OF(points); i++) {
         struct company company;
         company_begin(&company);
@@ -323,7 +323,7 @@ static void refuse_a_batch_in_between(void *context)
     transaction_fail(company->survivor, TRANSACTION_WHY_FENCED);
 }
 
-/* The commit has read the word, and not changed it yet. */
+/* The commit has read the word, but has not changed it yet. */
 TEST_WITH(company, company_begin, a_commit_without_batches_sees_what_came_in_between)
 {
     begin(company);
@@ -348,7 +348,7 @@ static void commit_alone(void *context)
     EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_OK);
 }
 
-/* The sender has seen it open, and finds it over. */
+/* The sender has read that the transaction is open. Meanwhile, it has ended. */
 TEST_WITH(company, company_begin, a_sender_leaves_a_transaction_alone_that_was_over_in_between)
 {
     uint64_t number;
@@ -432,7 +432,7 @@ TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_bac
                  {"chain_seq_taken", STATUS_NO_TRANSACTION, 0},
                  {"chain_opened", STATUS_NO_TRANSACTION, 0}, /* its head is not sealed */
                  {"chain_seq_taken", STATUS_NO_TRANSACTION, 1},
-                 {"chain_opened", STATUS_EXHAUSTED, 1}}; /* its head was sealed: other buffers are to be waited for */
+                 {"chain_opened", STATUS_EXHAUSTED, 1}}; /* its head was sealed: wait for buffers */
     for (uint32_t i = 0; i < COUNT_OF(cases); i++) {
         struct company company;
         company_begin(&company);
@@ -457,23 +457,23 @@ TEST_WITH(company, company_begin, one_process_coordinates_at_a_time)
     uint64_t number;
     begin(company);
     EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_BUSY);
-    transaction_leave(company->survivor); /* it has no role to give up */
+    transaction_leave(company->survivor); /* this process has no role to give up */
     EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_BUSY);
     EXPECT_STATUS(transaction_begin(company->arena, &number), STATUS_BUSY);
     EXPECT_STATUS(append(company, 0), STATUS_OK);
     EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK);
-    EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK); /* again does nothing */
+    EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK); /* a second call does nothing */
     EXPECT_STATUS(transaction_commit(company->arena, 2), STATUS_TRANSACTION_ENDED);
     EXPECT_STATUS(transaction_abort(company->arena, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
     sender_end_it(company);
-    EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_BUSY); /* the outcome was not read yet */
+    EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_BUSY); /* the outcome is still unread */
     transaction_leave(company->arena);
     EXPECT_STATUS(transaction_begin(company->survivor, &number), STATUS_OK);
     EXPECT_EQ_U64(number, 2);
     EXPECT_STATUS(append(company, 0), STATUS_OK);
     EXPECT_STATUS(transaction_abort(company->survivor, 1, TRANSACTION_WHY_ASKED), STATUS_TRANSACTION_ENDED);
     EXPECT_STATUS(transaction_abort(company->survivor, 2, TRANSACTION_WHY_ASKED), STATUS_OK);
-    /* the sink ended another one */
+    /* the sink has ended another transaction */
     EXPECT_STATUS(transaction_end(company->survivor, 1, TRANSACTION_WHY_NOT), STATUS_TRANSACTION_ENDED);
     sender_end_it(company);
     EXPECT_EQ_U64(counter_value(company->arena, COUNTER_TRANSACTIONS_COMMITTED), 1);
@@ -590,7 +590,7 @@ TEST(the_reason_of_a_sink_is_the_reason_of_the_abort)
         begin(&company);
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
         transaction_fail(company.survivor, reasons[i]);
-        transaction_fail(company.survivor, TRANSACTION_WHY_FAILED_BATCH); /* the first reason counts */
+        transaction_fail(company.survivor, TRANSACTION_WHY_FAILED_BATCH); /* only the first reason is stored */
         EXPECT_EQ_U64(state_of(&company), TRANSACTION_ABORT_ONLY);
         EXPECT_STATUS(transaction_abort(company.arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
         sender_end_it(&company);
@@ -608,7 +608,7 @@ TEST_WITH(company, company_begin, a_sink_that_does_not_commit_what_was_decided_g
     sender_maintain(company->sender->sender, NULL);
     EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK);
     EXPECT_EQ_U64(task_next(company, &number), TRANSACTION_TASK_COMMIT);
-    transaction_fail(company->survivor, TRANSACTION_WHY_FENCED); /* too late: the sink decides */
+    transaction_fail(company->survivor, TRANSACTION_WHY_FENCED); /* too late, because the sink decides now */
     EXPECT_EQ_U64(state_of(company), TRANSACTION_DECIDED);
     EXPECT_STATUS(sender_end_transaction(company->sender->sender, 1, TRANSACTION_WHY_UNKNOWN), STATUS_OK);
     EXPECT_EQ_U64(state_of(company), TRANSACTION_NONE);
@@ -645,10 +645,10 @@ TEST_WITH(company, company_begin, a_fenced_arena_takes_its_id_back_between_two_t
     EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK);
     EXPECT_EQ_U64(standing_of(company), 0);
     transaction_standing_store(company->survivor, 5);
-    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK); /* it is not fenced */
+    EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK); /* the arena is not fenced */
     EXPECT_EQ_U64(standing_of(company), 5);
     begin(company);
-    transaction_fail(company->survivor, TRANSACTION_WHY_FENCED); /* the standing is stored later */
+    transaction_fail(company->survivor, TRANSACTION_WHY_FENCED); /* the recovery state is stored later */
     EXPECT_STATUS(transaction_unfence(company->arena), STATUS_PENDING);
     EXPECT_STATUS(transaction_abort(company->arena, company->number, TRANSACTION_WHY_ASKED), STATUS_OK);
     EXPECT_STATUS(transaction_unfence(company->arena), STATUS_PENDING);
@@ -688,7 +688,7 @@ TEST(a_coordinator_that_dies_leaves_all_or_nothing)
         sender_end_it(&company);
         bool is_committed = is_committing && i / 2 >= 4;
         EXPECT_EQ_U64(company.sink.count, is_committed ? 4 : 0);
-        begin(&company); /* its role is free */
+        begin(&company); /* the coordinator's role is free */
         EXPECT_STATUS(append(&company, 9), STATUS_OK);
         commit(&company);
         EXPECT_EQ_U64(ledger_count_of(&company.sink, 9), 1);
@@ -705,7 +705,7 @@ static uint32_t open_slot_count(const struct arena *arena)
     return count;
 }
 
-/* A batch that lingers for long would hold the commit up, and take records of the next transaction. */
+/* A batch with a long linger would delay the commit, and would accept records of the next transaction. */
 TEST_WITH(company, company_begin, the_sender_seals_at_once_what_a_dead_coordinator_left_open)
 {
     bool is_committing = true;
@@ -747,7 +747,7 @@ static void die_as_sender(struct arena *arena, void *context)
     raise(SIGKILL);
 }
 
-/* Records that the dead sender had delivered are in the sink's open transaction: here it is left out of the account. */
+/* Records that the dead sender had delivered are in the sink's open transaction. They are not counted here. */
 TEST(a_sender_that_dies_anywhere_in_the_end_is_replaced_by_one_that_continues)
 {
     const char *const points[] = {"transaction_sealed", "transaction_decided", "transaction_ends", "batch_done",
@@ -873,7 +873,7 @@ struct crowd {
 };
 static struct crowd crowd;
 
-/* Joins what is open, and appends until it is over. */
+/* Join the open transaction, and append until it is over. */
 static void *work(void *arena)
 {
     struct accumulator *producer = accumulator_opened(arena);
@@ -894,7 +894,7 @@ static void *work(void *arena)
 TEST(each_accepted_record_ends_in_the_transaction_it_joined)
 {
     const struct itimerval limit = {.it_value = {.tv_sec = CROWD_SECONDS_MAX}};
-    EXPECT(setitimer(ITIMER_PROF, &limit, NULL) == 0); /* a sender that leaves a batch open never runs out of work */
+    EXPECT(setitimer(ITIMER_PROF, &limit, NULL) == 0); /* if a batch stayed open, the sender would always have work */
     struct company company;
     company_begin(&company);
     company.rounds_max = UINT32_MAX; /* a process in the middle of an append may not run for as long as others do */

@@ -24,7 +24,7 @@ static void release_array(struct ArrowArray *array)
     array->release = NULL;
 }
 
-/* A node of both trees, schema and array. */
+/* A node of the schema tree together with its node of the array tree. */
 struct node {
     struct ArrowSchema schema;
     struct ArrowArray array;
@@ -514,7 +514,7 @@ TEST(a_null_timestamp_is_none)
 
 /* Rows: [h=x, i=null], null (over an entry that is null), [], [h=y] */
 struct header_columns {
-    struct two_columns two; /* other: the list */
+    struct two_columns two; /* the other column is the list */
     struct node entries;
     struct node key;
     struct node value;

@@ -7,7 +7,7 @@
 
 enum { BYTES_SIZE = 40000 };
 
-/* One bit at a time, straight from the definition: the measure of all fast ways. */
+/* Compute the CRC one bit at a time, as defined. The fast implementations are compared with this one. */
 static uint32_t crc32c_by_definition(uint32_t crc, const uint8_t *bytes, size_t size)
 {
     crc = ~crc;
@@ -182,10 +182,10 @@ TEST(combining_with_tables)
     crc32c_hardware_present = had_hardware;
 }
 
-/* Sizes that no buffer has: a second part of 2^bit bytes is two of half the size. */
+/* Sizes that no buffer has. Combining a second part of 2^bit bytes must equal combining two parts of half the size. */
 TEST(combining_with_sizes_of_every_bit)
 {
-    uint32_t zeros = crc32c_extend(0, "", 1); /* of 2^bit zero bytes */
+    uint32_t zeros = crc32c_extend(0, "", 1); /* the CRC of 2^bit zero bytes */
     for (unsigned bit = 0; bit < 63; bit++) {
         uint64_t size = UINT64_C(1) << bit;
         uint32_t twice = crc32c_combine(zeros, zeros, size);

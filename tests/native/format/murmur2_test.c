@@ -53,7 +53,7 @@ TEST(empty_and_short_keys)
 
 TEST(bytes_above_127_are_not_negative)
 {
-    /* Every size of tail; the values are those of kafka-python. */
+    /* Keys with each size of the tail. kafka-python computed the values. */
     static const uint8_t bytes[] = {0xff, 0xfe, 0xfd, 0xfc, 0xfb, 0xfa, 0xf9};
     static const uint32_t expected[] = {0xed6f615b, 0x6660fe8b, 0x3b85fe24, 0x7f530faf,
                                         0x1f3ca77f, 0xae0da0ef, 0xf6176f45};

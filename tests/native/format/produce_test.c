@@ -30,7 +30,7 @@ static struct produce_request request_of(int16_t version)
                                     .batches = batches};
 }
 
-/* kafka-python's, of a request for one batch of two bytes; all versions are compared in tests/unit. */
+/* The bytes that kafka-python encodes for a request with one batch of two bytes. tests/unit compares all versions. */
 TEST(a_request_is_the_library_s)
 {
     static const char plain[] =
@@ -152,7 +152,7 @@ TEST(an_answer_that_names_a_partition_twice_is_not_read)
     EXPECT(!read_copy(&request, answer, size, results, &throttle_ms));
 }
 
-/* A topic without batches may be named again, but not in place of one that has some. */
+/* A topic without batches may occur twice, but not in place of a topic with batches. */
 TEST(an_answer_that_leaves_a_topic_out_is_not_read)
 {
     const struct produce_topic with_empty[] = {topics[0], {.name = "none", .name_size = 4, .id = {3}}};
@@ -177,7 +177,7 @@ TEST(an_answer_that_leaves_a_topic_out_is_not_read)
 
 enum { LARGE_TOPICS = 40, LARGE_BATCHES = 3000 };
 
-/* Topics of one batch and of many; partitions in steps, as one broker of several leads them. */
+/* Topics with one batch and with many. The partition numbers have gaps, as at a broker that leads only some of them. */
 struct large {
     struct produce_topic topics[LARGE_TOPICS];
     struct produce_batch batches[LARGE_BATCHES];

@@ -88,7 +88,7 @@ TEST(null_and_empty_are_two_things)
     expect_written(&empty, 0, 0, "\x0c\x00\x00\x00\x00\x00\x00", 7);
 }
 
-/* Counting and encoding are two pieces of code: here they are held against each other. */
+/* Counting and encoding are separate code. Compare their results. */
 static void expect_count_is_what_is_encoded(const struct record *record, int32_t offset_delta, int64_t timestamp_delta)
 {
     uint8_t bytes[BUFFER_SIZE + 1];
@@ -137,7 +137,7 @@ TEST(writing_and_summing_in_one_pass_gives_the_same)
     }
 }
 
-/* One stream, three streams, and several passes of three streams, each with every rest. */
+/* Sizes for one stream, for three streams and for several passes of three streams, each with every remainder. */
 TEST(values_of_many_sizes_are_summed)
 {
     uint8_t *value = malloc(10000);
@@ -171,7 +171,7 @@ TEST(the_upper_bound_is_that_of_kafka_and_is_reached)
     EXPECT_EQ_U64(record_encoded_size(&largest, INT32_MAX, INT64_MIN), record_size_upper_bound(&largest));
 }
 
-/* The frequent record is measured at once: here the two ways are held against each other. */
+/* An ordinary record is measured on a fast path. Compare it with the general path. */
 static void expect_measured_alike(const struct record *record)
 {
     struct record_size at_once = {.fixed = 1}, any = {.fixed = 1};

@@ -3,7 +3,7 @@
 
 #include "testing.h"
 
-/* DefaultRecordBatchTest.testIncrementSequence and testDecrementSequence, then the corners around them. */
+/* The cases of DefaultRecordBatchTest.testIncrementSequence and testDecrementSequence, then further limits. */
 TEST(increment_wraps_to_zero_after_the_last)
 {
     EXPECT(sequence_increment(0, 10) == 10);

@@ -75,7 +75,7 @@ TEST(nothing_is_written_while_another_holds_the_byte)
     request.l_type = F_UNLCK;
     EXPECT(fcntl(files.append.file, F_OFD_SETLK, &request) == 0);
     EXPECT(frame_append(&files.append) > 0);
-    EXPECT(frame_append(&files.append) == 0); /* the caller's size is former */
+    EXPECT(frame_append(&files.append) == 0); /* the size that the caller has is out of date */
     files_close(&files);
 }
 

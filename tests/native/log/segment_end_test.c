@@ -79,7 +79,7 @@ TEST(batches_of_one_producer_are_in_sequence_up_to_a_gap)
     for (int i = 0; i < 3; i++) {
         batches[i] = (struct log_batch){.record_count = 2, .producer_id = 5, .base_sequence = INT32_MAX - 1};
     }
-    batches[1].base_sequence = 0; /* after the largest sequence */
+    batches[1].base_sequence = 0; /* the sequence after the largest one */
     batches[2].base_sequence = 2;
     EXPECT_EQ_U64(log_batches_in_sequence(batches, 3, INT32_MAX - 1), 3);
     EXPECT_EQ_U64(log_batches_in_sequence(batches, 3, 7), 0);
@@ -198,7 +198,7 @@ TEST_WITH(files, files_begin, a_file_that_is_closed_for_writing_keeps_what_it_ha
 {
     (void)segment_append(&files->log, files->batches, 1);
     int writable = files->segment.descriptor;
-    files->segment.descriptor = files->offset_index.descriptor + 1000; /* no file is open there */
+    files->segment.descriptor = files->offset_index.descriptor + 1000; /* no file has this descriptor */
     struct log_append append = segment_append(&files->log, files->batches + 1, 2);
     EXPECT_EQ_U64(append.batch_count, 0);
     EXPECT_EQ_U64((uint64_t)append.error, EBADF);

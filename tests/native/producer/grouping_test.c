@@ -31,7 +31,8 @@ TEST(one_partition_is_one_group_and_nothing_moves)
     }
 }
 
-/* Every place once, groups adjacent, and within a group the order as given. */
+/* Check that each place occurs once, that the rows of a group are adjacent, and that each group keeps the given order.
+ */
 static void expect_grouped(const uint32_t *given, uint32_t count, const struct grouping *grouping)
 {
     uint32_t at_place[CHUNK_COUNT_MAX];

@@ -11,7 +11,7 @@ enum { BATCH_SIZE = 512, ROOM = BATCH_SIZE - RECORDS_START };
 
 /* ---- helpers ---- */
 
-/* An arena whose partition 0 is locked by us. */
+/* An arena in which this process has locked partition 0. */
 struct work {
     struct arena *arena;
     struct partition_hold hold;
@@ -258,7 +258,7 @@ TEST(what_an_even_run_wrote_too_much_is_scrubbed_with_the_batch)
 TEST_WITH(work, work_begin, the_first_record_gives_the_base_and_the_largest_the_maximum)
 {
     static const int64_t timestamps[] = {5000, 1, 0, INT64_C(1) << 40, -1, 7};
-    uint32_t slot_index = batch_opened(work); /* says 1000 */
+    uint32_t slot_index = batch_opened(work); /* the record's length field is 1000 */
     const struct slot_header *slot = &work->arena->slots[slot_index];
     int64_t largest = INT64_MIN;
     for (uint32_t i = 0; i < COUNT_OF(timestamps); i++) {
@@ -290,7 +290,7 @@ TEST_WITH(work, work_begin, sealing_keeps_count_and_size_and_an_empty_batch_is_d
     EXPECT_STATUS(append_one(work, "value", 5, 1000), STATUS_OK);
     word = slot_word_at(work->arena, filled);
     EXPECT_STATUS(append_one(work, "value", 5, 1000), STATUS_OK);
-    EXPECT(!batch_seal(work->arena, filled, word)); /* an older word */
+    EXPECT(!batch_seal(work->arena, filled, word)); /* an earlier word of the slot */
     word = slot_word_at(work->arena, filled);
     EXPECT(batch_seal(work->arena, filled, word));
     EXPECT_EQ_U64(slot_word_at(work->arena, filled), slot_word_with_state(word, SLOT_READY));
@@ -387,7 +387,7 @@ TEST_WITH(work, work_begin, repair_leaves_a_slot_alone_that_was_reused_by_anothe
 {
     uint32_t slot_index = batch_opened(work);
     uint64_t stale = load_relaxed_u64(&work->hold.partition->open);
-    partition_repair(work->arena, &work->hold); /* it was empty: DONE */
+    partition_repair(work->arena, &work->hold); /* it was empty, so it is DONE */
     EXPECT_EQ_U64(slot_state_at(work->arena, slot_index), SLOT_DONE);
     buffer_pool_free(work->arena, slot_index, NULL);
     struct partition_hold other;
@@ -498,7 +498,7 @@ TEST(a_holder_that_was_passed_before_its_check_writes_nothing)
     work_begin(&work);
     struct arena *survivor = arena_attached(work.file);
     struct accumulator *producer = accumulator_opened(survivor);
-    EXPECT_STATUS(append_number(producer, 0, 7), STATUS_OK); /* waits its patience, then passes */
+    EXPECT_STATUS(append_number(producer, 0, 7), STATUS_OK); /* waits for the patience, then passes */
     uint32_t slot_index = open_word_slot(load_relaxed_u64(&work.hold.partition->open));
     uint64_t word = slot_word_at(work.arena, slot_index);
     EXPECT_STATUS(append_one(&work, "value", 5, 1000), STATUS_TRY_AGAIN);
@@ -613,7 +613,7 @@ TEST_WITH(work, work_begin, a_walk_stops_at_a_link_that_is_not_of_its_chain)
     uint32_t link = work->arena->slots[slots[1]].chain_next;
     work->arena->slots[slots[1]].chain_next = UINT32_MAX;
     EXPECT_EQ_U64(slot_chain_walk(work->arena, slots[0], found, 8), 2);
-    work->arena->slots[slots[1]].chain_next = slots[0] + 1; /* a cycle */
+    work->arena->slots[slots[1]].chain_next = slots[0] + 1; /* the chain is a cycle */
     EXPECT_EQ_U64(slot_chain_walk(work->arena, slots[0], found, 8), 2);
     work->arena->slots[slots[1]].chain_next = link;
 }

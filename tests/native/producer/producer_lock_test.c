@@ -79,7 +79,7 @@ static void *race(void *argument)
         EXPECT_EQ_U64(producer_lock_acquire(arena, lock_of(arena), LONG_NS, &held), LOCK_ACQUIRED);
         ++guarded;
         EXPECT(producer_lock_release(lock_of(arena), held));
-        sched_yield(); /* waiters spin: if there are more threads than cores, the holder needs one */
+        sched_yield(); /* waiters spin; if there are more threads than cores, they must yield to the holder */
     }
     return NULL;
 }
@@ -195,7 +195,7 @@ TEST_IN_ARENA(geometry_of(8, 512), a_late_store_makes_a_free_lock_look_held_unti
     struct arena *passer = arena_attached(file);
     uint64_t held = lock_taken(arena);
     interrupt_at("producer_lock_still_held", 0, pass_and_leave, passer);
-    EXPECT(producer_lock_release(lock_of(arena), held)); /* at its check, it was not passed */
+    EXPECT(producer_lock_release(lock_of(arena), held)); /* it was not passed before its check */
     EXPECT(interruption_is_over());
     EXPECT(!lock_is_free(arena));
     uint64_t other;
@@ -251,7 +251,7 @@ TEST_IN_ARENA(geometry_of(8, 512), who_was_away_for_a_whole_round_repairs_what_i
     interrupt_at("producer_lock_found_free", 0, come_round_to_the_same_word, lock);
     EXPECT_EQ_U64(producer_lock_acquire(arena, lock, SHORT_NS, &held), LOCK_TAKEN_OVER);
     EXPECT(interruption_is_over());
-    EXPECT_EQ_U64(held, lock_word(9, arena->owner)); /* it passed itself */
+    EXPECT_EQ_U64(held, lock_word(9, arena->owner)); /* the process passed itself */
     EXPECT(producer_lock_release(lock, held));
     EXPECT(lock_is_free(arena));
 }

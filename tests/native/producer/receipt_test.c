@@ -87,7 +87,7 @@ TEST(rows_in_another_order_keep_their_positions)
     add_run(&receipt, PARTITION, place_of(0, 5, 0), 2);
     add_rows(&receipt, 4, places, (int64_t[]){10, 11, 12, 13});
     add_run(&receipt, PARTITION, place_of(0, 5, 2), 2);
-    add_run(&receipt, PARTITION + 1, place_of(1, 0, 0), 1); /* and then no more */
+    add_run(&receipt, PARTITION + 1, place_of(1, 0, 0), 1); /* the last run */
     static const uint32_t expected[] = {0, 1, 2, 4, 3, 5};
     static const int64_t timestamps_ms[] = {77, 77, 10, 11, 12, 13};
     for (uint32_t row = 0; row < 6; row++) {
@@ -121,7 +121,7 @@ TEST(many_rows_grow_what_holds_them)
 TEST_IN_ARENA(geometry_of(4, 512), a_receipt_is_resolved_when_all_its_runs_are)
 {
     struct receipt receipt = {0};
-    EXPECT_STATUS(receipt_resolve(&receipt, arena), STATUS_OK); /* nothing was sent: nothing to wait for */
+    EXPECT_STATUS(receipt_resolve(&receipt, arena), STATUS_OK); /* no record was sent, so the wait returns at once */
     add_rows(&receipt, 5, NULL, NULL);
     add_run(&receipt, PARTITION, place_of(0, 7, 1), 3);
     add_run(&receipt, PARTITION, place_of(1, 8, 0), 2);
@@ -189,7 +189,7 @@ TEST_IN_ARENA(geometry_of(4, 512), what_was_looked_at_survives_the_ring)
     EXPECT_EQ_U64(receipt_totals(&receipt, totals), 2);
     EXPECT(!totals[0].is_resolved && totals[0].count == 1);
     EXPECT(totals[1].is_resolved && totals[1].first_offset == 8 && totals[1].count == 1);
-    add_run(&receipt, PARTITION, place_of(1, 9, 0), 1); /* not read in time */
+    add_run(&receipt, PARTITION, place_of(1, 9, 0), 1); /* the result was overwritten before it was read */
     store_release_u64(&arena->slots[0].word, slot_word(SLOT_FREE, 1, 0));
     EXPECT_STATUS(receipt_resolve_all(&receipt, arena), STATUS_OK);
     EXPECT_EQ_U64(receipt_totals(&receipt, totals), 2);

@@ -24,7 +24,7 @@ static const char name[] = "\"flights-0\"";
 /* The disk of the stream that syncs: this program's `fdatasync` takes the place of the C library's. */
 static struct {
     int segment; /* 0 if no stream syncs */
-    off_t size;  /* of the segment, when it was synced last */
+    off_t size;  /* the size of the segment at the last sync */
     uint32_t sync_count;
     bool is_failing;
     off_t (*change)(int segment); /* called once, after the first sync; returns how much is on disk then */
@@ -35,8 +35,8 @@ struct broker {
     int socket;
     struct randomness *randomness;
     uint32_t honest_count;
-    uint32_t batch_count; /* that came */
-    uint32_t early_count; /* of these, before they were on disk */
+    uint32_t batch_count; /* batches that have arrived */
+    uint32_t early_count; /* the number of them that arrived before they were on disk */
 };
 
 struct trip {

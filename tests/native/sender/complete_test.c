@@ -29,7 +29,7 @@ static void ending_begin(struct ending *ending)
     ending->producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
     ending->producer = accumulator_opened(ending->producing);
     ending->sender = sender_opened(ending->arena);
-    sender_publish_delivery_timeout(ending->sender->sender, 0, true); /* tests without an outage turn the boot clock */
+    sender_publish_delivery_timeout(ending->sender->sender, 0, true); /* the boot clock, if there is no outage */
 }
 
 static void ending_end(struct ending *ending)
@@ -216,7 +216,7 @@ TEST_WITH(ending, ending_begin, a_batch_in_the_queue_expires_at_its_time_and_is_
     expect_result(ending, &batch, 0, RESULT_EXPIRED);
     EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
     EXPECT_EQ_U64(counter_value(ending->arena, COUNTER_BATCHES_EXPIRED), 1);
-    EXPECT_STATUS(append_number(ending->producer, 0, 1), STATUS_OK); /* the open word pointed at it */
+    EXPECT_STATUS(append_number(ending->producer, 0, 1), STATUS_OK); /* the open word named this slot */
 }
 
 TEST_WITH(ending, ending_begin, a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
@@ -225,13 +225,13 @@ TEST_WITH(ending, ending_begin, a_batch_in_flight_expires_and_keeps_its_memory_u
     uint8_t *before = batch_bytes(ending->arena, batch.slot_index, batch.size);
     uint64_t next_ns;
     EXPECT_EQ_U64(sender_expire(ending->sender->sender, 5000, 500, &next_ns, NULL), 1);
-    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 9000, 500, &next_ns, NULL), 0); /* once */
+    EXPECT_EQ_U64(sender_expire(ending->sender->sender, 9000, 500, &next_ns, NULL), 0); /* only once */
     EXPECT_EQ_U64(next_ns, UINT64_MAX);
     expect_result(ending, &batch, 1, RESULT_EXPIRED);
     EXPECT_EQ_U64(slot_state_at(ending->arena, batch.slot_index), SLOT_READY);
     EXPECT(memcmp(before, arena_slot_data(ending->arena, batch.slot_index), batch.size) == 0);
     free(before);
-    EXPECT_STATUS(complete(ending, &batch), STATUS_OK); /* the ack arrived in the end */
+    EXPECT_STATUS(complete(ending, &batch), STATUS_OK); /* the ack has arrived */
     expect_result(ending, &batch, 1, RESULT_EXPIRED);
     EXPECT_EQ_U64(result_count(ending), 1);
     EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
@@ -285,7 +285,7 @@ TEST_WITH(ending, waiting_begin, always_counts_the_time_in_which_no_sender_could
 
 TEST_WITH(ending, waiting_begin, a_sender_that_checks_late_makes_no_batch_older_than_it_is)
 {
-    sender_run_delivery_clock(ending->sender->sender, HOUR_NS); /* of which the batch has seen a moment */
+    sender_run_delivery_clock(ending->sender->sender, HOUR_NS); /* the batch existed for only a moment of it */
     EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS - 1), 0);
     EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS), 1);
 }
@@ -319,7 +319,7 @@ TEST(a_clock_that_was_changed_expires_neither_everything_nor_nothing)
         struct ending ending;
         waiting_begin(&ending);
         store_relaxed_u64(&ending.arena->globals->delivery_clock_ns, hostile[i]);
-        EXPECT_STATUS(append_number(ending.producer, 1, 2), STATUS_OK); /* stamped by it */
+        EXPECT_STATUS(append_number(ending.producer, 1, 2), STATUS_OK); /* the batch is stamped with that value */
         EXPECT_EQ_U64(expired_at(&ending, 1000 + TIMEOUT_NS - 1), 0);
         sender_run_delivery_clock(ending.sender->sender, TIMEOUT_NS);
         EXPECT_EQ_U64(load_relaxed_u64(&ending.arena->globals->delivery_clock_ns), TIMEOUT_NS);
@@ -335,7 +335,7 @@ TEST_WITH(ending, waiting_begin, a_stamp_or_a_time_that_was_changed_leaves_the_o
     slot->delivery_stamp_ms = 4711; /* ahead of the clock */
     EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS - 1), 0);
     slot->delivery_stamp_ms = 0;
-    slot->created_ns = UINT64_MAX; /* no boot clock has shown that */
+    slot->created_ns = UINT64_MAX; /* the boot clock has never shown such a time */
     EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 0);
     sender_run_delivery_clock(ending->sender->sender, TIMEOUT_NS);
     EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 1);
@@ -367,7 +367,7 @@ TEST_WITH(ending, ending_begin, only_the_old_batches_of_a_queue_expire)
     EXPECT_EQ_U64(sender_expire(ending->sender->sender, 1249, 149, &next_ns, NULL), 2);
     EXPECT_EQ_U64(next_ns, 100);
     EXPECT_EQ_U64(sender_take_expired(ending->sender->sender, 0), 2);
-    EXPECT_EQ_U64(sender_take_expired(ending->sender->sender, 0), 0); /* it was asked already */
+    EXPECT_EQ_U64(sender_take_expired(ending->sender->sender, 0), 0); /* the sender has already received the request */
     EXPECT_EQ_U64(sender_take_expired(ending->sender->sender, 1), 0);
     EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 5);
     EXPECT_STATUS(complete(ending, &batches[0]), STATUS_OK);
@@ -398,7 +398,7 @@ TEST(abort_ends_everything_and_spares_what_is_in_flight_on_request)
         ending_begin(&ending);
         struct drained_batch batch = appended_and_drained(&ending, 1);
         EXPECT_STATUS(append_number(ending.producer, 0, 1), STATUS_OK);
-        EXPECT_STATUS(append_number(ending.producer, 5, 2), STATUS_OK); /* not seen by the sender yet */
+        EXPECT_STATUS(append_number(ending.producer, 5, 2), STATUS_OK); /* the sender has not seen it yet */
         EXPECT_EQ_U64(sender_abort(ending.sender->sender, is_included != 0, NULL), 2u + (unsigned)is_included);
         EXPECT_EQ_U64(sender_abort(ending.sender->sender, is_included != 0, NULL), 0);
         EXPECT_EQ_U64(slots_in_state(ending.arena, SLOT_FREE), 7);
@@ -601,7 +601,7 @@ struct sent {
     struct ledger ledger;
 };
 
-/* Delivers the rest, and looks that sequences follow each other and end where they must. */
+/* Deliver the rest. Check that the sequences are consecutive and end at the expected number. */
 static void deliver_rest(struct accumulator *sender, struct sent *sent)
 {
     struct drained_batch batch[8];
@@ -692,7 +692,7 @@ TEST_WITH(ending, ending_begin, the_next_sender_sends_again_in_the_order_of_the_
     struct append_result result;
     struct error error;
     accumulator_set_producer_id(ending->sender, 7, 0);
-    struct drained_batch known = appended_and_drained(ending, 1); /* from now on several are in flight at once */
+    struct drained_batch known = appended_and_drained(ending, 1); /* now several may be in flight */
     EXPECT_STATUS(complete(ending, &known), STATUS_OK);
     interrupt_at("chain_seq_taken", 0, survivor_sends_once, ending);
     append_waiting(ending->producer, 0, record_of(value, sizeof value, 1000), &result);

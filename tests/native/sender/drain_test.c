@@ -8,7 +8,7 @@
 
 enum { BATCH_SIZE = 512 };
 
-/* A producer and a sender in two handles, and hands of the clock that we turn. */
+/* A producer and a sender with separate handles, and a manual clock. */
 struct sending {
     struct arena *arena;
     struct arena *producing;
@@ -107,12 +107,12 @@ TEST_WITH(sending, sending_begin, a_batch_is_ready_when_it_has_lingered)
     EXPECT_EQ_U64(next_check_ns, 1);
     EXPECT_EQ_U64(ready_at(sending, 1500, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 3);
-    EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* a ready batch needs no waiting */
+    EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* a ready batch need not wait */
     EXPECT_EQ_U64(ready_at(sending, 0, 500, partitions, &next_check_ns), 0); /* earlier than the append */
-    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* no overflow */
+    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* must not overflow */
 }
 
-/* The sender reads its clock before it looks. */
+/* The sender reads its clock before it scans. */
 TEST_WITH(sending, sending_begin, a_batch_that_was_opened_after_the_clock_was_read_lingers_no_longer)
 {
     uint32_t partitions[8];
@@ -137,7 +137,7 @@ TEST_WITH(sending, sending_begin, an_opener_determines_how_long_a_batch_lingers)
     EXPECT_STATUS(append_number(sending->producer, 4, 1), STATUS_OK);
     EXPECT_EQ_U64(ready_at(sending, 1000, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 4);
-    sending->producer->appender->linger = 0; /* says nothing */
+    sending->producer->appender->linger = 0; /* the producer sets no linger */
     EXPECT_STATUS(append_number(sending->producer, 5, 2), STATUS_OK);
     EXPECT_EQ_U64(ready_at(sending, 1000, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(ready_at(sending, 1500, 500, partitions, &next_check_ns), 3);
@@ -148,7 +148,7 @@ TEST_WITH(sending, sending_begin, a_full_batch_is_ready_before_it_has_lingered)
     uint32_t partitions[8];
     uint64_t next_check_ns;
     fill_batch(sending, 0);
-    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* full, without a hint */
+    EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* it is full, without a hint */
     EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK);
     EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 1);
 }
@@ -298,7 +298,7 @@ TEST(a_batch_whose_opener_takes_too_long_is_ended)
 {
     const uint64_t patience_ns = NS_PER_MS + 4 * BATCH_SIZE;
     expect_ended(CREATED_NS, CREATED_NS + patience_ns);
-    expect_ended(CREATED_NS + patience_ns, CREATED_NS); /* a clock that was never right */
+    expect_ended(CREATED_NS + patience_ns, CREATED_NS); /* no clock has ever shown this time */
 }
 
 static void survivor_and_sender_come_by(void *argument)
@@ -335,7 +335,7 @@ static void lingering_sender_comes_by(void *argument)
     look->ready_count = sender_ready(look->sending->sender->sender, &ready, partitions, 8, &look->next_check_ns);
 }
 
-/* It lingers as long as others, and is taken along only after its first record is committed. */
+/* The batch lingers as long as others. It is drained with them only after its first record is committed. */
 TEST_WITH(sending, sending_begin, a_batch_that_awaits_its_first_record_lingers)
 {
     struct look look = {.sending = sending, .now_ns = 7 * CREATED_NS};
@@ -432,7 +432,7 @@ TEST_WITH(sending, sending_begin, the_size_limit_ends_the_drain_and_returns_its_
     EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, order, 3, batches, &seen), 1); /* of any size */
     EXPECT_EQ_U64(seen, 1);
     options.size_max = 2 * BATCH_SIZE - 1;
-    /* the next one's turn */
+    /* it is the turn of the next partition */
     EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, order, 3, batches + 1, &seen), 1);
     EXPECT_EQ_U64(batches[1].partition_index, 1);
     EXPECT_EQ_U64(seen, 2);
@@ -478,7 +478,7 @@ TEST_WITH(sending, sending_begin, a_requeued_batch_comes_before_younger_ones)
         EXPECT(drain_first_partition(sending, &batches[i]));
         EXPECT_EQ_U64(batches[i].seq, i);
         EXPECT_EQ_U64(batches[i].attempt_count, i < 2 ? 2 : 1);
-        EXPECT(i == 2 || !drain_first_partition(sending, &batches[i + 1])); /* nothing follows a retry */
+        EXPECT(i == 2 || !drain_first_partition(sending, &batches[i + 1])); /* no batch follows a retry */
         complete(sending, &batches[i]);
     }
 }
@@ -493,12 +493,12 @@ TEST_WITH(sending, sending_begin, the_oldest_batch_is_sent_again_while_younger_o
         EXPECT(drain_first_partition(sending, &batches[i]));
     }
     EXPECT_STATUS(accumulator_requeue(sending->sender, batches[1].slot_index, batches[1].seq, 0), STATUS_OK);
-    EXPECT(!drain_first_partition(sending, &batches[3])); /* the second one is not the oldest */
+    EXPECT(!drain_first_partition(sending, &batches[3])); /* the second batch is not the oldest one */
     EXPECT_STATUS(accumulator_requeue(sending->sender, batches[0].slot_index, batches[0].seq, 0), STATUS_OK);
     EXPECT(drain_first_partition(sending, &batches[0]));
     EXPECT_EQ_U64(batches[0].seq, 0);
     complete(sending, &batches[2]);
-    EXPECT(!drain_first_partition(sending, &batches[3])); /* the retry is still out */
+    EXPECT(!drain_first_partition(sending, &batches[3])); /* the retry is still in flight */
     complete(sending, &batches[0]);
     EXPECT(drain_first_partition(sending, &batches[1]));
     EXPECT_EQ_U64(batches[1].seq, 1);
@@ -513,11 +513,11 @@ TEST_WITH(sending, sending_begin, a_partition_that_is_given_again_gives_what_is_
     struct drained_batch batches[4];
     fill_batch(sending, 0);
     fill_batch(sending, 0);
-    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK); /* begins a third one */
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK); /* this append begins a third batch */
     (void)ready_at(sending, 1000, 0, partitions, &next_check_ns);
     EXPECT_EQ_U64(drain(sending, order, 4, batches), 2);
     EXPECT_EQ_U64(batches[1].seq, 1);
-    EXPECT_EQ_U64(drain(sending, order, 4, batches + 2), 1); /* the first time it is given, open or not */
+    EXPECT_EQ_U64(drain(sending, order, 4, batches + 2), 1); /* drained for the first time */
     EXPECT_EQ_U64(batches[2].seq, 2);
     for (int i = 0; i < 3; i++) {
         complete(sending, &batches[i]);
@@ -534,7 +534,7 @@ TEST_WITH(sending, sending_begin, a_drain_that_continues_cuts_no_batch_short)
     uint32_t seen;
     fill_batch(sending, 0);
     fill_batch(sending, 0);
-    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK); /* begins a third one */
+    EXPECT_STATUS(append_number(sending->producer, 0, 0), STATUS_OK); /* this append begins a third batch */
     (void)ready_at(sending, 1000, 0, partitions, &next_check_ns);
     for (uint64_t seq = 0; seq < 2; seq++) {
         EXPECT_EQ_U64(sender_drain(sending->sender->sender, &options, &partition, 1, &batch, &seen), 1);
@@ -811,7 +811,7 @@ TEST_WITH(sending, sending_begin, resequenced_batches_start_over_in_their_order)
     accumulator_set_producer_id(sending->sender, 7, 1);
     sender_resequence(sending->sender->sender, 0);
     sender_resequence(sending->sender->sender, UINT32_MAX); /* no such partition: nothing happens */
-    EXPECT_EQ_U64((uint64_t)header_of(sending, &batches[2]).base_sequence, 5); /* in flight: as it was */
+    EXPECT_EQ_U64((uint64_t)header_of(sending, &batches[2]).base_sequence, 5); /* the batch is still in flight */
     complete(sending, &batches[2]);
     for (int i = 0; i < 2; i++) {
         EXPECT(drain_first_partition(sending, &batches[i]));
@@ -852,7 +852,8 @@ static void expect_sequence(const struct drained_batch *batch, int16_t epoch, in
     EXPECT_EQ_U64((uint64_t)batch->base_sequence, (uint64_t)base_sequence);
 }
 
-/* The sink rejected the first of three. The process is killed after it took back `argument` of their sequences. */
+/* The sink rejected the first of three batches. The process is killed after it has removed `argument` of their
+ * sequences. */
 static void run_resequence(struct arena *arena, void *argument)
 {
     int signal = SIGKILL;
@@ -958,7 +959,7 @@ static void append_across_groups(void *argument)
     buffer_pool_give_back(producer->arena, slots, count, NULL);
 }
 
-/* The first pass finds another partition's batch, the second one is overtaken: it sees the later batch alone. */
+/* The first pass finds a batch of another partition. The second pass is overtaken, so it sees only the later batch. */
 TEST(a_batch_found_alone_waits_for_the_pass_that_finds_an_earlier_one)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);
@@ -989,7 +990,8 @@ static void sender_reads_news(void *argument)
     sender_find_batches(argument);
 }
 
-/* The slot's bit is there and its word's is not: setting them in another order would lose the batch. */
+/* The bit of the slot is set, and the bit of its word is not. If the two were set in another order, the batch could be
+ * lost. */
 TEST(a_batch_of_which_half_the_news_was_there_is_found_by_the_next_pass)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);

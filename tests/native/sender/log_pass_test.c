@@ -41,7 +41,7 @@ static void files_end(const struct files *files)
     close(files->time_index.descriptor);
 }
 
-/* Drains what is ready, gives the runs of partition 0 the log, and writes and ends them. */
+/* Drain the ready batches, assign the log to the runs of partition 0, write these runs and end them. */
 static uint32_t pass_run(struct log_pass *pass, struct accumulator *sender, struct files *files,
                          struct delivered *delivered)
 {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum { SLOT_COUNT = 16, BATCH_SIZE = 4096, VERSION = 3, TOPIC_NAME_SIZE = 1, ANSWER_ROOM = 1024 };
-enum { ANSWER_PARTITION = 19, ANSWER_THROTTLE = 41 }; /* places in an answer, its size included */
+enum { ANSWER_PARTITION = 19, ANSWER_THROTTLE = 41 }; /* positions in an answer, which count its size field */
 enum { REQUEST_CORRELATION = 8, REQUEST_TRANSACTIONAL_ID = 15 };
 
 static const struct produce_topic topic = {.name = "t", .name_size = TOPIC_NAME_SIZE};
@@ -119,7 +119,7 @@ static void append_large(struct pumping *pumping, uint32_t partition)
     EXPECT_STATUS(append_value(pumping->accumulator, partition, value, sizeof value), STATUS_OK);
 }
 
-/* Rounds until the link has begun so many requests. */
+/* Run rounds until the link has begun this many requests. */
 static void begin_requests(struct pumping *pumping, uint32_t count)
 {
     while (pumping->link.broker.end < count) {
@@ -362,7 +362,7 @@ TEST(waiters_are_woken_where_a_link_has_room)
     answer(&pumping, 0, 0, 42);
     pump_exchange(&pumping.pump);
     pumping.link.broker.requests_max = 5;
-    EXPECT(holds_after(&pumping, 1)); /* the next batch begins */
+    EXPECT(holds_after(&pumping, 1)); /* from here on, records are in the next batch */
     pump_exchange(&pumping.pump);
     EXPECT(!holds_after(&pumping, 1));
     pumping_end(&pumping);
@@ -728,7 +728,7 @@ TEST_WITH(pumping, pumping_begin, correlation_ids_continue_those_of_the_previous
 
 /* ---- a socket that is full ---- */
 
-/* The kernel makes of 1 the least that it allows. */
+/* The kernel replaces 1 by the smallest size that it allows. */
 static void pumping_begin_with_little_room(struct pumping *pumping)
 {
     static const int room = 1;

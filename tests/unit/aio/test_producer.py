@@ -120,7 +120,7 @@ def test_results_need_no_thread(arena: Arena, sender: RunningSender) -> None:
     async def main() -> None:
         producer = Producer(arena, linger_ms=0)
         await producer.start()
-        await asyncio.get_running_loop().shutdown_default_executor()  # it was used for the start
+        await asyncio.get_running_loop().shutdown_default_executor()  # the start has used it
         before = set(threading.enumerate())
         await asyncio.gather(*[producer.send_and_wait(TOPIC, b"v") for _ in range(100)])
         assert set(threading.enumerate()) <= before

@@ -88,9 +88,9 @@ def test_the_span_is_counted_as_the_sender_counts_it(sending: Sending, sink: Fai
     ("created_ms", "stamp_ms", "age_ms"),
     [
         (400, 700, 100),  # opened 600 ms ago, of which the clock has run 100
-        (950, 0, 50),  # a clock that a late sender set forward
+        (950, 0, 50),  # the clock, after a late sender has advanced it
         (400, 900, 600),  # a stamp ahead of the clock
-        (2**40, 700, 100),  # a time that was never true
+        (2**40, 700, 100),  # a time that the clock never had
         (1200, 800, 0),  # opened while we looked
     ],
 )

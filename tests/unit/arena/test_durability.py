@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durability levels through the public API. tests/native/arena/durability_test.c has a failing disk."""
+"""Durability levels through the public API. tests/native/arena/durability_test.c tests a disk that fails."""
 
 from __future__ import annotations
 

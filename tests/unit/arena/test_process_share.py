@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""max_process_share: a runaway process starves only itself, however it dies or waits."""
+"""max_process_share: a runaway process delays only itself, however it dies or waits."""
 
 from __future__ import annotations
 

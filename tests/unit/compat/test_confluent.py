@@ -728,8 +728,8 @@ def test_a_record_without_memory_is_sent_and_reported_or_neither(unkept: dict[st
         producer.poll(0)
         for granted_count in range(20):
             for _ in range(SMALL_NUMBER_COUNT):
-                producer.produce(TOPIC)  # so that the record's index in its batch needs memory
-            futures.append(DeliveryFuture(tracker, 0, 0, 0, 0, 0))  # where the next one would need no memory
+                producer.produce(TOPIC)  # so large that CPython has no cached integer for the index
+            futures.append(DeliveryFuture(tracker, 0, 0, 0, 0, 0))  # CPython has a cached integer for the next index
             memory.set_nomemory(granted_count, 0)
             try:
                 producer.produce(TOPIC, b"v", on_delivery=heard)

@@ -80,6 +80,6 @@ def check_places(places: Places, rows: Iterable[Mapping[str, Any]], now_ms: int)
                 awaited = next(left, None)
             else:
                 free[topic][record] -= 1
-        assert awaited is None, f"{topic}-{partition} misses {awaited}, or has it too early"
+        assert awaited is None, f"{topic}-{partition} lacks {awaited}, or has it too early"
     assert not ordered
     assert not any(count for counter in free.values() for count in counter.values())

@@ -356,7 +356,7 @@ def test_flush_waits_for_what_this_process_appended(arena: Arena, sender: Accumu
 def test_a_flush_rests_as_long_as_it_may_and_otherwise_waits_for_a_result(
     sender: Accumulator, monkeypatch: pytest.MonkeyPatch, timeout: float | None
 ) -> None:
-    """Before the end of its timeout, a rest ends with it."""
+    """If less time is left than a rest takes, the rest ends with the timeout."""
     rests = iter([0.0, 60.0, 0.0])
     slept_s: list[float] = []
     waits: list[int] = []

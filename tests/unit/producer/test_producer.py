@@ -569,7 +569,7 @@ def test_a_child_continues_with_the_same_producer(arena: Arena, topic: str) -> N
         producer.send(topic, b"parent", partition=0).get(60)
 
         def send_in_child() -> int:
-            producer.flush(60)  # of nothing
+            producer.flush(60)  # there is nothing to flush
             return producer.send(topic, b"child", partition=0).get(60).offset
 
         assert run_in_child(send_in_child) == "1"

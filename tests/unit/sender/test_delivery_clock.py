@@ -93,7 +93,7 @@ def test_an_expiry_has_the_last_trouble_of_its_delivery_timeout(open_sending: Op
 
 
 def test_what_waited_for_a_sender_is_delivered(open_sending: Open) -> None:
-    """Start a sender with all defaults after a night without one."""
+    """Start a sender with all defaults after many hours without one."""
     sending = open_sending()
     sending.sender.close()
     tokens = sending.append(count=100)

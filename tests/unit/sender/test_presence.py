@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A standby sleeps until the sender closes the connection. In these tests nothing else can end its wait."""
+"""A standby sleeps until the sender closes the connection. In these tests, only this can end its wait."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pump is given, and what becomes of its results, without a broker."""
+"""The arguments of the pump and the use of its results, without a broker."""
 
 from __future__ import annotations
 

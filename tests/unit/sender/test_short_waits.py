@@ -15,7 +15,7 @@ from shmaccum.sender.short_waits import BUSY_NS, ShortWaits
 BATCH_SIZE = 16 * 1024
 SHORT_NS = NS_PER_MS
 FULL, HALF, FEW = BATCH_SIZE // 2 + 1, BATCH_SIZE // 16, BATCH_SIZE // 16 - 1
-"""More than half of a buffer; the smallest batch that has not few records; and one byte less."""
+"""More than half of a buffer; the size from which a batch no longer has few records; and one byte less."""
 
 
 class Published:

@@ -254,7 +254,7 @@ def test_a_poll_finds_records_while_a_stopped_member_has_the_pen(log: LogDirecto
     with consumer_of(log, group_id="g") as consumer:
         assert len(consumer.poll(timeout_ms=1000)[PLACE]) == 1
         with consumer_of(log, group_id="g"):
-            pass  # after its join and its exit, another plan is due; it may have owned the partition meanwhile
+            pass  # another plan follows its join and its exit; it may have owned the partition in between
         other.lock_offsets(0)
         append(log, b"2")
         assert consumer.poll(timeout_ms=FOREVER_MS)[PLACE][-1].value == b"2"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of local groups: plans, locks, commits and both modes. Members of one process stand for processes."""
+"""Members of local groups: plans, locks, commits and both modes. Members in one process simulate processes."""
 
 from __future__ import annotations
 

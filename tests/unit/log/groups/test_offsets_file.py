@@ -287,7 +287,9 @@ ONE, TWO = 1, 2
 
 
 def take(step: str, number: int, file: OffsetsFile) -> None:
-    """a and b stage a producer's offset, A and B commit its transaction, x aborts that of a, c commits directly."""
+    """a and b stage an offset of a producer. A and B commit its transaction, x aborts the one of a, and c commits
+    directly.
+    """
     offsets = {PLACES[0]: committed(number)}
     if step == "c":
         file.commit(offsets)

@@ -139,7 +139,7 @@ def test_a_reader_that_stops_leaves_the_rest_to_python_and_the_epoll_as_it_was(t
         assert 0 < outcome.sent < len(answer)
         assert taken(theirs, outcome.sent) == answer[: outcome.sent]
         assert sum(piece.size if isinstance(piece, tuple) else len(piece) for piece in outcome.pieces) == len(answer)
-        assert epoll.poll(0) == []  # the socket is writable, and no event waits for it
+        assert epoll.poll(0) == []  # the socket is writable, but no event is registered for it
         theirs.sendall(b"x")
         assert epoll.poll(DEADLINE_S) == [(ours.fileno(), select.EPOLLIN)]
 
@@ -160,7 +160,7 @@ def test_a_large_answer_of_a_session_ends_the_call_when_it_is_whole(topics: LogT
 
 
 def broken_outcome(topics: LogTopics, pair: Pair, break_off: Callable[[], object]) -> OSError:
-    """Break an answer off, and return its outcome. Check that the client received only a prefix of it."""
+    """Interrupt an answer, and return its outcome. Check that the client received only a prefix of it."""
     ours, theirs = pair
     content = whole_fetch()
     answer = answer_to(topics, content)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a version of a request of groups means."""
+"""The meaning of each version of the requests of groups."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def test_a_topic_has_the_partition_count_of_the_arena_and_at_least_those_of_the_
     host.partition_counts = {"told": 6, "few": 2}
     sink = opened(tmp_path, host, partitions=3)
     assert [sink.partition_count(topic) for topic in ("told", "few", "untold")] == [6, 3, 3]
-    host.partition_counts["untold"] = 4  # an earlier sink had more, and batches may wait for any of them
+    host.partition_counts["untold"] = 4  # an earlier sink had more partitions, and batches may wait for any of them
     assert sink.partition_count("untold") == 4
     sink.close(0)
     sink = opened(tmp_path, host, partitions=9)  # the option is for new topics: keys keep their partitions
