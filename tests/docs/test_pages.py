@@ -253,7 +253,7 @@ def test_names_are_replaced_as_whole_words_and_read_back(name: str, tmp_path: Pa
         (".. not run: because\n\n" + block("sh", "true"), "needs its reason"),
         (".. output\n\n" + block("text", "42"), "no block before"),
         (".. rehearsal\n   sometimes\n\n", "no replacement"),
-        (".. literalinclude:: missing.py\n\n", "missing.py is no file"),
+        (".. literalinclude:: missing.py\n\n", "missing.py is neither"),
     ],
     ids=["no language", "unknown language", "no reason", "output of nothing", "unknown word", "no such file"],
 )
