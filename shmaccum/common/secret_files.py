@@ -13,8 +13,12 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from shmaccum.exceptions import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import ssl
 
 ROOT = 0
 SIZE_MAX = 4 << 20
@@ -63,6 +67,24 @@ def read_secret(path: str, purpose: str) -> str:
     if len(content) > SIZE_MAX:
         raise InvalidArgumentError(f"the {purpose} {path} is larger than {SIZE_MAX} bytes")
     return text
+
+
+def load_certificate(
+    context: ssl.SSLContext, certificate_path: str, key_path: str | None, password: str | None
+) -> None:
+    """Loads a certificate and its private key into a context.
+
+    Args:
+        certificate_path: a PEM file, which also has the key if `key_path` is None.
+        password: of the key. With None, OpenSSL asks for it at the terminal if the key has one.
+
+    Raises:
+        InvalidArgumentError: as `opened_secret`.
+        OSError: a file cannot be used, or the two do not match.
+    """
+    with opened_secret(key_path or certificate_path, "private key") as descriptor:
+        key = f"/proc/self/fd/{descriptor}"
+        context.load_cert_chain(certificate_path if key_path else key, key, password)
 
 
 def _check(path: str, purpose: str, found: os.stat_result) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.kafka.loop import append, first_report
 from tests.kafka.reading import consume
 from tests.support.oidc_server import AUDIENCE, ISSUER, SECRET, OidcServer, oidc_server
 from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.transactions import running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("oidc")]
 
@@ -79,18 +79,9 @@ def oidc(checking: Checking) -> Iterator[OidcServer]:
     checking.oidc.secret = SECRET
 
 
-@contextlib.contextmanager
-def running(arena: Arena, cluster: Cluster, **options: Any) -> Iterator[Sender]:
-    """Run a sender in a thread."""
-    sender = Sender(arena, open_sink(f"kafka:{cluster.secure_bootstrap}", **options), retry_backoff_ms=1)
-    thread = threading.Thread(target=sender.run)
-    thread.start()
-    try:
-        yield sender
-    finally:
-        sender.stop(WATCHDOG_S)
-        thread.join(WATCHDOG_S)
-    assert not thread.is_alive()
+def sending_to(cluster: Cluster, arena: Arena, **options: Any) -> contextlib.AbstractContextManager[Sender]:
+    """A sender in a thread."""
+    return running(Sender(arena, open_sink(f"kafka:{cluster.secure_bootstrap}", **options), retry_backoff_ms=1))
 
 
 def send_until(arena: Arena, topic: str, is_over: Callable[[], bool]) -> list[bytes | None]:
@@ -127,7 +118,7 @@ def test_tokens_are_replaced_without_sending_a_batch_again(
     """Kafka ignores fractions of seconds in the expiry of a token, so sessions end up to a second before it."""
     topic = f"replaced-{options.get('compression_type', 'none')}"
     checking.cluster.create_topic(topic, 1)
-    with running(arena, checking.cluster, **oidc.options(**options)) as sender:
+    with sending_to(checking.cluster, arena, **oidc.options(**options)) as sender:
         sent = send_until(arena, topic, lambda: len(oidc.forms) >= TOKEN_COUNT)
         assert sender.sink.metrics()["failed-authentication-total"] == 0
     assert consume(checking.cluster.bootstrap, topic, 1, len(sent)) == {0: sent}
@@ -146,7 +137,7 @@ def test_a_secret_may_be_replaced(tmp_path: Path, checking: Checking, oidc: Oidc
             oidc.secret = "another"
         return len(oidc.forms) >= TOKEN_COUNT
 
-    with running(arena, checking.cluster, **oidc.options(sasl_oauthbearer_client_secret=f"file:{path}")):
+    with sending_to(checking.cluster, arena, **oidc.options(sasl_oauthbearer_client_secret=f"file:{path}")):
         sent = send_until(arena, "secrets", is_over)
     assert consume(checking.cluster.bootstrap, "secrets", 1, len(sent)) == {0: sent}
     assert retried(arena) == []
@@ -154,7 +145,7 @@ def test_a_secret_may_be_replaced(tmp_path: Path, checking: Checking, oidc: Oidc
 
 def test_records_wait_while_the_server_of_tokens_is_away(checking: Checking, oidc: OidcServer, arena: Arena) -> None:
     checking.cluster.create_topic("away", 1)
-    with running(arena, checking.cluster, **oidc.options()), Producer(arena.name, linger_ms=0) as producer:
+    with sending_to(checking.cluster, arena, **oidc.options()), Producer(arena.name, linger_ms=0) as producer:
         producer.send("away", value=b"before", partition=0).get(timeout=WATCHDOG_S)
         oidc.stop()
         end_s = time.monotonic() + LIFETIME_S
@@ -188,7 +179,7 @@ def test_a_token_of_another_server_is_reported(checking: Checking, arena: Arena,
 def test_a_producer_gets_the_reason(checking: Checking, arena: Arena) -> None:
     with (
         oidc_server() as other,
-        running(arena, checking.cluster, **other.options()),
+        sending_to(checking.cluster, arena, **other.options()),
         Producer(arena.name, max_block_ms=20_000) as producer,
         pytest.raises(PartitionCountUnknownError, match="invalid_token"),
     ):

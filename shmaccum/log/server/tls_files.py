@@ -6,7 +6,7 @@ from __future__ import annotations
 import ssl
 
 from shmaccum.common.file_stamp import FileContents
-from shmaccum.common.secret_files import opened_secret
+from shmaccum.common.secret_files import load_certificate
 from shmaccum.config import ServerOptions
 from shmaccum.exceptions import InvalidArgumentError
 
@@ -31,10 +31,7 @@ def _read(options: ServerOptions) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
-        with opened_secret(options.ssl_keyfile or options.ssl_certfile, "private key") as descriptor:
-            key = f"/proc/self/fd/{descriptor}"
-            certificate = key if options.ssl_keyfile is None else options.ssl_certfile
-            context.load_cert_chain(certificate, key, password)
+        load_certificate(context, options.ssl_certfile, options.ssl_keyfile, password)
     except OSError as error:
         raise InvalidArgumentError(
             f"the certificate {options.ssl_certfile} and the key {options.ssl_keyfile or 'in it'} cannot be used: "

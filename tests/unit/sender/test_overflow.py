@@ -82,7 +82,8 @@ def test_an_arena_that_fills_in_an_outage_is_emptied_into_the_overflow(open_send
     assert not overflow_of(sending)
 
 
-def test_the_arena_continues_after_the_overflow(open_sending: Open) -> None:
+def open_held(open_sending: Open) -> Sending:
+    """Spills five batches of each of three partitions. The sink has returned, and acknowledges nothing."""
     sending = open_sending(is_away=True, overflow_at=25)
     for _ in range(5):
         for partition in range(3):
@@ -91,6 +92,11 @@ def test_the_arena_continues_after_the_overflow(open_sending: Open) -> None:
     away(sending).is_held = True
     away(sending).is_away = False
     settle(sending)
+    return sending
+
+
+def test_the_arena_continues_after_the_overflow(open_sending: Open) -> None:
+    sending = open_held(open_sending)
     assert {index for delivery in away(sending).deliveries for index, _, _ in delivery} <= {0, 1, 2}
     away(sending).is_held = False
     settle(sending)
@@ -114,14 +120,7 @@ def test_a_partition_without_batches_in_the_overflow_does_not_wait_for_it(open_s
 def test_all_partitions_together_read_ahead_a_limited_size(open_sending: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     room = 220
     monkeypatch.setattr("shmaccum.sender.overflow.READ_AHEAD_SIZE", room)
-    sending = open_sending(is_away=True, overflow_at=25)
-    for _ in range(5):
-        for partition in range(3):
-            sending.append(partition)
-    settle(sending)
-    away(sending).is_held = True
-    away(sending).is_away = False
-    settle(sending)
+    sending = open_held(open_sending)
     windows = [backlog.window.shipments for backlog in overflow_of(sending)._backlogs.values()]
     size = windows[0][0].batch.size
     assert 3 * size < room < 4 * size, "the room is not that of the first batches and another one"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shmaccum.common.file_stamp import FileContents
-from shmaccum.common.secret_files import opened_secret
+from shmaccum.common.secret_files import load_certificate
 from shmaccum.exceptions import InvalidArgumentError, PackageMissingError
 
 LOGIN_PACKAGES: Mapping[str, str] = {"GSSAPI": "gssapi", "AWS_MSK_IAM": "botocore"}
@@ -49,7 +49,7 @@ def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext:
         else:
             context.load_default_certs()
         if config["ssl_certfile"]:
-            _load_own(context, config, password)
+            load_certificate(context, config["ssl_certfile"], config["ssl_keyfile"], password)
         if config["ssl_crlfile"]:
             context.load_verify_locations(config["ssl_crlfile"])
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
@@ -57,13 +57,6 @@ def tls_context(config: Mapping[str, Any]) -> ssl.SSLContext:
         files = [name for name in TLS_FILES if config[name]]
         raise InvalidArgumentError(f"TLS cannot be set up: {error}: check {', '.join(files)}") from None
     return context
-
-
-def _load_own(context: ssl.SSLContext, config: Mapping[str, Any], password: str | None) -> None:
-    """Load this host's certificate and its key. The checked descriptor of the key's file is the one that is read."""
-    with opened_secret(config["ssl_keyfile"] or config["ssl_certfile"], "private key") as descriptor:
-        key = f"/proc/self/fd/{descriptor}"
-        context.load_cert_chain(config["ssl_certfile"] if config["ssl_keyfile"] else key, key, password)
 
 
 def check_login(config: Mapping[str, Any]) -> None:
