@@ -70,21 +70,37 @@ def read_secret(path: str, purpose: str) -> str:
 
 
 def load_certificate(
-    context: ssl.SSLContext, certificate_path: str, key_path: str | None, password: str | None
+    context: ssl.SSLContext,
+    certificate_path: str,
+    key_path: str | None,
+    password: str | None,
+    *,
+    password_option: str = "ssl_password",
 ) -> None:
     """Loads a certificate and its private key into a context.
 
     Args:
         certificate_path: a PEM file, which also has the key if `key_path` is None.
-        password: of the key. With None, OpenSSL asks for it at the terminal if the key has one.
+        password: of the key, or None.
+        password_option: the name of the password's option, for messages.
 
     Raises:
-        InvalidArgumentError: as `opened_secret`.
-        OSError: a file cannot be used, or the two do not match.
+        InvalidArgumentError: as `opened_secret`; or the key is encrypted, and there is no password.
+        OSError: a file cannot be used, the two do not match, or the password is wrong.
     """
-    with opened_secret(key_path or certificate_path, "private key") as descriptor:
+    key_file = key_path or certificate_path
+
+    def password_of_key() -> str:
+        """The password. OpenSSL calls this if the key is encrypted; otherwise it would prompt at the terminal."""
+        if password is None:
+            raise InvalidArgumentError(
+                f"the private key {key_file} is encrypted: set {password_option} to its password"
+            )
+        return password
+
+    with opened_secret(key_file, "private key") as descriptor:
         key = f"/proc/self/fd/{descriptor}"
-        context.load_cert_chain(certificate_path if key_path else key, key, password)
+        context.load_cert_chain(certificate_path if key_path else key, key, password_of_key)
 
 
 def _check(path: str, purpose: str, found: os.stat_result) -> None:

@@ -21,7 +21,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shmaccum.common.secret_files import opened_secret, read_secret
+from shmaccum.common.secret_files import load_certificate, read_secret
 from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.log.files.regular_files import open_regular
 from shmaccum.log.server.login import MECHANISMS
@@ -119,10 +119,8 @@ def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=authority)
         if own is not None:
-            with opened_secret(own, "private key") as descriptor:
-                context.load_cert_chain(
-                    f"/proc/self/fd/{descriptor}", password=lambda: properties.get("ssl.key.password", "")
-                )
+            password = properties.get("ssl.key.password")
+            load_certificate(context, own, None, password, password_option="ssl.key.password")
     except OSError as error:
         files = " and ".join(path for path in (authority, own) if path is not None)
         raise InvalidArgumentError(f"{files} cannot be used: {error.strerror or error}") from None

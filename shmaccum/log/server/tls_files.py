@@ -25,8 +25,7 @@ def tls_files(options: ServerOptions) -> FileContents[ssl.SSLContext] | None:
 
 def _read(options: ServerOptions) -> ssl.SSLContext:
     assert options.ssl_certfile is not None
-    # Without a password argument, OpenSSL would prompt at the terminal.
-    password = "" if options.ssl_password is None else options.ssl_password.reveal()
+    password = None if options.ssl_password is None else options.ssl_password.reveal()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION

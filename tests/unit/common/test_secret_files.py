@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from shmaccum.common.secret_files import read_secret
 from shmaccum.config import ServerOptions
@@ -85,6 +86,31 @@ def test_a_file_that_others_can_read_or_change_is_refused(reader: Any, mode: int
     path.chmod(mode)
     with pytest.raises(InvalidArgumentError, match=rf"has mode {mode:04o}.*chmod 0600 {path}"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("reader", "option"),
+    [
+        ("sink's key", "ssl_password"),
+        ("sink's certificate with its key", "ssl_password"),
+        ("server's key", "ssl_password"),
+        ("client's key", "ssl.key.password"),
+    ],
+    indirect=["reader"],
+)
+def test_an_encrypted_key_needs_the_option_of_its_password(
+    reader: Any, option: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """OpenSSL would prompt at the terminal, which a service does not have."""
+    path, read = reader
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    encryption = serialization.BestAvailableEncryption(b"geheim")
+    pem_key = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    certificate = path.read_bytes().partition(b"-----BEGIN CERTIFICATE")
+    path.write_bytes(pem_key + certificate[1] + certificate[2])
+    with pytest.raises(InvalidArgumentError, match=f"private key {path} is encrypted: set {option} to its password"):
+        read(path)
+    assert capfd.readouterr() == ("", "")
 
 
 @as_root
