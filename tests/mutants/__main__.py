@@ -3,7 +3,8 @@
 
 The first run executes the tests once, to record which lines each of them executes. Later runs use this record, unless
 --folder is another one. The folder also stores the verdicts, so the same command continues an interrupted run: a
-recording from its next file of tests, and the verdicts from the next mutant.
+recording from its next file of tests, and the verdicts from the next mutant. ``equivalent.csv`` lists mutants that
+change no behaviour, with the reason. They are reported, but no test runs with them and no share counts them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,21 @@ from pathlib import Path
 
 from setup import ROOT
 from shmaccum.common import clock
-from tests.mutants.campaign import KILLED, PACKAGES, SURVIVED, UNTESTED, Results, draw, run, run_tests, table
+from tests.mutants.campaign import (
+    EQUIVALENT,
+    KILLED,
+    PACKAGES,
+    SURVIVED,
+    UNTESTED,
+    Results,
+    draw,
+    run,
+    run_tests,
+    table,
+)
+from tests.mutants.equivalents import EQUIVALENTS, changes
 from tests.mutants.line_map import LineMap, environment, record_lines
+from tests.mutants.operators import Site
 
 TESTS = ("tests/unit", "tests/contract", "tests/integration", "tests/kafka", "tests/architecture/test_generated.py")
 
@@ -43,12 +57,15 @@ def main() -> None:
     results = Results(given.folder / f"seed-{given.seed}.csv")
     drawn = draw(given.seed, given.count, given.package)
     for verdict in run(drawn, LineMap.load(given.folder), results, end_s):
-        print(f"{verdict.outcome:9} {verdict.path}:{verdict.line} {verdict.operator} {verdict.killer}", flush=True)
+        print(f"{verdict.outcome:10} {verdict.path}:{verdict.line} {verdict.operator} {verdict.killer}", flush=True)
     verdicts = results.load()
     print(f"\nseed {given.seed}; not noticed:")
     for each in sorted(verdicts, key=lambda each: (each.outcome, each.path, each.line)):
-        if each.outcome in (SURVIVED, UNTESTED):
-            print(f"{each.outcome:9} {each.path}:{each.line} {each.operator} ({each.test_count} tests)")
+        if each.outcome in (SURVIVED, UNTESTED, EQUIVALENT):
+            found = changes(each.path, (ROOT / each.path).read_text())
+            change = found[Site(each.path, each.line, each.node_index, each.operator)]
+            print(f"{each.outcome:10} {each.path}:{each.line} ({each.test_count} tests) {change.function}")
+            print(f"{'':10} {EQUIVALENTS.get(change) or change.change}")
     print(table(verdicts))
     if given.check:
         killers = sorted({each.killer for each in verdicts if each.outcome == KILLED})

@@ -19,6 +19,7 @@ import pytest
 
 from setup import ROOT
 from shmaccum.common import clock
+from tests.mutants.equivalents import is_equivalent
 from tests.mutants.groups import run_group
 from tests.mutants.line_map import PHASES, PYTEST, LineMap, environment
 from tests.mutants.loading import write_mutant
@@ -45,7 +46,7 @@ PACKAGES = (
 """All packages except shmaccum/spark, whose tests need Spark, and the modules in no package."""
 BUDGET_S = 60.0
 """Tests of a mutant, in seconds of the recorded run: the fastest ones up to this."""
-KILLED, HUNG, SURVIVED, UNTESTED = "killed", "hung", "survived", "untested"
+KILLED, HUNG, SURVIVED, UNTESTED, EQUIVALENT = "killed", "hung", "survived", "untested", "equivalent"
 Z_95 = 1.96
 
 
@@ -55,6 +56,7 @@ class Verdict:
 
     Attributes:
         outcome: KILLED or HUNG: noticed. SURVIVED: all tests passed. UNTESTED: no test executes the line.
+            EQUIVALENT: listed as a mutant that changes no behaviour; no test runs.
         test_count: tests that could notice it, within the budget.
         killer: the test that failed, or how else the run ended.
     """
@@ -96,6 +98,8 @@ def module_name(path: str) -> str:
 def judge(site: Site, line_map: LineMap) -> Verdict:
     """Runs the tests of a mutant, the fastest first, up to the first one that fails."""
     source = (ROOT / site.path).read_text()
+    if is_equivalent(site, source):
+        return Verdict(**asdict(site), outcome=EQUIVALENT, test_count=0, killer="")
     able = line_map.killers(site.path, site.line, source)
     totals = accumulate(able, lambda total, test: total + line_map.seconds([test]), initial=0.0)
     tests = [test for test, _ in takewhile(lambda pair: pair[1] < BUDGET_S, zip(able, totals, strict=False))]
@@ -196,11 +200,12 @@ def interval(hits: int, count: int) -> tuple[float, float]:
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
-    """The share of noticed mutants of each package and of all, with its interval."""
+    """The share of noticed mutants of each package and of all, with its interval. Equivalent ones are not counted."""
+    counted = [each for each in verdicts if each.outcome != EQUIVALENT]
     members_of = {package: set(sources(package)) for package in PACKAGES}
-    rows = [(package, [each for each in verdicts if each.path in paths]) for package, paths in members_of.items()]
+    rows = [(package, [each for each in counted if each.path in paths]) for package, paths in members_of.items()]
     lines = []
-    for name, members in [*rows, ("all", list(verdicts))]:
+    for name, members in [*rows, ("all", counted)]:
         if members:
             noticed = sum(each.outcome in (KILLED, HUNG) for each in members)
             low, high = interval(noticed, len(members))

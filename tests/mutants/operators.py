@@ -73,7 +73,7 @@ def mutant_code(source: str, site: Site) -> CodeType:
     """The compiled mutant. Its lines have the numbers of the source."""
     tree = ast.parse(source)
     node = next(node for index, node in enumerate(ast.walk(tree)) if index == site.node_index)
-    _change(node, site.operator)
+    change_node(node, site.operator)
     return compile(ast.fix_missing_locations(tree), site.path, "exec", dont_inherit=True)
 
 
@@ -144,7 +144,7 @@ def _operators(node: ast.AST) -> Iterator[str]:
             yield "None returned"
 
 
-def _change(node: ast.AST, operator: str) -> None:
+def change_node(node: ast.AST, operator: str) -> None:
     """Changes a node in its tree."""
     match node:
         case ast.Compare():

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from setup import ROOT
 from tests.mutants import campaign
 from tests.mutants.campaign import (
+    EQUIVALENT,
     HUNG,
     KILLED,
     PACKAGES,
@@ -30,6 +32,7 @@ from tests.mutants.campaign import (
     judge,
     table,
 )
+from tests.mutants.equivalents import EQUIVALENTS, changes
 from tests.mutants.line_map import GENERATED, LineMap, environment, record_lines
 from tests.mutants.loading import write_mutant
 from tests.mutants.operators import Site, function_lines, mutant_code, sites
@@ -278,6 +281,31 @@ def test_each_test_of_a_mutant_has_a_timeout_of_its_own(monkeypatch: pytest.Monk
 def test_a_line_without_a_test_is_untested() -> None:
     (site,) = draw(1, 1, SMALL)
     assert judge(site, LineMap({}, lambda _path: {})).outcome == UNTESTED
+
+
+def test_a_change_is_named_by_its_function_and_its_line_before_and_after() -> None:
+    found = {f"{change.function}: {change.change}" for change in changes("module.py", SOURCE).values()}
+    assert found >= {
+        "largest: return best -> return None",
+        "largest: if best is None: -> if best is not None:",
+    }
+
+
+@pytest.mark.parametrize("path", sorted({row.path for row in EQUIVALENTS}))
+def test_each_listed_change_is_one_mutant_of_the_code_and_has_a_reason(path: str) -> None:
+    counts = Counter(changes(path, (ROOT / path).read_text()).values())
+    rows = {row: reason for row, reason in EQUIVALENTS.items() if row.path == path}
+    assert [row for row, reason in rows.items() if counts[row] != 1 or not reason.endswith(".")] == []
+
+
+def test_a_mutant_that_is_listed_runs_no_test_and_is_not_counted() -> None:
+    row = next(iter(EQUIVALENTS))
+    found = changes(row.path, (ROOT / row.path).read_text())
+    site = next(site for site, change in found.items() if change == row)
+    line_map = LineMap({"test": 1.0}, lambda _path: {site.line: ["test"]})
+    verdict = judge(site, line_map)
+    assert verdict.outcome == EQUIVALENT
+    assert table([verdict]) == ""
 
 
 def test_verdicts_are_read_back_and_counted(tmp_path: Path) -> None:
