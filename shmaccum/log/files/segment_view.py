@@ -35,7 +35,7 @@ from shmaccum.log.files.index_file import (
 )
 from shmaccum.log.files.log_batch import LogBatch, UnreadBatch, Views
 from shmaccum.log.files.log_file import LogFile
-from shmaccum.log.files.walk import BaseOffsetRange, Damage, find_batch
+from shmaccum.log.files.walk import BaseOffsetRange, Damage, find_batch_in_file
 
 READ_AHEAD_SIZE = 256 << 10
 """This fits in a core's cache until it is decoded."""
@@ -225,8 +225,8 @@ class SegmentView:
     def damage(self, position: int, expected: BaseOffsetRange, problem: str) -> Damage:
         """The extent of the damage at a position: up to the next batch with an expected base offset."""
         self.refresh()
-        rest = memoryview(os.pread(self._descriptor, self.size - position, position))
-        return Damage(position, position + find_batch(rest, 1, expected), problem)
+        resume_position = find_batch_in_file(self._descriptor, position + 1, self.size, expected)
+        return Damage(position, resume_position, problem)
 
     # --- look-ups
 

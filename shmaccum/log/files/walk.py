@@ -13,7 +13,9 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shmaccum._native import crc32c
 from shmaccum.common.format.batch_header import (
+    CRC_START,
     HEADER_SIZE,
     MAGIC,
     MAGIC_POSITION,
@@ -110,13 +112,19 @@ def batch_problem(view: memoryview, position: int, expected: BaseOffsetRange, *,
     if room < HEADER_SIZE:
         return f"only {room} bytes are left, less than a batch's header"
     header = read_header(view, position)
+    if problem := _header_problem(header, room, expected):
+        return problem
+    return crc_problem(header, view[position : position + header.size]) if is_crc_checked else None
+
+
+def _header_problem(header: BatchHeader, room: int, expected: BaseOffsetRange) -> str | None:
     if problem := header.problem:
         return problem
     if header.size > room:
         return f"the batch at offset {header.base_offset} has {header.size} bytes, only {room} are left"
     if not expected.first <= header.base_offset <= expected.last:
         return f"its base offset is {header.base_offset}, {expected.problem}"
-    return crc_problem(header, view[position : position + header.size]) if is_crc_checked else None
+    return None
 
 
 def find_batch(view: memoryview, position: int, expected: BaseOffsetRange) -> int:
@@ -127,6 +135,25 @@ def find_batch(view: memoryview, position: int, expected: BaseOffsetRange) -> in
             if batch_problem(view, candidate, expected, is_crc_checked=True) is None:
                 return candidate
     return len(view)
+
+
+def find_batch_in_file(descriptor: int, position: int, size: int, expected: BaseOffsetRange) -> int:
+    """The same for the first `size` bytes of a file, which may change meanwhile. Reads a part of the file at a time."""
+    for start in range(position, size - HEADER_SIZE + 1, SEARCH_SIZE):
+        part = memoryview(os.pread(descriptor, min(SEARCH_SIZE + HEADER_SIZE - 1, size - start), start))
+        for candidate in _candidates(part, 0, max(len(part) - HEADER_SIZE + 1, 0)):
+            header, at = read_header(part, candidate), start + candidate
+            if _header_problem(header, size - at, expected) is None and _has_its_crc(descriptor, at, header):
+                return at
+    return size
+
+
+def _has_its_crc(descriptor: int, position: int, header: BatchHeader) -> bool:
+    """Whether the whole batch at a position has the CRC in its header."""
+    crc, end = 0, position + header.size
+    for start in range(position + CRC_START, end, SEARCH_SIZE):
+        crc = crc32c(os.pread(descriptor, min(SEARCH_SIZE, end - start), start), crc)
+    return crc == header.crc
 
 
 def _candidates(view: memoryview, start: int, end: int) -> list[int]:

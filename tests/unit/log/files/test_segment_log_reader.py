@@ -9,6 +9,7 @@ import os
 import struct
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from shmaccum.log.files import (
     check_log,
     partition_folders,
     segment_view,
+    walk,
 )
 from shmaccum.log.files.codecs import decompress
 from shmaccum.log.files.partition_folders import make_partition_folder
@@ -323,6 +325,54 @@ def test_damage_over_several_batches_and_at_the_end_of_a_segment_is_skipped(
         (0, 3 * size),
         (2 * size, 3 * size),
     ]
+
+
+PART = 1000
+
+
+def log_of(path: Path, content: bytes) -> Path:
+    """A log with these bytes in its only segment."""
+    with open_log(path) as log:
+        log.partition(TOPIC, 0).append(make_batches(1))
+    (file,) = log_files(path)
+    file.write_bytes(content)
+    return file
+
+
+def at_offset(offset: int, value: bytes) -> bytes:
+    return struct.pack(">q", offset) + make_batch([value]).wire[8:]
+
+
+@pytest.mark.parametrize("distance", [PART + each for each in (-HEADER_SIZE, 1 - HEADER_SIZE, -1, 0, 1, 2)])
+@pytest.mark.parametrize("value_size", [1, 3 * PART])
+def test_a_batch_after_damage_is_found_wherever_the_parts_that_are_read_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distance: int, value_size: int
+) -> None:
+    monkeypatch.setattr(walk, "SEARCH_SIZE", PART)
+    file = log_of(tmp_path, bytes(1 + distance) + at_offset(7, b"x" * value_size))
+    with pytest.raises(CorruptLogError) as caught:
+        list(reader_of(tmp_path).batches())
+    assert (caught.value.position, caught.value.resume_position) == (0, 1 + distance)
+    damage(file, 1 + distance + HEADER_SIZE)
+    assert list(reader_of(tmp_path).batches()) == []
+
+
+def test_the_search_after_damage_reads_a_part_of_the_segment_at_a_time(tmp_path: Path) -> None:
+    file, size = log_of(tmp_path, b"damage"), 64 << 20
+    with file.open("r+b") as gap:
+        gap.seek(size)
+        gap.write(at_offset(7, b"x"))
+    reader = reader_of(tmp_path)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptLogError) as caught:
+            list(reader.batches())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.resume_position == size
+    assert peak < 8 << 20
 
 
 def test_without_crcs_only_the_structure_is_looked_at(written: Path) -> None:
