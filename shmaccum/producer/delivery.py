@@ -402,10 +402,14 @@ class DeliveryTracker:
         return self.native.completions(first, last)
 
     def observe(self, future: DeliveryFuture, observer: Observer) -> None:
-        """Calls the observer with the future when its result is known: at once, or in the tracker's thread."""
-        if self._is_stopped and not self.is_known(future):
-            self._is_stopped = self._is_abandoned = False
+        """Calls the observer with the future when its result is known: at once, or in the tracker's thread.
+
+        If `stop` runs meanwhile in another thread, it either counts this observer, or has already discarded all others.
+        In the second case, the tracker starts again.
+        """
         if self._waiters.add(future, observer):
+            if self._is_abandoned:  # read after the addition, because `stop` sets it before it discards
+                self._is_stopped = self._is_abandoned = False
             self.ensure_thread()
             return
         try:

@@ -342,6 +342,38 @@ def test_close_reports_the_callbacks_that_are_not_called(
     assert told == []
 
 
+def test_a_callback_that_comes_after_the_tracker_has_discarded_the_others_is_called(
+    producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    future = producer.send(TOPIC, b"v")
+    tracker, waiters = future.tracker, future.tracker._waiters
+
+    def add_after_stop(*waiter: Any) -> bool:
+        monkeypatch.undo()
+        assert tracker.stop(0) == 0
+        return waiters.add(*waiter)
+
+    monkeypatch.setattr(waiters, "add", add_after_stop)
+    tracker.observe(future, told.append)
+    deliver_all(sender)
+    wait_until(lambda: told == [future], "the callback is called")
+
+
+def test_a_callback_that_comes_while_the_tracker_stops_is_counted_and_stops_no_later_one(
+    producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    first, second = producer.send(TOPIC, b"v"), producer.send(TOPIC, b"v")
+    tracker = first.tracker
+    monkeypatch.setattr(tracker, "_wait_for_thread", lambda _timeout_s: tracker.observe(first, told.append))
+    assert tracker.stop(0) == 1
+    monkeypatch.undo()
+    tracker.observe(second, told.append)
+    deliver_all(sender)
+    wait_until(lambda: told == [second], "the callback is called")
+
+
 # --- asyncio
 
 
