@@ -20,7 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from shmaccum.config.option import INT_MAX, LONG_MAX, Option
-from shmaccum.config.table import Options, command_line_value, folded, parse_together
+from shmaccum.config.table import Options, command_line_value, folded, is_literal_secret, parse_together
 
 if TYPE_CHECKING:
     from shmaccum.config.arena import ArenaOptions
@@ -52,6 +52,7 @@ __all__ = [
     "SparkSourceOptions",
     "command_line_value",
     "folded",
+    "is_literal_secret",
     "parse_together",
 ]
 

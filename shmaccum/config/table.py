@@ -243,18 +243,22 @@ def _secrets() -> set[str]:
     }
 
 
+def is_literal_secret(name: str, value: Any) -> bool:
+    """Returns whether the option is a secret, and the value is the secret itself instead of its place."""
+    if _spelled(name) not in _secrets():
+        return False
+    return (value if isinstance(value, Secret) else Secret(str(value))).place is None
+
+
 def command_line_value(name: str, value: Any) -> str:
     """Returns the text of an option on a command line. A secret is replaced by its place.
 
     Raises:
         InvalidArgumentError: the option is a secret, and the value is the secret itself.
     """
-    if _spelled(name) not in _secrets():
-        return str(value)
-    place = (value if isinstance(value, Secret) else Secret(str(value))).place
-    if place is None:
+    if is_literal_secret(name, value):
         raise InvalidArgumentError(
             f"{name} would appear on a command line, which every user of this host can read: give it as env:NAME or "
             "file:PATH"
         )
-    return place
+    return str(value.place if isinstance(value, Secret) else value)

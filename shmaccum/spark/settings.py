@@ -22,6 +22,7 @@ from shmaccum.config import (
     SparkSinkOptions,
     SparkSourceOptions,
     folded,
+    is_literal_secret,
     parse_together,
 )
 from shmaccum.exceptions import InvalidArgumentError
@@ -233,7 +234,14 @@ def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSett
     of_sink = () if of_sink_type is None else (of_sink_type,)
     arena, producer, sender, *others = _split(rest, (ArenaOptions, ProducerOptions, SenderOptions, *of_sink))
     sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
-    return SinkSettings(own.arena or "", own.topic, sink, arena, producer, sender, others[0] if others else {})
+    of_the_sink = others[0] if others else {}
+    for name in of_the_sink:
+        if is_literal_secret(name, of_the_sink[name]):
+            raise InvalidArgumentError(
+                f"{name} would be sent to every executor and stored there: give it as env:NAME or file:PATH, which "
+                "each executor reads"
+            )
+    return SinkSettings(own.arena or "", own.topic, sink, arena, producer, sender, of_the_sink)
 
 
 def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any], checkpoint: str | None) -> SinkSettings:

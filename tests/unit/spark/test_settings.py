@@ -151,6 +151,18 @@ def test_what_a_sink_refuses(given: dict[str, Any], sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["sasl_plain_password", "kafka.sasl.plain.password", "saslPlainPassword"])
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_a_secret_is_given_by_its_place_with_each_guarantee(name: str, guarantee: str) -> None:
+    place = {"stagingPath": "/staging"} if guarantee == "exactly_once" else {"arena": "events"}
+    given = {"sink": "kafka:broker:9092", "deliveryGuarantee": guarantee, "sasl_mechanism": "PLAIN", **place}
+    given |= {"security_protocol": "SASL_SSL", "sasl_plain_username": "ann"}
+    assert sink_settings({**given, name: "env:SECRET"}).sink_options["sasl_plain_password"] == "env:SECRET"
+    with pytest.raises(InvalidArgumentError, match=r"sasl_plain_password .* env:NAME or file:PATH") as caught:
+        sink_settings({**given, name: "geheim"})
+    assert "geheim" not in str(caught.value)
+
+
 # --- columns of the sink
 
 
