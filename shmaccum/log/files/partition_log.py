@@ -80,7 +80,6 @@ SNAPSHOT_INTERVAL = 8 << 20
 SNAPSHOT_BATCH_COUNT = 512
 """Bytes and batches between two snapshots. After a death, the next writer reads at most this much while others wait."""
 LOOSE_SNAPSHOTS_KEPT = 2
-RUN_BUFFERS_MAX = IOV_MAX - 2
 TIMESTAMP_MAX = 2**63 - 1
 LOG_APPEND_TIME = "LogAppendTime"
 NOT_APPENDED = "could not be appended to"
@@ -251,7 +250,7 @@ class PartitionLog:
             size, count, timestamp_ms = batch.size, batch.record_count, batch.max_timestamp_ms
             end, next_offset = position + size, offset + count
             is_too_much = end > size_max or timestamp_ms > timestamp_max or next_offset > offset_end
-            if is_too_much or len(buffers) > RUN_BUFFERS_MAX:
+            if is_too_much or len(buffers) >= IOV_MAX:
                 break
             pieces = batch.buffers
             attributes = pieces[0][ATTRIBUTES_POSITION]

@@ -28,7 +28,7 @@ class WriterLevel:
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, LOCK_FILE)
         self._seen: tuple[int, int] | None = None
-        self._level = NONE
+        self._level: str
 
     @property
     def level(self) -> str:

@@ -220,7 +220,11 @@ def test_a_directory_that_is_back_is_opened_by_the_next_check(tmp_path: Path) ->
         (tmp_path / "log").rename(tmp_path / "moved")
         with pytest.raises(LogLostError):
             log.require_name()
+        log.check_paths()
+        assert len(log.findings) == 1
+        assert os.listdir(tmp_path) == ["moved"]
         (tmp_path / "moved").rename(tmp_path / "log")
+        log._next_check_s = 0.0
         log.check_paths()
         log.require_name()
 

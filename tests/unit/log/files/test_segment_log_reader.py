@@ -259,6 +259,15 @@ def test_a_tail_that_a_dead_writer_tore_is_the_end(written: Path, batches: list[
         assert len(list(reader_of(written).records())) == 30
 
 
+def test_a_reader_waits_at_the_end_of_a_file_that_was_cut(tmp_path: Path, batches: list[MadeBatch]) -> None:
+    with open_log(tmp_path) as log:
+        log.partition(TOPIC, 0).append(batches[:3])
+        cursor = reader_of(tmp_path).cursor()
+        assert [found.base_offset for found in cursor.poll()] == [0, 3, 6]
+        os.truncate(log_files(tmp_path)[0], batches[0].size)
+        assert list(cursor.poll()) == []
+
+
 def test_retention_under_a_reader_is_reported(tmp_path: Path) -> None:
     batches = make_batches(9)
     with open_log(tmp_path, segment_bytes=batches[0].size * 2, retention_bytes=0) as log:

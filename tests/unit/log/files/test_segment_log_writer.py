@@ -39,6 +39,7 @@ from shmaccum.log.files.directory import (
 from shmaccum.log.files.partition_folders import make_partition_folder
 from shmaccum.log.files.partition_log import SNAPSHOT_BATCH_COUNT, PartitionLog
 from shmaccum.log.files.producer_state import KEPT_COUNT, Rejection
+from shmaccum.log.files.segment import IOV_MAX
 from shmaccum.log.files.transaction_files import TransactionFiles
 from tests.support.processes import run_in_child
 from tests.support.segment_log import (
@@ -101,10 +102,20 @@ def test_a_batch_in_pieces_is_appended_whole_however_many_there_are(tmp_path: Pa
     }
 
 
-def test_more_batches_than_one_system_call_takes_are_appended_in_order(tmp_path: Path) -> None:
-    batches = make_batches(1500, record_count=1, value_size=1)
+def test_more_batches_than_one_system_call_takes_are_appended_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = make_batches(IOV_MAX, record_count=1, value_size=1)
+    counts, write = [], os.pwritev
+
+    def counted(descriptor: int, buffers: Sequence[bytes], position: int) -> int:
+        counts.append(len(buffers))
+        return write(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "pwritev", counted)
     with open_log(tmp_path) as log:
-        assert offsets(log.partition(TOPIC, 0).append(batches)) == list(range(1500))
+        assert offsets(log.partition(TOPIC, 0).append(batches)) == list(range(IOV_MAX))
+    assert counts == [IOV_MAX, IOV_MAX]  # two buffers of each batch
 
 
 def test_opened_again_the_log_continues_where_it_was(tmp_path: Path) -> None:
@@ -438,6 +449,36 @@ def test_any_failure_at_any_byte_loses_nothing_and_tears_nothing(
         assert offsets(partition.append(batches)) == [0, 3, 6, 9, 12, 15]
     assert wire_in_files(tmp_path).count(b"shmaccum") == 0
     assert len(wire_in_files(tmp_path)) == sum(batch.size for batch in batches)
+
+
+def test_nothing_is_acknowledged_if_the_file_is_removed_before_a_write_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RemovingWrites(FailingWrites):
+        def __call__(self, descriptor: int, buffers: Sequence[bytes], position: int) -> int:
+            for file in log_files(tmp_path):
+                file.unlink()
+            return super().__call__(descriptor, buffers, position)
+
+    batches = make_batches(3)
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        monkeypatch.setattr(os, "pwritev", RemovingWrites(2 * batches[0].size, errno.ENOSPC))
+        outcomes = partition.append(batches)
+    assert [isinstance(outcome, Rejection) and outcome.errno for outcome in outcomes] == [errno.ESTALE] * 3
+
+
+def test_bytes_that_another_process_appended_are_not_overwritten(tmp_path: Path) -> None:
+    batches = make_batches(2)
+    with open_log(tmp_path) as log:
+        partition = log.partition(TOPIC, 0)
+        partition.append(batches[:1])
+        with log_files(tmp_path)[0].open("ab") as file:
+            file.write(b"foreign")
+        (outcome,) = partition.append(batches[1:])
+        assert isinstance(outcome, Rejection)
+        assert "written by another process" in outcome.message
+    assert wire_in_files(tmp_path).endswith(b"foreign")
 
 
 def test_what_cannot_be_cut_at_once_is_cut_before_the_next_write(

@@ -37,6 +37,7 @@ from shmaccum.log.files import (
     TransactionId,
     Winner,
     check_log,
+    transaction_applier,
     transaction_files,
     transactions,
 )
@@ -217,6 +218,17 @@ def test_a_winner_that_is_not_whole_decides_nothing(tmp_path: Path, injury: str)
     assert words(tmp_path) == {"b": 12}
 
 
+def test_winners_with_too_many_records_of_a_partition_decide_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_applier, "SEQUENCE_MASK", 2 * RECORDS_PER_BATCH)
+    winners = [stage(tmp_path, SEVENTH, word, batch_count=1) for word in ("a", "b", "c")]
+    with pytest.raises(TransactionNotAppliedError, match=r"6 records of a partition, but this one has 9 of flights-0"):
+        transactions.conclude(tmp_path, SEVENTH, winners)
+    transactions.conclude(tmp_path, SEVENTH, winners[:2])
+    assert words(tmp_path) == {"a": 6, "b": 6}
+
+
 def test_a_damaged_file_is_named_and_affects_no_other(tmp_path: Path) -> None:
     winner = stage(tmp_path, SEVENTH, "a")
     TransactionFiles(str(tmp_path)).decide(SEVENTH, Decision((winner,)))
@@ -240,6 +252,7 @@ def test_abort_before_a_decision_leaves_nothing(tmp_path: Path) -> None:
     stage(tmp_path, SEVENTH, "a")
     stage(tmp_path, TransactionId("query", 8), "b")
     transactions.abort(tmp_path, SEVENTH)
+    assert [folder.transaction.number for folder in TransactionFiles(str(tmp_path)).staged()] == [8]
     transactions.abort(tmp_path, TransactionId("query", 8))
     assert os.listdir(tmp_path / ".staging") == []
     transactions.conclude(tmp_path, SEVENTH, [stage(tmp_path, SEVENTH, "c")])  # a series may be repeated
