@@ -185,15 +185,19 @@ def test_an_unknown_group_is_left_by_each_member_alone(client: Client) -> None:
 
 
 def test_a_topic_that_is_asked_for_twice_is_reported_once(client: Client) -> None:
+    names = [{"name": TOPIC}, {"name": TOPIC}]
     asked = {
-        "topics": [{"name": TOPIC}, {"name": TOPIC}],
+        "topics": names,
         "allow_auto_topic_creation": False,
         "include_cluster_authorized_operations": False,
         "include_topic_authorized_operations": False,
     }
     assert [one.name for one in client.ask(METADATA, 9, asked).topics] == [TOPIC]
-    described = {"topics": asked["topics"], "response_partition_limit": 100, "cursor": None}
-    assert [one.name for one in client.ask(TOPIC_PARTITIONS, 0, described).topics] == [TOPIC]
+    described = {"topics": [*names, {"name": "missing"}], "response_partition_limit": 100, "cursor": None}
+    assert [(one.name, one.error_code) for one in client.ask(TOPIC_PARTITIONS, 0, described).topics] == [
+        (TOPIC, BrokerError.NONE),
+        ("missing", BrokerError.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
 
 
 def test_the_latest_time_of_a_record_is_a_setting_of_its_topic(client: Client) -> None:

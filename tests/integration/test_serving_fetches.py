@@ -196,17 +196,34 @@ def test_a_fetch_of_a_log_that_cannot_be_read_is_reported_in_the_log_of_the_serv
     assert "could not be answered: [Errno 5]" in caplog.text
 
 
-def test_pipelined_fetches_are_answered_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limits", [{}, {"min_bytes": LARGE, "wait_ms": 1}], ids=["at once", "after a wait"])
+def test_pipelined_fetches_are_answered_in_order(tmp_path: Path, limits: dict[str, int]) -> None:
     with open_log(tmp_path) as directory:
         directory.partition(TOPIC, 0).append(make_batches(40))
         with served(tmp_path, is_writable=False) as address:
             host, _, port = address.partition(":")
             with socket.create_connection((host, int(port)), DEADLINE_S) as client, client.makefile("rb") as answers:
-                client.sendall(b"".join(encode_request(FETCH, VERSION, request(offset)) for offset in range(120)))
+                client.sendall(b"".join(encode_request(FETCH, VERSION, request(at, **limits)) for at in range(120)))
                 for offset in range(120):
                     (size,) = struct.unpack(">i", answers.read(4))
                     (topic,) = decode_answer(FETCH, VERSION, answers.read(size)).responses
                     assert whole_offsets(topic.partitions[0].records)[0] == offset - offset % 3
+
+
+def test_the_partitions_of_a_session_are_served_in_turn(tmp_path: Path) -> None:
+    asked = request(0, max_bytes=1)
+    (first,) = asked["topics"][0]["partitions"]
+    asked["topics"][0]["partitions"] = [first, {**first, "partition": 1}]
+    with open_log(tmp_path, partitions=2) as directory:
+        for number in range(2):
+            directory.partition(TOPIC, number).append(make_batches(2))
+        with served(tmp_path, is_writable=False) as address, ClientConnection(address) as server:
+            answers = [server.ask(FETCH, VERSION, {**asked, "session_epoch": 0})]
+            for epoch in range(1, 4):
+                more = {"session_id": answers[0].session_id, "session_epoch": epoch, "topics": []}
+                answers.append(server.ask(FETCH, VERSION, {**asked, **more}))
+    partitions = [[one for topic in answer.responses for one in topic.partitions] for answer in answers]
+    assert [[one.partition_index for one in found if one.records] for found in partitions] == [[0], [1], [0], [1]]
 
 
 # --- transactions

@@ -157,10 +157,10 @@ class ConsumerMember:
 
     member_id: str
     instance_id: str | None
+    rebalance_timeout_ms: int
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    rebalance_timeout_ms: int = 0
     topic_names: frozenset[str] = frozenset()
     topic_pattern: str = NO_PATTERN
     matched_names: frozenset[str] = frozenset()
@@ -185,7 +185,7 @@ class ConsumerMember:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ConsumerGroup:
     """A group of consumers to which the server assigns partitions.
 
@@ -324,7 +324,9 @@ class ConsumerGroup:
             raise HeartbeatRefusedError(
                 BrokerError.GROUP_MAX_SIZE_REACHED, f"the group has the most members allowed, {len(self.members)}"
             )
-        member = self.members[request.member_id] = ConsumerMember(request.member_id, request.instance_id)
+        member = self.members[request.member_id] = ConsumerMember(
+            request.member_id, request.instance_id, request.rebalance_timeout_ms
+        )
         if request.instance_id is not None:
             self._static[request.instance_id] = request.member_id
         return member

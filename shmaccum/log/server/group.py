@@ -215,7 +215,7 @@ def leaving_member(static: Mapping[str, str], member_id: str, instance_id: str) 
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Group:
     """A group of consumers.
 
@@ -413,6 +413,8 @@ class Group:
         was_empty = self.state is GroupState.EMPTY
         for member in self.members.values():
             self._set_assignment(member, b"")
+            if member.syncing is not None:
+                self._touch(member, now_ms)
             self._refuse_sync(member, BrokerError.REBALANCE_IN_PROGRESS)
         self.state = GroupState.PREPARING
         if was_empty and self.limits.initial_delay_ms:
@@ -636,9 +638,8 @@ class Group:
         """Does the work that is due: drops unused ids, removes expired members, ends rounds."""
         self._forget_promised(now_ms)
         for member in list(self.members.values()):
-            if member.is_parked:
-                self._touch(member, now_ms)
-            elif member.expires_at_ms <= now_ms and self.members.get(member.member_id) is member:
+            is_expired = not member.is_parked and member.expires_at_ms <= now_ms
+            if is_expired and self.members.get(member.member_id) is member:
                 self._remove_and_rebalance(member, now_ms)
         if self._round.ends_at_ms <= now_ms:
             if self.state is GroupState.PREPARING:

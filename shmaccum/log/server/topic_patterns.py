@@ -99,7 +99,7 @@ class TopicPatterns:
 def _matched(pattern: str, names: Collection[str]) -> frozenset[str]:
     matches, found = compiled(pattern).fullmatch, set()
     end_s = time.thread_time() + MATCHING_CPU_S
-    for number, name in enumerate(names, 1):
+    for number, name in enumerate(names):
         if matches(name):
             found.add(name)
         if number % NAMES_PER_CHECK == 0 and time.thread_time() > end_s:

@@ -23,6 +23,7 @@ from shmaccum.log.files.file_names import GROUPS_FOLDER, PARTITION_METADATA_FILE
 from shmaccum.log.groups import offsets_file
 from shmaccum.log.groups.member_locks import MemberLocks
 from shmaccum.log.groups.offsets_file import OFFSETS, Committed, GroupLock, OffsetsFile, coordinator_address, group_ids
+from shmaccum.log.server import coordinator as coordinators
 from shmaccum.log.server.call import Call
 from shmaccum.log.server.consumer_group import ConsumerLimits
 from shmaccum.log.server.coordinator import EMPTY_KEPT_S, Coordinator, LoadedGroup
@@ -204,6 +205,41 @@ def test_a_group_that_another_process_has_locked_since_is_given_up(log: str) -> 
         assert answers == [BrokerError.UNKNOWN_MEMBER_ID]
         ask_to_join(coordinator, answers)
         assert answers[1:] == [BrokerError.INCONSISTENT_GROUP_PROTOCOL]
+
+
+# --- limits and errors
+
+
+def test_groups_with_nothing_to_store_do_not_count(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinators, "GROUP_COUNT_MAX", 2)
+    coordinator = coordinator_of(log)
+    for group_id in "abcd":
+        loaded = coordinator.load(group_id)
+        assert isinstance(loaded, LoadedGroup)
+        coordinator.release_unused(loaded)
+    assert [isinstance(coordinator.load(group_id), LoadedGroup) for group_id in "abc"] == [True, True, False]
+    coordinator.close()
+
+
+def test_the_offsets_of_a_transaction_wait_while_another_process_has_the_group(log: str) -> None:
+    coordinator = coordinator_of(log)
+    lock = GroupLock(log, "g")
+    with contextlib.closing(OffsetsFile(log, "g", is_writer=True)) as file:
+        file.commit_pending(7, {PLACE: Committed(5, -1, "", 1)})
+    assert not coordinator.end_transaction("g", 7, is_commit=True)
+    assert coordinator.offsets_of("g") == {}
+    lock.release()
+    assert coordinator.end_transaction("g", 7, is_commit=True)
+    assert coordinator.offsets_of("g")[PLACE].offset == 5
+    coordinator.close()
+
+
+def test_an_offset_has_the_time_of_its_commit(log: str) -> None:
+    coordinator = coordinator_of(log)
+    before_ms = int(time.time() * 1000)
+    ask_to_commit(coordinator, 7, lambda: None)
+    assert before_ms <= coordinator.offsets_of("g")[PLACE].time_ms <= time.time() * 1000
+    coordinator.close()
 
 
 # --- deaths

@@ -182,6 +182,21 @@ def test_a_parked_join_is_a_sign_of_life() -> None:
     assert leader in simulation.group.members
 
 
+def test_a_parked_sync_is_a_sign_of_life() -> None:
+    simulation = Simulation()
+    leader, follower = simulation.stable(2)
+    simulation.join("leader again", leader)
+    simulation.join("follower again", follower)
+    simulation.sync("parked", follower, 2)
+    for _ in range(3):
+        simulation.pass_time(SESSION_MS - 1)
+        simulation.group.heartbeat(leader, None, 2, simulation.now_ms)
+    simulation.join("newcomer")
+    assert simulation.synced("parked").error is BrokerError.REBALANCE_IN_PROGRESS
+    simulation.pass_time(SESSION_MS - 1)
+    assert follower in simulation.group.members
+
+
 def test_a_join_counts_whose_connection_ended_while_it_waited() -> None:
     simulation = Simulation()
     leader, *_ = simulation.stable(1)

@@ -174,7 +174,7 @@ def test_a_partition_that_is_first_read_after_a_deletion_starts_at_it(tmp_path: 
 def test_members_with_equal_fields_are_two_members() -> None:
     join = Join("m", None, "", "", 1, 1, "consumer", ())
     assert Member("m", join) != Member("m", join)
-    assert ConsumerMember("m", None) != ConsumerMember("m", None)
+    assert ConsumerMember("m", None, 1000) != ConsumerMember("m", None, 1000)
 
 
 def test_a_topic_that_is_created_has_the_files_of_each_partition(tmp_path: Path) -> None:
