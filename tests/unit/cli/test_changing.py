@@ -192,7 +192,8 @@ def test_every_command_has_a_help_text_with_its_options(shell: Shell) -> None:
 
 
 def test_a_typing_error_is_answered_with_the_nearest_command(shell: Shell) -> None:
-    assert "did you mean 'inspect'?" in shell("inspekt", code=2).stderr
+    for arguments in (["inspekt"], ["inspekt", "arena"]):
+        assert "did you mean 'inspect'?" in shell(*arguments, code=2).stderr
 
 
 def test_the_version_is_the_package_s(shell: Shell) -> None:

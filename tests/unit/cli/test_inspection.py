@@ -388,6 +388,11 @@ def test_a_locale_without_unicode_ends_no_command(arena: Arena, arguments: list[
     assert result.stdout.isascii()
 
 
+def test_a_value_that_is_wider_than_the_screen_is_folded_and_not_cut(shell: Shell, filled: str) -> None:
+    output = shell("inspect", filled, columns=40).stdout
+    assert "the log is full: No space left on device" in " ".join(output.split())
+
+
 def test_options_that_cannot_be_read_are_shown_as_the_reason(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(msgpack, "unpackb", lambda _content: [])
     assert superblock(arena)["options"] == f"the options in {arena.name} are of type list, not a mapping"

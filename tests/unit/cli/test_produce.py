@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pytest
 
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
+from shmaccum.cli.produce import Tally
+from shmaccum.producer.deliveries import DeliveryCounts
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all, drain
 from tests.support.processes import wait_until
@@ -100,6 +102,18 @@ def kitchen(arena: Arena, sender: Accumulator) -> Iterator[Kitchen]:
     kitchen = Kitchen(sender)
     yield kitchen
     kitchen.deliver()
+
+
+def test_results_that_were_overwritten_are_unknown_and_not_pending() -> None:
+    class Overwritten(list[int]):
+        is_done, exception = True, None
+        counts = DeliveryCounts(pending=0, succeeded=1, failed=0, lost=2)
+
+    tally = Tally()
+    deliveries: Any = Overwritten(range(3))
+    tally.add(deliveries, 30)
+    assert tally.pending == 0
+    assert str(tally).endswith("1 delivered, 2 with an unknown result, because it was overwritten before it was read")
 
 
 def test_lines_become_records(kitchen: Kitchen) -> None:

@@ -582,6 +582,18 @@ def test_a_consumer_that_is_not_used_leaves_its_group(log: LogDirectory) -> None
         assert second.assignment() == {PLACE}
 
 
+def test_a_consumer_without_a_group_that_is_not_used_is_closed(log: LogDirectory) -> None:
+    consumer_of(log, TOPIC).close()
+    gc.collect()
+    former = open_descriptors()
+    forgotten = consumer_of(log, TOPIC)
+    forgotten.poll()
+    del forgotten
+    gc.collect()
+    consumer_of(log, TOPIC).close()
+    await_no_other(former)
+
+
 @pytest.mark.parametrize("timeout_ms", [2**63 - 1, pytest.param(10**400, id="googols"), 1e300, float("inf")])
 def test_a_poll_takes_any_long_timeout(log: LogDirectory, timeout_ms: float) -> None:
     append(log, b"0")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -175,7 +176,10 @@ def test_a_folder_with_two_names_reports_both(tmp_path: Path, folders: list[str]
         watch.close()
 
 
-def test_without_an_instance_consumers_look_by_themselves(folders: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_loop", [False, True], ids=["call", "loop"])
+def test_without_an_instance_consumers_look_by_themselves_more_and_more_rarely(
+    folders: list[str], monkeypatch: pytest.MonkeyPatch, in_loop: bool
+) -> None:
     def refuse(watch: LogWatch) -> None:
         watch.descriptor = -1
 
@@ -184,6 +188,11 @@ def test_without_an_instance_consumers_look_by_themselves(folders: list[str], mo
     one.watch(folders)
     assert not one.has_watch
     assert one.take() == set(folders)
+    waits_s = []
+    for _ in range(4):
+        waits_s.append(one._timeout_s(math.inf))
+        assert not (asyncio.run(one.wait_in_loop(math.inf)) if in_loop else one.wait(math.inf))
+    assert waits_s == [0.001, 0.002, 0.004, 0.008]
     one.close()
     other = ChangeWaiter()
     other.watch([])

@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from shmaccum.common import clock
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import (
     ConsumerStateError,
@@ -27,10 +29,11 @@ from shmaccum.exceptions import (
     LogForbiddenError,
 )
 from shmaccum.log.groups import file_systems, member_locks, members, membership, offsets_file, plan, shared_offsets
-from shmaccum.log.groups.member_locks import MemberLocks
+from shmaccum.log.groups.member_locks import MemberLocks, partition_byte
 from shmaccum.log.groups.membership import Assignors, Membership
 from shmaccum.log.groups.offsets_file import Committed, GroupLock, OffsetsFile
 from shmaccum.log.groups.plan import Plan, plan_path, read_plan
+from tests.support.descriptors import open_descriptors
 
 PLACES = [TopicPartition("a", number) for number in range(3)]
 Join = Callable[..., Membership]
@@ -268,6 +271,30 @@ def test_a_partition_of_another_member_is_not_committed(join: Join) -> None:
     (foreign,) = list(second.locks.owned)[:1]
     with pytest.raises(ConsumerStateError, match=f"{foreign} of the group 'g' is not assigned"):
         first.commit({foreign: offset(1)}, 0)
+
+
+def test_a_member_that_leaves_has_no_open_file(join: Join, tmp_path: Path) -> None:
+    member = join()
+    settle(member)
+    member.commit({PLACES[0]: offset(1)}, 0)
+    for _ in range(2):
+        member.leave()
+    assert [path for _, path in open_descriptors() if path.startswith(os.fspath(tmp_path))] == []
+
+
+def test_a_commit_that_may_not_wait_does_not_pause(join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = join()
+    settle(first)
+    other = MemberLocks(os.fspath(tmp_path), "g")
+    monkeypatch.setattr(clock, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: pytest.fail("it pauses"))
+    with other.offsets_lock(0), pytest.raises(GroupBusyError):
+        first.commit({PLACES[0]: offset(1)}, 0)
+    other.close()
+
+
+def test_the_byte_of_a_partition_is_that_of_members_of_other_versions() -> None:
+    assert partition_byte(TopicPartition("flights", 0)) == 2058272064942571000
 
 
 def test_a_pen_that_is_held_is_reported(join: Join, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
