@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m bench.fleet`` writes the tables and the picture of docs/explanation/fleet.rst.
 
-It simulates and starts no broker. The prices come from runs of ``python -m bench.fleet.check``. The picture needs
+It only simulates, and starts no broker. The prices come from runs of ``python -m bench.fleet.check``. The picture needs
 matplotlib (the extra ``plot``); ``--tables`` excludes it.
 """
 
@@ -80,7 +80,8 @@ def shape_rows(prices: Prices) -> Iterator[Row]:
 
 
 def check_rows(kept: dict[str, Any]) -> Iterator[Row]:
-    """Yield a row for each real run, with the simulation of the same work and the broker's time by the prices."""
+    """Yield a row for each real run, with the simulation of the same work and the broker's time computed from the
+    prices."""
     prices = broker_prices(kept)
     designs = {design.name: design for design in DESIGNS}
     for run, broker_s in zip(kept["runs"], broker_seconds(kept), strict=True):

@@ -45,7 +45,7 @@ def job_of(rate: int) -> Job:
 
 
 def client_batches_per_request() -> float:
-    """Return the batches per request of confluent-kafka, by its own statistics with the mock cluster."""
+    """Return the batches per request of confluent-kafka, according to its own statistics with the mock cluster."""
     import confluent_kafka
 
     told: list[dict[str, Any]] = []
@@ -90,7 +90,8 @@ def _waits_s(fleet: Fleet) -> tuple[float, float]:
 
 
 def run(design: str, rate: int, fleet: Fleet, count: CountRequests | None) -> dict[str, Any]:
-    """Do one run. If requests are not counted, they are the batches by `client_batches_per_request`."""
+    """Do one run. If requests are not counted, their number is that of the batches divided by
+    `client_batches_per_request`."""
     waits_s = _waits_s(fleet)
     begin_s, broker_s, requests = time.perf_counter(), _broker_s(), count() if count else 0.0
     measured = fleet.run(job_of(rate))

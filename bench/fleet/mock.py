@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real runs of workers on librdkafka's mock cluster. It needs little processor time, so few threads wait for a core.
 
-Numbers are counted by the clients: librdkafka's statistics have its requests, and a sender's metrics and the counters
-of its arena have those of shmaccum.
+The clients count: requests of librdkafka are in its statistics, and those of shmaccum in a sender's metrics and the
+counters of its arena.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One producer, simulated event by event.
+"""Simulate one producer, event by event.
 
 A record joins the open batch of its partition. A batch is due when it is full, or when it has lingered. A check of a
 node sends one request, if the node has a due batch and fewer than `IN_FLIGHT` requests. The request has a batch of each
@@ -42,12 +42,12 @@ class Rules:
     round_trip_s: float = 0.005
     request_s: float = 200e-6
     check_delay_s: float = 0.0
-    """The delay of the check after a batch has lingered, because of short waits (decision 0020)."""
+    """The time between the end of a batch's linger and the next check, which short waits cause (decision 0020)."""
 
 
 @dataclass
 class Outcome:
-    """The counted work of a producer."""
+    """The numbers of batches and requests of a producer, and its latencies."""
 
     seconds: float
     record_count: int = 0
@@ -164,12 +164,12 @@ class _Simulation:
 
 
 def simulate(rules: Rules, times: Times, partitions: Partitions, seconds: float) -> Outcome:
-    """Return the outcome of a producer that sends these records, all with a response.
+    """Return the outcome of a producer that sends these records, after all responses have arrived.
 
     Args:
-        rules: of the producer.
-        times: of the records, in order.
-        partitions: of the records, from 0 to `rules.partition_count` - 1.
-        seconds: the length of the work that the times are of.
+        rules: the rules of the producer.
+        times: the times of the records, in order.
+        partitions: the partition of each record, from 0 to `rules.partition_count` - 1.
+        seconds: the length of the simulated time.
     """
     return _Simulation(rules, seconds).run(times, partitions)

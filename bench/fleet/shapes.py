@@ -21,8 +21,9 @@ class Design:
     """A way to connect workers to brokers.
 
     Attributes:
-        check_delay_s: the delay of the sending thread's check after a batch has lingered.
-        request_s: its time for a request: librdkafka's by the prices, the pump's by decision 0077.
+        check_delay_s: the time between the end of a batch's linger and the sending thread's check.
+        request_s: the sending thread's time for a request. That of librdkafka results from the prices, that of the pump
+        from decision 0077.
     """
 
     name: str
@@ -88,7 +89,7 @@ class Load:
 
 
 def outcome(shape: Shape, design: Design, seed: int = SEED) -> Outcome:
-    """Simulate one producer of the fleet for some `SIMULATED_RECORDS` records."""
+    """Simulate one producer of the fleet for about `SIMULATED_RECORDS` records."""
     worker_count = shape.worker_count if design.is_shared else 1
     seconds = SIMULATED_RECORDS / (worker_count * shape.rate)
     rng = np.random.default_rng(seed)

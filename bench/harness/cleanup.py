@@ -4,8 +4,8 @@
 The process that starts a question gives it a mark. The question's processes have the mark in their environment, even
 those in a session of their own. Its names in shared memory and in `BUILD` begin with the mark. Temporary folders,
 including those of JVMs and of Spark, are in one folder. A question that ends by itself removes all of this. If it is
-killed, the starting process removes everything with its mark, also when a signal ends the starting process. Only
-SIGKILL of the starting process leaves something.
+killed, the starting process removes everything with its mark. It also does so when a signal ends it. Only SIGKILL of
+the starting process leaves files or processes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _temporary(folder: str) -> dict[str, str]:
 
 
 def _kill(mark: str) -> None:
-    """Kill the marked processes until there are none: one may have started another before its death."""
+    """Kill the marked processes until there are none. One may have started another before its death, so one pass is not
+    enough."""
     while found := list(_processes(mark)):
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
@@ -100,7 +101,7 @@ def _kill(mark: str) -> None:
 
 
 def _processes(mark: str) -> Iterator[int]:
-    """Yield the processes with the mark and their forked children. A dead process has no environment."""
+    """Yield the processes with the mark. Forked children inherit it. A dead process has no environment."""
     words = f"{VARIABLE}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user

@@ -2,7 +2,7 @@
 """``python -m bench.harness.debian`` fetches peers that are packages of Debian into a folder of the build.
 
 They are extracted and not installed, because an installed syslog daemon would be started and would replace the daemon
-of the host. No right of root is necessary.
+of the host. The command does not need root.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Program:
     """An extracted program.
 
     Attributes:
-        path: of the program.
+        path: the path of the program.
         modules: the folder of its modules.
         environment: the variables that it needs.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The normal and the short form of a question whose jobs must be long for steady figures.
+"""The normal and the short form of a question. Its jobs must be long, so that the figures of its rounds differ little.
 
-``python -m bench --short`` uses the short form. Its figures are a preview, and not for ``bench/results``.
+``python -m bench --short`` uses the short form. Its figures are a preview. They do not belong in ``bench/results``.
 ``--megabytes`` sets the amount of data of the questions that store much of it.
 """
 

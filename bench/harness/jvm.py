@@ -152,7 +152,8 @@ class Jmh:
         self._lines = Lines(self._process.stdout.fileno())
 
     def _command(self, path: str) -> list[str]:
-        """Return the command. It prints decimal points, and ignores the lock of other JMH runs, which are stopped."""
+        """Return the command. It makes JMH print decimal points, and ignore its lock, which stopped JMH runs may
+        hold."""
         properties = ["-Duser.language=en", "-Djmh.ignoreLock=true"]
         return ["java", *properties, "-cp", path, "org.openjdk.jmh.Main", *JMH_OPTIONS]
 

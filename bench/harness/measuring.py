@@ -34,7 +34,7 @@ class Series:
 
 @dataclass
 class Measured:
-    """A series for each contender that could run, and a sentence for each that could not."""
+    """A series for each contender that ran, and the reason for each that could not run."""
 
     series: list[Series]
     missing: dict[str, str]
@@ -101,7 +101,8 @@ def _first(contender: Contender, missing: dict[str, str]) -> Measurement | None:
 
 
 def _round(contenders: Sequence[Contender], series: Sequence[Series], number: int) -> None:
-    """Run each contender once. The first one changes, so no contender always follows the same other one."""
+    """Run each contender once. Each round begins with another contender, so no contender always follows the same
+    one."""
     for step in range(len(contenders)):
         index = (number + step) % len(contenders)
         series[index].measurements.append(_run(contenders[index]))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m bench.harness.packages`` installs the peers' Python packages, the extra ``bench``.
 
-If one cannot be installed, the others are. pip's reason is stored, and shown wherever the peer is missing.
+If one cannot be installed, the others are still installed. pip's reason is stored, and shown wherever the peer is
+missing.
 """
 
 from __future__ import annotations

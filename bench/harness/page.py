@@ -35,12 +35,12 @@ KAFKA_PAGE = ROOT / "docs" / "how-to" / "kafka.rst"
 BEGIN = ".. figures: python -m bench.harness.page writes what stands between this line and the next comment\n"
 END = ".. end of figures\n"
 PICTURE_COLOURS = 32
+"""A picture in true colour would be four times as large."""
 PICTURE_INCHES_WIDE, PICTURE_INCHES_PER_ROW, PICTURE_FONT_SIZE = 4.6, 0.4, 9
 PICTURE_DOTS_PER_INCH = 80
-"""The names are above the rows, so that the picture is narrow enough for a phone."""
-"""A picture in true colour would be four times as large."""
+"""The resolution of the picture. Names are above the rows, so that the picture is narrow enough for a phone."""
 LOAD_MAX = 3.0
-"""Runnable programs per core; a question's own servers and clients are a few."""
+"""The maximum number of runnable programs per core, including a few servers and clients of the question."""
 NOT_OF_THE_MACHINE = ("revision", "load before", "day")
 
 HEAD = """\
@@ -223,7 +223,7 @@ def kafka_page(text: str, answers: Mapping[str, Answer]) -> str:
 
 
 def workers_table(answer: Answer) -> str:
-    """Return the ratios of workers with one arena to as many with a client each."""
+    """Return the ratios of workers that share an arena to as many workers with a client each."""
     rows = "".join(line for contender in WORKER_ROWS for line in _worker_row(answer, contender))
     return f"{WORKERS_HEAD}{rows}\n"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latencies as the figures of a question."""
+"""Convert latencies to figures of a question."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw an answer: each round of each contender is a dot, each median a line."""
+"""Draw an answer. Each round of each contender is a dot, and each median is a line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 INCHES_WIDE, INCHES_PER_CONTENDER, INCHES_AROUND = 8.0, 0.3, 1.0
 DOTS_PER_INCH = 80
 FAR = 30
-"""A figure whose values differ by a larger factor has a logarithmic scale."""
+"""If the values of a figure differ by a larger factor, its scale is logarithmic."""
 
 
 def plot(answer: Answer, folder: Path) -> Path:

@@ -120,7 +120,8 @@ class Answer:
         return next(iter(self.headlines()), None)
 
     def headlines(self) -> list[tuple[str, Figure, Comparison]]:
-        """Return the comparison of the first contender in its first figure, and, of latencies, in every percentile."""
+        """Return the comparison of the first contender in its first figure. If the figures are latencies, add every
+        percentile."""
         ours = self.series[0].contender
         compared = [(figure, self.compared(ours, figure)) for figure in self.figures]
         found = [(ours, figure, comparison) for figure, comparison in compared if comparison]

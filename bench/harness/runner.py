@@ -27,7 +27,8 @@ SHARES, SHARE_MIN = 2.0, 15.0
 
 @dataclass(frozen=True)
 class Allowed:
-    """Seconds for one question: for its rounds, until its last round may begin, until it is killed."""
+    """The time for one question in seconds: for its rounds, until the last moment at which a round may begin, and until
+    the question is killed."""
 
     wanted: float
     most: float
@@ -35,7 +36,7 @@ class Allowed:
 
 
 def allowed(wanted: float, limit: float, left: float, question_count: int) -> Allowed:
-    """Return the seconds of one of `question_count` questions that have `left` seconds together.
+    """Return the time for one question if `question_count` questions have `left` seconds together.
 
     A question may take twice its share, because many need less. No round begins in the last fifth of the limit, because
     its result would be lost.

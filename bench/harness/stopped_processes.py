@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stop the processes of a contender during the rounds of others: a JVM polls even when it is idle.
 
-Time passes for a stopped process too, so the time-outs of a stopped contender must be longer than a question.
+The clock runs on while a process is stopped, so the time-outs of a stopped contender must be longer than a question.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from contextlib import contextmanager
 
 
 class StoppedProcesses:
-    """The processes of a contender that live between its rounds. They run in its rounds and are stopped otherwise."""
+    """The processes of a contender that live between its rounds. They run during its rounds, and are stopped
+    otherwise."""
 
     def __init__(self) -> None:
         self._groups: list[int] = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide whether a contender differs from its peer, by the ratios of the rounds: a slow round is slow for both.
+"""Decide from the ratios of the rounds whether a contender differs from its peer. A slow round is slow for both.
 
 The interval of the median ratio is that of order statistics (the inverted sign test). It assumes no distribution of
-times, and is too wide for a verdict with fewer than five rounds. Two equal programs differ by some percent because of
-their addresses, so a difference counts only beyond a margin.
+times, and is too wide for a verdict with fewer than five rounds. Two equal programs differ by some percent because
+their code has different addresses, so a difference below a margin is no difference.
 
 Source: the distribution-free interval for a median, e.g. J. D. Gibbons, Nonparametric Statistical Inference, 5.2.
 """
@@ -73,7 +73,8 @@ def ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the narrowest pair of values that contains the median with 95 %, or the outermost pair."""
+    """Return the narrowest pair of values that contains the median with a probability of 95 %, or the outermost
+    pair."""
     ordered = sorted(values)
     count = len(ordered)
     cut = 0

@@ -3,15 +3,13 @@
  * How fast does the C core append while another process drains and verifies every batch?
  *
  *   shmaccum       the appender: encode, running CRC, commit; drained, CRC verified, freed by another process
- *   alone          the same in one process, which appends and drains in turn: the cost of the work when no cache line
- *                  moves between cores
- *   robust-mutex   the same record format and CRC into shared buffers under a robust pthread mutex
- *   hand-over      the same buffers, one producer, no lock: the cost to move the records' lines to another core
+ *   alone          the same in one process, which appends and drains in turn, so that no cache line moves between cores
+ *   robust-mutex   the same record format and CRC, written into shared buffers under a robust pthread mutex
+ *   hand-over      the same buffers, one producer, no lock: shows the cost of moving cache lines to another core
  *   fill           appends to many partitions in turn (-x), into memory that is not drained
- *   fill-floor     the same encoding and CRC into as many private buffers in turn
- *   floor          the same encoding and CRC into private memory of one process
- *   no-lock        the same, each producer into as much memory as its records take: the latencies with a
- *                  lock that costs nothing
+ *   fill-floor     the same encoding and CRC, written into as many private buffers in turn
+ *   floor          the same encoding and CRC, written into private memory of one process
+ *   no-lock        the same, but each producer writes into memory for all of its records: the latencies without a lock
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,8 +33,8 @@ enum { ALONE_TURN = 1000 }; /* records between two rounds of the sender, a few b
 
 static uint8_t value[1 << 20];
 
-/* Field by field where it will be used: a struct that is built and then copied costs 5 ns of the benchmark's own,
- * because the wide loads of the copy wait for the narrow stores before them. */
+/* Fills the caller's struct field by field. If the struct were built here and then copied, each record would take 5 ns
+ * more, because the wide loads of the copy wait for the narrow stores before them. */
 static void record_build(struct record *record, const struct workload *workload, uint64_t number)
 {
     record->key = NULL;
@@ -53,8 +51,9 @@ static uint32_t spread_of(const struct workload *workload)
     return workload->spread > 0 ? workload->spread : 1;
 }
 
-/* The partitions in the order of their turns: each once in a round, and each round in a new random order, as with keys.
- * At a fixed distance the processor prefetches the next partition, more for private buffers than after a lock. */
+/* Returns the order in which partitions get records. Each partition occurs once in a round, and each round has a new
+ * random order, as random keys have. With a fixed distance, the processor would prefetch the next partition, and would
+ * do so more for private buffers than after a lock. */
 static uint32_t *turns_new(uint64_t count, uint32_t spread)
 {
     uint32_t *turns = malloc((count + spread) * sizeof *turns);
@@ -93,7 +92,7 @@ static void idle(void)
 
 /* ---- shmaccum ---- */
 
-/* A latency is that of an append without a wait for memory: there is memory for every record. */
+/* If latencies are measured, there is memory for every record, because a latency must not include a wait for memory. */
 static uint32_t slot_count_of(const struct workload *workload)
 {
     if (workload->mebibytes != 0) {
@@ -164,7 +163,7 @@ static struct appender *appender_join(struct arena *arena)
     return appender;
 }
 
-/* The sizes of records are computed for each call, as a caller must. */
+/* Computes the sizes of the records for each call, because a caller of append must do it, too. */
 static void run_append(struct appender *appender, const struct workload *workload, uint32_t partition_index,
                        uint64_t number, uint32_t count)
 {
@@ -183,7 +182,7 @@ static void run_append(struct appender *appender, const struct workload *workloa
         if (status == STATUS_OK) {
             done += result.appended;
         } else if (status == STATUS_EXHAUSTED) {
-            idle(); /* the draining process is slower; this is not measured */
+            idle(); /* wait for the slower draining process; this time is not measured */
         } else {
             workload_fail(status_name(status));
         }
@@ -305,7 +304,7 @@ static bool floor_append(struct floor_buffer *buffer, const struct workload *wor
     return true;
 }
 
-/* One process does both in turn: no cache line moves between cores, and no process competes. */
+/* One process appends and drains in turn. So no cache line moves between cores, and no other process competes. */
 static void alone_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
     struct arena *arena = arena_join();
@@ -322,8 +321,8 @@ static void alone_produce(const struct workload *workload, struct scoreboard *bo
     }
 }
 
-/* Appends into memory that was touched before and is not drained: the cost of an append if many partitions have an open
- * batch. */
+/* Measures the cost of an append if many partitions have an open batch. The memory was touched before, and is not
+ * drained. */
 static void fill_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
     struct appender *appender = appender_join(arena_join());
@@ -338,7 +337,7 @@ static void fill_produce(const struct workload *workload, struct scoreboard *boa
     }
 }
 
-/* The same records and checksums into as many private buffers in turn: the cost of the memory. */
+/* Writes the same records and checksums into as many private buffers in turn. This is the cost of the memory alone. */
 static void fill_floor_produce(const struct workload *workload, struct scoreboard *board, uint32_t producer_index)
 {
     uint64_t share = workload_share(workload, producer_index);
@@ -548,7 +547,7 @@ static void floor_produce(const struct workload *workload, struct scoreboard *bo
             histogram_add(workload_now_ns() - begin_ns);
         }
     }
-    if (crc == 1) { /* keeps the compiler from dropping the checksum */
+    if (crc == 1) { /* uses the checksum, so that the compiler keeps it */
         printf(" ");
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tells callgrind, under which the process runs (valgrind --tool=callgrind --instr-atstart=no), what to count.
+ * Starts and stops the count of callgrind. The process runs under valgrind --tool=callgrind --instr-atstart=no.
  */
 #include <valgrind/callgrind.h>
 

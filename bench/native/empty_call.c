@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call from Python that does nothing with the arguments of Producer.send: the floor of every send.
+ * A function with the arguments of Producer.send that does nothing. A call of it from Python is the floor of every
+ * send.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

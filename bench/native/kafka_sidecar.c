@@ -89,7 +89,8 @@ struct ack {
     int32_t error;
 };
 
-/* `generation` distinguishes the connections that use an entry one after the other: a report may arrive late. */
+/* A report of librdkafka may arrive after its connection has ended and another one uses the entry. `generation` differs
+ * between these connections. */
 struct connection {
     int fd;
     uint16_t generation;
@@ -248,7 +249,7 @@ static rd_kafka_topic_t *find_topic(const char *name, size_t size)
     return topic->handle;
 }
 
-/* Wait while librdkafka's queue is full; the workers wait meanwhile, because their sockets are not read. */
+/* Wait while librdkafka's queue is full. Meanwhile, no socket is read, so the workers wait, too. */
 static void produce(struct connection *connection, const struct frame_header *header, char *body)
 {
     uintptr_t index = (uintptr_t)(connection - connections), generation = connection->generation;
@@ -267,7 +268,7 @@ static void produce(struct connection *connection, const struct frame_header *he
     }
 }
 
-/* Return the number of bytes of complete frames. */
+/* Produce the records of all complete frames in the input. Return the number of bytes of these frames. */
 static size_t produce_frames(struct connection *connection)
 {
     size_t position = 0;
@@ -333,7 +334,7 @@ static void serve_connection(struct connection *connection, uint32_t events)
     }
 }
 
-/* Serve until SIGTERM. A connection that ends within a round of events has the descriptor 0 from then on. */
+/* Serve until SIGTERM. The descriptor of a connection that ended is 0, and later events of the same round ignore it. */
 static void serve(void)
 {
     struct epoll_event events[EVENT_COUNT];

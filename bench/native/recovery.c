@@ -2,9 +2,9 @@
  *
  * How long does the first opener need to recover an arena full of sealed batches?
  *
- *   recovery MEBIBYTES REBOOTED     REBOOTED 1: as after a host crash, every checksum is computed
+ *   recovery MEBIBYTES REBOOTED     if REBOOTED is 1, as after a host crash: every checksum is computed
  *
- * The peer in the same process: reading the same bytes once (a CRC-32C over them).
+ * The peer, in the same process, reads the same bytes once and computes a CRC-32C over them.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does it cost at least to put batches that lie in memory into a loopback socket?
+ * What is the minimum cost of sending batches from memory to a loopback socket?
  *
  *   socket_floor MODE MEBIBYTES
  *
  *   send       sendmsg alone
  *   sum        one checksum pass over a request, then sendmsg
- *   sum-zero   the same, and the batches of a request are zeroed when it was answered
+ *   sum-zero   the same, and the batches of a request are zeroed after its response
  *   zerocopy   sendmsg with MSG_ZEROCOPY alone
  *
- * A process beside it throws the bytes away, and answers each request with a byte. Requests have 64 batches of 16 KiB,
- * with 8 bytes before each, and at most 5 are without an answer. Half of the memory is sent before the clock begins.
+ * A second process discards the bytes, and responds to each request with a byte. A request has 64 batches of 16 KiB,
+ * with 8 bytes before each. At most 5 requests are in flight. The first half of the memory is sent before the
+ * measurement.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,7 +31,7 @@
 
 enum {
     BATCH_SIZE = 16384,
-    BATCHES = 64, /* of a request */
+    BATCHES = 64, /* in a request */
     HEAD_SIZE = 8,
     REQUEST_SIZE = BATCHES * (BATCH_SIZE + HEAD_SIZE),
     IN_FLIGHT_MAX = 5,
@@ -45,7 +46,7 @@ struct sending {
     bool sums;
     bool zeroes;
     bool is_zerocopy;
-    uint32_t copies_due; /* calls whose bytes the kernel still uses */
+    uint32_t copies_due; /* calls of sendmsg whose bytes the kernel still reads */
     uint32_t sum;
 };
 
@@ -192,7 +193,7 @@ static void requests_run(struct sending *sending, uint32_t first, uint32_t end)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the measurement ---- */
 
 static void measure(struct sending *sending)
 {

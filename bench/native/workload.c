@@ -69,7 +69,7 @@ static uint64_t histogram_value(uint32_t cell)
     return ((uint64_t)1 << power) + ((uint64_t)sub << (power - HISTOGRAM_SUB_BITS));
 }
 
-/* Each process has its own counts: a shared counter would be most of the cost of an append. */
+/* Each process has its own counts, because a shared counter would be most of the cost of an append. */
 static uint64_t histogram_private[HISTOGRAM_CELLS];
 
 void histogram_add(uint64_t ns)

@@ -19,10 +19,10 @@ struct workload {
     uint64_t record_count; /* of all producers together */
     uint32_t run_size;     /* records per call */
     bool is_one_partition; /* otherwise each producer has its own */
-    uint32_t spread;       /* the number of partitions for runs in turn; 0 means one for each producer */
-    uint32_t partition_count; /* the least number in the arena; most may be unused */
+    uint32_t spread;       /* the number of partitions that get runs in turn; 0 means one for each producer */
+    uint32_t partition_count; /* the minimum number of partitions in the arena; most of them may be unused */
     uint32_t mebibytes;    /* of buffers; 0 means the contender's default */
-    bool is_timed;         /* a latency per append; costs two clock reads each */
+    bool is_timed;         /* measure the latency of each append, which costs two reads of the clock */
 };
 
 /* In memory that all processes of a benchmark share. */
@@ -31,7 +31,7 @@ struct scoreboard {
     atomic_bool is_started;
     atomic_bool is_finished; /* the producers are done: drain the rest and exit */
     atomic_ullong drained_count;
-    atomic_ullong producer_cpu_ns; /* of all producers together, from the start to their ends */
+    atomic_ullong producer_cpu_ns; /* of all producers together, each from the start to its end */
     atomic_ullong histogram[HISTOGRAM_CELLS]; /* log-linear, 16 cells per power of two of nanoseconds */
 };
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The syslog daemons rsyslog and syslog-ng as agents: programs log to a socket of the host, and the agent to Kafka.
+"""The syslog daemons rsyslog and syslog-ng as agents: programs log to a socket of the host, and the agent sends to
+Kafka.
 
 Their configurations follow their documentation. Both keep records in a queue of the output that extends to the disk, so
-that an outage of Kafka loses nothing. rsyslog's is in memory and moves to the disk when it is long and at a clean exit;
-syslog-ng's is reliable, i.e. it writes each record to the disk. After a failure, both try again after a second, and not
-after 30 and 60 seconds. The name of the program is the key of a record.
+that an outage of Kafka loses nothing. The queue of rsyslog is in memory, and moves to the disk when it is long and at a
+clean exit. The queue of syslog-ng is "reliable", so each record is written to the disk. After a failure, both retry
+after one second instead of their defaults of 30 and 60 seconds. The name of the program is the key of a record.
 """
 
 from __future__ import annotations

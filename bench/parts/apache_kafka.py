@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The work "kafka": one process sends records of 100 bytes to Apache Kafka on the same machine, and waits for all acks.
 
-The time runs from the first send to the last ack; connection, metadata and a first record come before. All contenders
-have acks=all, idempotence, linger 5 ms and batches of 128 KiB; confluent-kafka also runs with its default of 1 MB.
+The time runs from the first send to the last ack. Before that, the client connects, gets the metadata, and sends one
+record. All contenders have acks=all, idempotence, linger 5 ms and batches of 128 KiB; confluent-kafka also runs with
+its default of 1 MB.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def cluster(*, has_kafkas_jvm: bool = False) -> Any:
     except DistributionMissingError as error:
         raise UnavailableError(str(error)) from None
     properties = {
-        "log.retention.check.interval.ms": "1000",  # deleted records leave the disk
-        "broker.session.timeout.ms": "3600000",  # a broker that was stopped for a while is still the leader
+        "log.retention.check.interval.ms": "1000",  # delete the files of deleted records soon
+        "broker.session.timeout.ms": "3600000",  # a broker that was stopped for a while stays the leader
     }
     stack = contextlib.ExitStack()
     folder = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
@@ -70,7 +71,7 @@ def new_topic() -> str:
 
 
 def produced(send: Callable[[str, bytes], object], flush: Callable[[], object], record_count: int) -> Measurement:
-    """Send to a new topic, one record before the time runs."""
+    """Send to a new topic. One record is sent before the measured time."""
     topic = new_topic()
     send(topic, VALUE)
     flush()

@@ -36,7 +36,7 @@ def temporary_arena(**options: Any) -> Iterator[Arena]:
 
 @contextmanager
 def sender_process(arena: Arena, sink: str = "null:", **options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the product's sender in a new process from the moment when it has its role."""
+    """Run the product's sender in a new process. The block begins when the process has the role."""
     command = [sys.executable, "-m", "shmaccum.sender", arena.name, "--no-log", "--sink", sink]
     command += [word for name, value in options.items() for word in ("--set", f"{name}={value}")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

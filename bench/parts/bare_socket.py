@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floor of a sender to a socket: a bare ``sendmsg`` of the batches of a full arena, drained before."""
+"""The floor of a sender to a socket: a bare ``sendmsg`` of the batches of a full arena, which were drained before."""
 
 from __future__ import annotations
 

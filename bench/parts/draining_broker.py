@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A broker that discards records as fast as Python can, and responds with success.
 
-The scripted cluster of the tests handles every request but Produce. The broker reads only the size and the correlation
-id of a Produce request; the response was encoded before. `draining_broker` with `answers_each` reads the partitions of
-a request, and responds for them.
+The scripted cluster of the tests handles every request but Produce. Of a Produce request, the broker reads only the
+size and the correlation id. It encoded the response before. `draining_broker` with `answers_each` reads the partitions
+of a request, and responds for them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _partitions(request: memoryview) -> Iterator[int]:
     for _ in range(count - 1):
         yield struct.unpack_from(">i", request, place)[0]
         size, place = _number(request, place + 4)
-        place += size  # the size is one more than that of the records; the tagged fields follow
+        place += size  # the varint is one more than the size, for the byte of the empty tagged fields
 
 
 def _number(request: memoryview, place: int) -> tuple[int, int]:
@@ -99,7 +99,8 @@ class DrainingCluster(FakeCluster):
     broker_type = DrainingBroker
 
     def encoded_answer(self, indices: Sequence[int] | None = None) -> bytes:
-        """Encode success for these partitions, or for all in the order of a hash map, as Apache Kafka does."""
+        """Encode success for these partitions. The default is all partitions in the order of a hash map, as Apache
+        Kafka encodes them."""
         if indices is None:
             every = range(self.topics[TOPIC])
             indices = Random(0).sample(every, len(every))
@@ -141,7 +142,7 @@ def draining_broker(partition_count: int, *, answers_each: bool = False) -> Iter
     """Run a broker in a new process; yield its port and the id of the topic.
 
     Args:
-        answers_each: a request may have batches of some partitions only.
+        answers_each: parse each request, because it may have batches of only some partitions.
     """
     with draining_process(partition_count, answers_each=answers_each) as (port, topic_id, _):
         yield port, topic_id

@@ -35,7 +35,7 @@ class Emptied(NamedTuple):
 def full_arena(
     batch_size: int, partition_count: int, buffer_memory: int = BUFFER_MEMORY, value_size: int = VALUE_SIZE
 ) -> Iterator[Arena]:
-    """Yield an arena with nearly full batches, the partitions in turn, and without a free buffer."""
+    """Yield an arena without a free buffer. Its nearly full batches belong to the partitions in turn."""
     record_count = (batch_size - HEADER_SIZE_MAX) // (value_size + RECORD_HEAD_SIZE)
     with temporary_arena(buffer_memory=buffer_memory, batch_size=batch_size) as arena:
         with Accumulator(arena, max_block_ms=0) as accumulator:

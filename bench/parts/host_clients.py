@@ -27,10 +27,10 @@ READ_SIZE = 1 << 16
 
 
 class Client(Protocol):
-    """A way of a worker to Kafka."""
+    """The client with which a worker sends to Kafka."""
 
     def send(self, number: int, key: bytes, value: bytes) -> None:
-        """Send a record. When this returns, a program regards the record as sent."""
+        """Send a record. After this call returns, a program relies on the delivery of the record."""
 
     def wait(self, seconds: float) -> None:
         """Wait for the time of the next send, and report acks meanwhile."""
@@ -99,7 +99,7 @@ class ProducerClient:
             self._report(number)
 
     def wait(self, seconds: float) -> None:
-        """Poll until then: a poll returns after a callback."""
+        """Poll until the time has passed. One poll returns after the first callback."""
         end_s = time.perf_counter() + seconds
         while seconds > 0:
             self._producer.poll(seconds)
@@ -123,8 +123,8 @@ class RefusingClient(ProducerClient):
 class SidecarClient:
     """A client of a sidecar: one write for a record, and one read for the acks that have arrived.
 
-    With acks, it keeps a frame until its ack, and writes it again after the sidecar was restarted. Without, only the
-    frame whose write failed is written again.
+    With acks, it keeps a frame until its ack, and writes it again after the sidecar was restarted. Without acks, it
+    writes only the frame again whose write failed.
     """
 
     def __init__(self, report: Report | None, topic: str, path: str) -> None:
@@ -240,7 +240,7 @@ def connected(path: str, kind: socket.SocketKind) -> socket.socket:
     """Connect to a socket in the file system as soon as a process listens there.
 
     Raises:
-        RuntimeError: there was none for `CONNECT_TIMEOUT_S`.
+        RuntimeError: no process listened for `CONNECT_TIMEOUT_S`.
     """
     end_s = time.monotonic() + CONNECT_TIMEOUT_S
     while (found := connect(path, kind)) is None:

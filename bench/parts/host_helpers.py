@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways from the workers of a host to Kafka in the question ``one_host``, with the process that serves the workers.
 
-The process is a *helper*: shmaccum's sender, a sidecar, or an agent. It can be killed and started again.
+This process is called a *helper*. It is shmaccum's sender, a sidecar, or an agent. It can be killed and started again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from bench.parts.host_clients import (
 LINGER_MS = 5
 STOP_TIMEOUT_S = 60.0
 ACKS = {"acks": "all", "enable.idempotence": "true", "linger.ms": str(LINGER_MS), "log_level": "0"}
-"""The options of librdkafka in each producer and in the sidecars: shmaccum's, and Kafka's own defaults."""
+"""The options of librdkafka in each producer and in the sidecars. They are those of shmaccum, and the defaults of
+Kafka."""
 
 
 class Helper:
@@ -43,7 +44,7 @@ class Helper:
 
     Args:
         command: starts it.
-        serves: tests whether the process serves.
+        serves: returns True if the process serves.
     """
 
     def __init__(self, command: list[str], serves: Callable[[], bool]) -> None:
@@ -88,10 +89,10 @@ def _listens(path: str, kind: SocketKind) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Way:
-    """An open way to Kafka: the class of the clients, their arguments after `report` and `topic`, and the helper, if
-    any.
+    """An open way to Kafka. It has the class of the clients, their arguments after `report` and `topic`, and the
+    helper, if any.
 
-    `queue` is the folder in which the helper keeps records while Kafka is away, if it does.
+    `queue` is the folder in which the helper stores records while Kafka is away, or None.
     """
 
     client: Callable[..., Any]

@@ -26,7 +26,7 @@ BURST = 5
 VALUE_SIZE = 100
 KEYS = [b"key-%d" % number for number in range(256)]
 LEAD_S = 0.05
-"""The time between the order of a job and its start. The order must reach all workers in this time."""
+"""The time between the order of a job and its start. All workers receive the order within this time."""
 REPORT_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 60.0
 IMPORTED = ["__main__", "confluent_kafka", "shmaccum", __name__]
@@ -39,7 +39,8 @@ class Job:
     Attributes:
         number: distinguishes the records of jobs.
         rate: records a second of one worker.
-        begin_s: the begin on the monotonic clock of the host. The workers have their bursts at different times.
+        begin_s: the time on the host's monotonic clock at which the job begins. Each worker sends its bursts at other
+        times.
         is_dry: the workers do everything except the sends.
         is_fatal: each worker kills itself right after its last send.
     """
@@ -92,7 +93,8 @@ class Latencies:
 
 
 def value_of(job: int, worker: int, number: int, size: int = VALUE_SIZE) -> bytes:
-    """Return the value of a record, which names its job, its worker and its number there."""
+    """Return the value of a record. It contains the numbers of the job and of the worker, and the worker's number of
+    the record."""
     return (b"%06d %06d %09d " % (job, worker, number)).ljust(size, b"x")
 
 
@@ -102,7 +104,7 @@ def job_of(value: bytes) -> int:
 
 
 def number_of(value: bytes) -> int:
-    """Return the number of a record of a worker."""
+    """Return the number that the worker gave to the record."""
     return int(value[14:23])
 
 
@@ -136,7 +138,8 @@ class _Worker:
         self._latencies = Latencies(1)
 
     def open(self, make: Callable[..., Client], arguments: Sequence[Any], worker_count: int, *, has_acks: bool) -> None:
-        """Open a client, and send a record of no job, so that connection and metadata are warm."""
+        """Open a client, and send a record that belongs to no job, so that the connection exists and the metadata is
+        known."""
         self._has_acks, self._worker_count = has_acks, worker_count
         self._latencies = Latencies(1)
         self._client = make(self._report if has_acks else None, *arguments)
@@ -171,7 +174,7 @@ class _Worker:
 
 
 def _work(pipe: Connection, number: int) -> None:
-    """Carry out orders until the pipe ends: the name of a method and its arguments."""
+    """Carry out orders until the pipe ends. An order is the name of a method and its arguments."""
     worker = _Worker(number)
     with contextlib.suppress(EOFError):
         while True:
@@ -191,7 +194,7 @@ class Workers:
         self._processes: dict[int, Any] = {}
 
     def start(self, count: int) -> None:
-        """Start the first `count` workers, except those that run."""
+        """Start those of the first `count` workers that do not run yet."""
         for number in range(count):
             if number not in self._processes or not self._processes[number].is_alive():
                 self._start_one(number)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers of one host that produce to Apache Kafka on the same host, through one arena or with a client each.
 
-A fleet is started once for many runs, so that interpreters, connections and metadata are warm. A run is the same for
-all: keyed records of 100 bytes to one topic, then a flush. The time runs from the start of the job to the last flush.
-Processor time (user and system) is that of all processes of the client's side, including the sender, and separately
-that of the broker. The numbers of records and batches are read from the broker's files. The broker has the JVM options
-of kafka-server-start.sh. The records of a run are deleted after they are counted, so that the disk is not measured.
+A fleet is started once for many runs, so that no run includes the start of an interpreter or a connection. All fleets
+do the same in a run: they send keyed records of 100 bytes to one topic, and flush. The time runs from the start of the
+job to the last flush. Processor time (user and system) is measured for all processes of the client's side, including
+the sender, and separately for the broker. The numbers of records and batches are read from the broker's files. The
+broker has the JVM options of kafka-server-start.sh. The records of a run are deleted after they are counted, so that
+they are not written to the disk.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def core_wait_s(processes: Iterable[Any]) -> float:
 def _thread_wait_s(thread: Path) -> float:
     try:
         return int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    except OSError:  # it has ended, or the kernel does not count
+    except OSError:  # the process has ended, or the kernel has no schedstat
         return 0.0
 
 
@@ -142,7 +143,7 @@ def _produce_paced(job: Job, send: Send) -> int:
 
 
 def send_nothing(_key: bytes) -> None:
-    """Replace the send in a dry job."""
+    """Send nothing. It replaces the send in a dry job."""
 
 
 def serve_jobs(pipe: Connection, send: Send, flush: Callable[[], object]) -> None:
@@ -255,7 +256,7 @@ class Fleet:
         """Do one run with all workers.
 
         Raises:
-            RuntimeError: a record is missing, or is there twice.
+            RuntimeError: a record is missing or doubled.
         """
         before_s, broker_before_s = cpu_s_of(self.helpers), cpu_s_of(_brokers())
         begin_s = time.perf_counter()

@@ -35,6 +35,6 @@ def mock_cluster() -> str:
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(theirs,), daemon=True)
     process.start()
     theirs.close()
-    atexit.register(mine.close)  # and keeps it open until then
+    atexit.register(mine.close)  # this reference also keeps the pipe open until the exit
     bootstrap: str = mine.recv()
     return bootstrap

@@ -3,15 +3,17 @@
 
 A round opens the clients of all workers, and does four jobs:
 
-1. A dry job. Its processor time is that of the sleeps and wake-ups, and is subtracted from the next one's.
-2. The measured job. Latencies are from the call of send to the report of the ack. Processor time is that of the workers
-   and the helper until all records are in the broker's log, and separately that of the broker. The connections are
-   counted at the broker. Its live heap is the sum of the class histogram, for which the JVM collects all garbage.
+1. A dry job. It measures the processor time of the sleeps and wake-ups, which is subtracted from that of the next job.
+2. The measured job. A latency is the time from the call of send to the report of the ack. Processor time is measured
+   until all records are in the broker's log, for the workers with the helper and separately for the broker. The
+   connections are counted at the broker. The broker's live heap is the sum of the class histogram, for which the JVM
+   collects all garbage.
 3. A worker sends for a while, and kills itself right after its last send.
 4. The helper is killed in the middle of a job of the other workers, and started again at once.
 
-The clients are closed when a last record of each other worker is in the broker's log. A record is lost if its send
-returned and the log does not have it. A record is doubled if the log has another one with the same value.
+Then each surviving worker sends a last record, and the clients are closed when these are in the broker's log. A record
+is lost if its send returned and the log does not have it. A record is doubled if the log has another one with the same
+value.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def cpu_s(pid: int) -> float:
 
 
 class Broker:
-    """Apache Kafka, as this question looks at it.
+    """A broker of Apache Kafka, with the measurements of this question.
 
     Raises:
         UnavailableError: Kafka or ``jcmd`` is missing.
@@ -123,7 +125,7 @@ class Broker:
         return sum(path.stat().st_size for folder in folders for path in folder.glob("*.log"))
 
     def suspend(self) -> None:
-        """Let the broker answer nothing until `resume`."""
+        """Stop the broker, so that it responds to no request until `resume`."""
         self._process.suspend()
 
     def resume(self) -> None:
@@ -162,7 +164,7 @@ def fate(values: Iterable[bytes], job_number: int, sent_count: int) -> Loss:
 
 
 class Round:
-    """A round with some workers and one way. `has_acks` is true if each send waits for the report of its ack."""
+    """A round with some workers and one way. `has_acks` is true if the ack of each record is reported."""
 
     def __init__(self, broker: Broker, worker_count: int, *, has_acks: bool) -> None:
         self._broker = broker
@@ -173,7 +175,7 @@ class Round:
         workers().start(worker_count)
 
     def run(self, open_way: OpenWay) -> Measurement:
-        """Measure the way."""
+        """Measure one way to Kafka."""
         topic = self._broker.new_topic()
         with open_way(self._broker.bootstrap, topic) as way:
             self._open_clients(way, topic)
@@ -245,7 +247,8 @@ class Round:
             workers().answers(self._numbers[1:])
 
     def _close_clients(self, topic: str) -> None:
-        """Send a last record from each worker, wait for them, because a helper takes records in order, and close."""
+        """Send a last record from each worker, wait until they are in the log, and close the clients. A helper delivers
+        records in order, so all earlier records are in the log by then."""
         others = self._numbers[1:]
         self._order(Job(5, 1, self._rate), others)
         workers().answers(others)

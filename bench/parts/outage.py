@@ -5,8 +5,8 @@
    with SIGSTOP, as if its network had failed. A new broker would first compile its code; this one was warmed up.
 2. The worker sends records of `VALUE_SIZE` bytes as fast as its client takes them. A client that keeps records in
    memory refuses those that do not fit, and its program continues without them.
-3. When the files of the queue have their final size, the page cache is dropped, and the files are read once. This is
-   the sequential read. The page cache is dropped again.
+3. When the files of the queue no longer grow, the page cache is dropped, and the files are read once. This is the
+   sequential read. Then the page cache is dropped again.
 4. The broker continues. The drain is measured from the arrival of the first record to that of the last one.
 
 A record is lost if the worker called send and the log of the broker does not have it. A record is doubled if the log
@@ -44,17 +44,18 @@ from shmaccum.arena import Arena
 VALUE_SIZE = 1000
 JOB = 1
 DISK_PARTS = 3
-"""The queue and the log of the broker are on the disk at once, and a queue has up to half as many bytes again."""
+"""The size of the disk in units of the data. The queue and the log of the broker are on the disk at once, and a queue
+may be half as large again as its records."""
 MEMORY_PARTS = 4
-"""The part of the host's memory that the queue of confluent-kafka may have."""
+"""The queue of confluent-kafka may have this fraction of the host's memory."""
 WARM_SIZE, BATCH_SIZES = 600_000_000, (16_384, 1_000_000)
 READ_SIZE = 1 << 20
 POLL_S = 0.02
 SETTLE_S = 1.0
 REST_S = 0.5
-"""The records are counted when none has arrived for this time."""
+"""After no record has arrived for this time, the records are counted."""
 FIRST_S, STALL_S = 180.0, 15.0
-"""If the first record, or the next one, does not arrive for this time, the rest is lost."""
+"""If the first record, or a later one, does not arrive within this time, all missing records count as lost."""
 PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
@@ -71,13 +72,14 @@ def size_of(folder: Path) -> int:
     """Return the allocated bytes of the files of a folder."""
     total = 0
     for path in files_of(folder):
-        with contextlib.suppress(FileNotFoundError):  # the queue has removed it
+        with contextlib.suppress(FileNotFoundError):  # the queue has removed the file
             total += path.stat().st_blocks * 512
     return total
 
 
 def drop_cache(folder: Path) -> None:
-    """Write the files of a folder to the disk, and drop their pages from the cache; as root, all clean pages."""
+    """Write the files of a folder to the disk, and drop their pages from the cache. With root's rights, drop all clean
+    pages."""
     for path in files_of(folder):
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             os.fsync(file.fileno())
@@ -98,7 +100,7 @@ def read_s(folder: Path) -> float:
 
 
 def _settle(folder: Path) -> None:
-    """Wait until the files of a folder have had the same size for `SETTLE_S`."""
+    """Wait until the files of a folder have not grown for `SETTLE_S`."""
     size, since_s = size_of(folder), time.monotonic()
     while time.monotonic() < since_s + SETTLE_S:
         time.sleep(POLL_S)
@@ -114,7 +116,7 @@ def peak_size(pid: int) -> int:
 
 
 def check_disk(size: int) -> None:
-    """Check that the folder for temporary files can have the queue and the log of the broker.
+    """Check that the folder for temporary files has space for the queue and the log of the broker.
 
     Raises:
         UnavailableError: it is too small, or in memory.
@@ -152,7 +154,8 @@ def arena(size: int, batch_size: str = "16KiB") -> OpenWay:
 
 
 def memory(size: int) -> OpenWay:
-    """Return the way of confluent-kafka's producer, whose queue may have all records or a part of the memory."""
+    """Return the way of confluent-kafka's producer. Its queue has space for all records, but at most a fraction of the
+    memory."""
 
     @contextlib.contextmanager
     def open_way(bootstrap: str, _topic: str) -> Iterator[Way]:
@@ -175,7 +178,7 @@ WAYS: dict[str, Callable[[int], OpenWay]] = {
     "syslog-ng, disk buffer": lambda size: agent(syslog_ng, disk_size=size),
     "confluent-kafka, in memory": memory,
 }
-"""Contender -> the way with a queue of at most so many bytes."""
+"""Contender -> a function that returns the way with a queue of at most the given number of bytes."""
 
 
 # --- a round
@@ -227,7 +230,8 @@ class Drain:
 
 @cache
 def warm_broker() -> Broker:
-    """Return the broker after it has compiled its code: it has taken `WARM_SIZE` bytes in batches of all contenders."""
+    """Return the broker after it has received `WARM_SIZE` bytes in batches of each contender's size, so that its JVM
+    has compiled the code."""
     broker = Broker()
     topic = broker.new_topic()
     for batch_size in BATCH_SIZES:
@@ -328,7 +332,8 @@ def run_discarding(size: int) -> Measurement:
 
 
 def _cold(folder: Path) -> tuple[int, float]:
-    """Return the bytes of a queue and the seconds for reading them once, and leave no page of it in the cache."""
+    """Return the bytes of a queue and the seconds for reading them once. Afterwards, no page of the queue is in the
+    cache."""
     _settle(folder)
     drop_cache(folder)
     seconds = read_s(folder)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m bench.parts.plot_batches TARGET.png`` draws the records per batch by the number of workers.
 
-It needs matplotlib (the extra ``plot``). Each worker sends 1,000 records a second at moments of its own.
+It needs matplotlib (the extra ``plot``). Each worker sends 1,000 records a second, at other times than the other
+workers.
 """
 
 from __future__ import annotations

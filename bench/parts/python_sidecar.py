@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sidecar of ``bench/native/kafka_sidecar.c`` in Python, with uvloop and confluent-kafka.
 
-``python -m bench.parts.python_sidecar SOCKET acks|none NAME=VALUE ...`` has the same frames and acks. While records are
-not acknowledged, the loop polls librdkafka each millisecond, because confluent-kafka has no descriptor to wait for.
+``python -m bench.parts.python_sidecar SOCKET acks|none NAME=VALUE ...`` reads the same frames and writes the same acks.
+While records are not acknowledged, the loop polls librdkafka each millisecond, because confluent-kafka has no
+descriptor to wait for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from bench.harness.packages import load
 
 FRAME = struct.Struct("=HHI")
-"""The sizes of topic, key and value, which follow."""
+"""The sizes of topic, key and value. Their bytes follow."""
 ACK = struct.Struct("=Ii")
 """The number of the frame on its connection, and an error code of librdkafka."""
 POLL_S = 0.001
@@ -36,7 +37,7 @@ class Sidecar:
         self._is_polled = False
 
     def produce(self, topic: str, key: bytes | None, value: bytes, report: Any) -> None:
-        """Queue a record. If the queue is full, wait for reports."""
+        """Queue a record. If the queue is full, poll until there is space."""
         while not self._is_queued(topic, key, value, report):
             self._producer.poll(FULL_POLL_S)
 
@@ -106,7 +107,7 @@ class Connection(asyncio.Protocol):
         self._sidecar.acked.add(self)
 
     def write_acks(self) -> None:
-        """Write the noted acks with one call, unless the worker has gone."""
+        """Write all acks that were noted with one call, unless the worker has closed the connection."""
         if not self._transport.is_closing():
             self._transport.write(b"".join(self._acks))
         self._acks.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of bytes between processes: a product is a contender in every work that it supports."""
+"""Queues of bytes between processes. A product is a contender in every work that it supports."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Product:
     """A product's queue as a contender.
 
     Attributes:
-        name: of the product.
-        make: a queue for a round.
+        name: the name of the product.
+        make: creates a queue for a round.
         calls: the name of the call for each supported work of `bench.peers`.
         record_count: the number of records in a round of ``send``.
         call_size: the number of records in a call of many.
@@ -172,7 +172,7 @@ def _echo(back: Queue, there: Queue, count: int, result: Connection) -> None:
 
 @contextmanager
 def _receiver(work: Callable[[Queue, int, Connection], None], queue: Queue, count: int) -> Iterator[Connection]:
-    """Run a process that opens the receiving end, works, reports, and lives until the end of the block."""
+    """Run a process that opens the receiving end, works, and reports its result. It runs until the end of the block."""
     mine, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=work, args=(queue, count, theirs), daemon=True)
     process.start()
@@ -189,7 +189,8 @@ def _receiver(work: Callable[[Queue, int, Connection], None], queue: Queue, coun
 
 
 def _drained(product: Product, queue: Queue) -> Measurement:
-    """Measure two senders. They live until all records are read: some products lose them with the sender."""
+    """Measure two senders. They run until all records are read, because some products lose the records of a sender that
+    has ended."""
     call_count = product.record_count // product.call_size
     record_count = call_count * product.call_size * PRODUCER_COUNT
     is_taken = multiprocessing.get_context("fork").Event()

@@ -30,7 +30,7 @@ class FullBatch:
 
 @contextmanager
 def tmpfs_folder() -> Iterator[Path]:
-    """Yield a temporary folder, without garbage collection meanwhile."""
+    """Yield a temporary folder in memory. Garbage collection is disabled in the block."""
     gc.collect()
     gc.disable()
     try:

@@ -52,7 +52,7 @@ class Server:
 
     Attributes:
         address: HOST:PORT.
-        process: of the server.
+        process: the process of the server.
     """
 
     address: str
@@ -65,7 +65,7 @@ class Server:
 
 
 Starter = Callable[[], Server]
-"""Start a server, or return the running one."""
+"""A function that starts a server, or returns the running one."""
 
 
 # --- the servers
@@ -185,8 +185,8 @@ class FetchClient:
     """Fetches one partition repeatedly, from its beginning to its end.
 
     Args:
-        server: a server with a full log (`filled`).
-        fetch_size: the most bytes of a response.
+        server: a server whose log is filled (`filled`).
+        fetch_size: the maximum number of bytes in a response.
     """
 
     def __init__(self, server: Server, fetch_size: int) -> None:

@@ -41,7 +41,7 @@ class PrebuiltReader(DataSourceReader):
 
     Args:
         row_count: the number of rows of all partitions together.
-        is_copied: copy the batch each time, as a batch that is read has memory of its own.
+        is_copied: copy the batch each time. A batch that is read also has its own memory.
     """
 
     def __init__(self, row_count: int, *, is_copied: bool) -> None:
@@ -108,7 +108,7 @@ def rows(count: int = ROW_COUNT, times: int = 1) -> Any:
 
     Args:
         count: the number of cached rows.
-        times: how often the frame has each of them.
+        times: the number of times that the frame has each of them.
     """
     if times > 1:
         return rows(count).selectExpr("key", "value", f"explode(sequence(1, {times})) number").drop("number")

@@ -6,11 +6,11 @@ all products and has records of 100 bytes:
 
 =========  =========================================================================================================
 send       one process queues 400,000 records one by one, another reads them: ``ns_per_record``, ``cpu_ns_per_record``
-send_many  the same in calls of 10,000, or of what the product recommends: ``records_per_s``, ``cpu_ns``
+send_many  the same in calls of 10,000, or of the size that is recommended: ``records_per_s``, ``cpu_ns``
 drained    two processes send, a third one reads: ``records_per_s``, ``cpu_per_record_s`` of all three
-append     one append after the other from a compiled language, with a consumer: ``records_per_s``
+append     single appends in a compiled language while a consumer reads: ``records_per_s``
 kafka      one process sends to Apache Kafka until all records are acknowledged: ``records_per_s``, ``cpu_per_record_s``
-latency    paced sends, until another process has the record: ``p50_ns``, ``p99_ns``, ``p999_ns``
+latency    from a paced send until another process has it: ``p50_ns``, ``p99_ns``, ``p999_ns``
 echo       a record at a time to another process and back through a second queue: the same figures
 =========  =========================================================================================================
 """

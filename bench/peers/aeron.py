@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aeron IPC in Java: one or two threads offer into a log buffer in shared memory, and one polls.
 
-Its processes would map the same buffers. It is fastest in one JVM, as in its own samples.
+Several processes would map the same buffers. One JVM is the fastest form, and that of Aeron's own samples.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """cloudtoid-interprocess: a named ring of bytes in shared memory, written in Rust, used from Python.
 
 A send returns False if the ring is full. The ring has space for a whole round of single sends, so their result is
-ignored. Calls of many are repeated for the records that did not fit.
+ignored. A call with many records is repeated for those that did not fit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ RETRY_S = 0.0001
 
 
 class Interprocess(Queue):
-    """One ring. The first process that opens an end creates it, the last one that closes an end removes it."""
+    """One ring. The first process that opens an end creates the ring, and the last one that closes an end removes
+    it."""
 
     def __init__(self) -> None:
         self._module = load("cloudtoid_interprocess", "cloudtoid-interprocess")

@@ -3,7 +3,7 @@
 
 The queue is emptied between rounds. The options that its documentation recommends for throughput (linger.ms,
 batch.size, compression) do not affect the queue. It is large enough for a round, so it is never full. With a mock
-cluster, librdkafka's own thread sends meanwhile.
+cluster, librdkafka's thread sends at the same time.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def _to_kafka(**options: Any) -> Callable[[], Measurement]:
 
 
 def _kafka() -> list[Contender]:
-    """Return a contender with the common batch size, and one with its default, which is best for its throughput."""
+    """Return a contender with the batch size of all clients, and one with its own default, with which its throughput is
+    highest."""
     return [
         _contender("produce", _to_kafka(**{"batch.size": BATCH_SIZE})),
         _contender("produce, batch.size 1 MB", _to_kafka()),

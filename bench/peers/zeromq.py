@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZeroMQ through pyzmq: PUSH sockets of the senders, and a PULL socket of the receiver, on a unix socket.
 
-Each end has a context of its own process. The default high-water mark of 1,000 messages blocks a sender that is faster
-than the receiver.
+Each process creates its own context. The default high-water mark of 1,000 messages blocks a sender that is faster than
+the receiver.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question per module, each with a ``QUESTION``; the module's docstring begins with what it asks."""
+"""Each module is one question and has a ``QUESTION``. The first line of its docstring is the question."""

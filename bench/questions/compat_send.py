@@ -30,7 +30,7 @@ MOCK_CLUSTER_VERSION = (2, 0)
 LOST = Guarantees(record="copy", order="partition", checksum="CRC32C", kill="lost")
 KAFKA_PYTHON, CONFLUENT = "compat.kafka_python", "compat.confluent"
 TOLD = ", on_delivery"
-"""The suffix of a contender whose records have a callback each."""
+"""The suffix of a contender that sends each record with a callback."""
 
 Produce: TypeAlias = Callable[[Any], Measurement]
 """A function that sends with a producer that has confluent-kafka's API."""
@@ -89,7 +89,7 @@ def _confluent(produce: Produce) -> Measurement:
 
 
 def _without_callbacks(producer: Any) -> Measurement:
-    """Call `produce`, and again after a poll if the queue is full, as confluent-kafka's examples do."""
+    """Send with `produce`. If the queue is full, poll and call it again, as confluent-kafka's examples do."""
     produce = producer.produce
 
     def send(topic: str, value: bytes) -> None:

@@ -26,7 +26,7 @@ COUNT, REMOTE_COUNT = 20_000, 500
 
 
 def _timed(commit: Callable[[int], object], count: int) -> Measurement:
-    commit(0)  # a client finds its coordinator
+    commit(0)  # before the measurement, so that a client has found its coordinator
     started_s = time.perf_counter()
     for offset in range(1, count + 1):
         commit(offset)

@@ -59,10 +59,10 @@ def _folder() -> TemporaryDirectory[str]:
 
 
 def _rate(read_one: Callable[[], int], read: Callable[[int], int]) -> Measurement:
-    """Return records a second after the first one, which arrives when the client has its metadata.
+    """Return the records per second after the first record, which arrives when the client has its metadata.
 
     Args:
-        read: a function of the number of remaining records, so that no call waits for more.
+        read: reads records. Its argument is the number of remaining records, so that no call waits for more.
     """
     while not read_one():
         pass

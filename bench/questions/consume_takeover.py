@@ -2,8 +2,8 @@
 """How long after the death of a consumer do the other members of its group own its partitions?
 
 Three consumers, each a process, share three partitions of a log on their host. One is killed with SIGKILL. The peer is
-the floor: a process that tests a lock of the dead one repeatedly. Clients of a coordinator notice a missing member
-after its session time-out, which is at least 6 s by the default of Kafka's brokers.
+the floor: a process that repeatedly tests whether a lock of the killed process is free. Clients of a coordinator notice
+a missing member after its session time-out, which is at least 6 s by the default of Kafka's brokers.
 """
 
 from __future__ import annotations

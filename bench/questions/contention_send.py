@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many records per second do one to sixteen Python processes send together, and how long does a send take?
 
-They send without a key, to the partition that all of them fill, and with keys to six partitions. A process drains
-meanwhile. The peer is a multiprocessing.Queue with a process that reads; its feeder threads are part of the cost of a
+They send without a key, so all fill the same partition, and with keys to six partitions. Another process drains at the
+same time. The peer is a multiprocessing.Queue with a process that reads; its feeder threads are part of the cost of a
 put.
 """
 

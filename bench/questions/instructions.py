@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many instructions does an append take, in C and from Python?
 
-In C, the figure is the difference between runs with twice the records and with the records, so the start is not
-counted. From Python, it is the loop around the calls; the loop around an empty C call is the interpreter's part. No
-process drains while Python sends, and there is memory for all records. A count is exact, so there is one round.
+In C, the figure is the difference between a run with twice the number of records and a run with that number, so the
+start is not counted. From Python, the loop around the calls is counted; a loop around an empty C call shows the
+interpreter's part. No process drains while Python sends, and there is memory for all records. A count is exact, so
+there is one round.
 
-callgrind counts. The count does not include the cost of a cache line that another core has. valgrind has no AVX-512, so
-a checksum takes the path of older processors.
+callgrind counts. The count does not show the cost of a cache line that another core has written. valgrind has no
+AVX-512, so a checksum takes the path of older processors.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ folder = tempfile.TemporaryDirectory()
 sender = Sender(arena, f"log:{folder.name}/sink", overflow=OVERFLOW)
 sender.open()
 """
-"""A sender that has its role, and an overflow or None, and nothing to do."""
+"""A sender that has the role, with or without an overflow, and has nothing to do."""
 BESIDE_SENDER = OURS + SENDER.replace("OVERFLOW", "None")
 BESIDE_OVERFLOW = OURS + SENDER.replace("OVERFLOW", 'f"log:{folder.name}/overflow"')
 
@@ -168,7 +169,8 @@ work()
 end()
 {finish}
 """
-"""The work is in a function, as the loop of a program is. Code of a module looks up each name in a dict."""
+"""The work is in a function, as the loop of a program is, because code at the level of a module looks up each name in a
+dict."""
 
 
 def python_instructions(prepare: str, work: str, finish: str = "") -> int:

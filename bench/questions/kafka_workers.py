@@ -2,12 +2,12 @@
 """What do eight workers gain by sharing one connection to Apache Kafka, beside eight with a producer each?
 
 All run on the same cores, including the broker: keyed records of 100 bytes, six partitions, acks=all, idempotence,
-linger 5 ms. Both have Kafka's batch.size of 16 KiB, and once the size that is best for their throughput: 1 MB for the
-peer, its default, and 128 KiB for shmaccum. "Flat out" workers send without a pause. "Paced" workers send 1,000 records
-a second each, five at a time, at moments of their own, as most workers do. The same workers repeat each paced job
-without a send, and the processor time of that is subtracted: it is the cost of the sleeps and wake-ups. The cores used
-by clients and broker show which of them limits the throughput: if both together use every core, a client that takes
-less leaves more to the broker.
+linger 5 ms. Both run with Kafka's batch.size of 16 KiB, and with the size at which their throughput is highest: 1 MB
+for the peer, which is its default, and 128 KiB for shmaccum. "Flat out" workers send without a pause. Each "paced"
+worker sends 1,000 records a second, five at a time, at other times than the other workers. The same workers repeat each
+paced job without a send. The processor time of that job is the cost of the sleeps and wake-ups, and is subtracted.
+The cores used by clients and broker show which of them limits the throughput. If both together use every core, a client
+that uses less leaves more to the broker.
 
 A run takes five seconds, in the short form half a second. Each fleet has one run before its first one, for the JIT
 compiler of the broker. The broker writes up to 1 GB in a run into the folder for temporary files, and deletes it

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does an append take at worst, with eight processes on one partition?"""
+"""How long do the slowest appends take, with eight processes on one partition?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _run(contender: str) -> Callable[[], Measurement]:
 def contenders() -> list[Contender]:
     """Return the accumulator, a robust mutex, and the floor without sharing, all equally preempted.
 
-    Without a lock, each process fills as much memory as its records take, which shows the cost of the memory
+    The contender without a lock writes each record to new memory, which shows the cost of the memory
     (``docs/decisions/0007``). The floor fills one buffer that stays in the cache.
     """
     return [

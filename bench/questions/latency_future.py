@@ -2,12 +2,12 @@
 """How long does it take from a send until its future has a result?
 
 The program repeats ``send(...).get()`` with ``linger_ms=0``. shmaccum and confluent-kafka send to the same mock broker
-in another process, which is a third process for shmaccum.
+in another process. shmaccum's sender is a third process.
 
 The other contenders show shorter ways, and are not compared with those to the broker. shmaccum delivers to ``null:``,
 so a record passes between two processes in both directions, and its floor is a byte in each direction through two
-pipes. The queues have the same floor; they return the record through a second queue. confluent-kafka sends to
-librdkafka's mock broker in its own process, and its peer is its way to the other one.
+pipes. The queues have the same floor; they return the record through a second queue. confluent-kafka also sends to a
+mock broker in its own process. The peer of that contender is confluent-kafka with the mock broker in another process.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """How close does a sender with a segment log come to a bare writev of the same bytes?
 
-Both write to tmpfs. The job is the same in each lap: a full arena is made, and the time runs while it is emptied. The
-sender drains batches, compares their checksums, appends them in C (docs/decisions/0071), completes them, and zeroes
-their buffers. Its first round runs in Python and is not counted. The log accepts at most 32 batches of a partition in
-flight, so one call writes that many. The peer has drained the same batches when its time begins, and writes their
-buffers by a bare ``writev``, 32 a call. All of them write one file, in pages that the kernel allocates.
+Both write to tmpfs. Each lap fills an arena and empties it. Only the emptying is measured. The sender drains batches,
+compares their checksums, appends them in C (docs/decisions/0071), completes them, and zeroes their buffers. Its first
+round runs in Python and is not counted. The log accepts at most 32 batches of a partition in flight, so one call writes
+that many. The peer has drained the same batches when its time begins, and writes their buffers by a bare ``writev``, 32
+a call. All calls write to one file, and the kernel allocates its pages.
 
-The arena is small and there are many laps, so the pages of a lap are those that the lap before freed. In larger laps,
-the first touch of a page costs more than everything else (docs/decisions/0071).
+The arena is small and there are many laps, so a lap uses the pages that the previous lap freed. In larger laps, the
+first touch of a page costs more than everything else (docs/decisions/0071).
 
-The floors are the peer with a checksum of each batch, by the function that the sender uses, and also with zeros in each
-buffer after its write. A sender that verifies what it writes and leaves no records in free buffers cannot do less.
+There are two floors. The first is the peer plus a checksum of each batch, computed by the function that the sender
+uses. The second also zeroes each buffer after its write. A sender that verifies its writes and leaves no records in
+free buffers does at least the work of the second.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _sent(arena: Arena) -> Emptied:
 
 @contextmanager
 def _drained(arena: Arena) -> Iterator[list[Call]]:
-    """Drain all batches of the arena, in calls of as many as a partition of a log may have in flight."""
+    """Drain all batches of the arena. Each call drains as many as a partition of a log may have in flight."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         accumulator.ready(0, True)
@@ -79,7 +80,7 @@ def _drained(arena: Arena) -> Iterator[list[Call]]:
 
 
 Span = tuple[int, int]
-"""A function of the address of a buffer and its bytes."""
+"""The address of a buffer and the number of its bytes."""
 
 
 def _bare(inspect: Callable[[memoryview], object] | None = None, *, zeroes: bool = False) -> Lap:

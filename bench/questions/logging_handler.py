@@ -4,8 +4,8 @@
 All write the same JSON and send it to librdkafka's mock cluster in another process. The peer is a handler with
 confluent-kafka, whose `produce` only adds to librdkafka's queue. The other contender is the standard library's solution
 for a slow handler: a `QueueHandler`, whose thread passes the records to kafka-python. The time runs from the first
-record to the end of the flush: once with calls of a logger, whose own time is the same on all sides, and once with
-prepared records.
+record to the end of the flush. It is measured once with calls of a logger, whose own time is the same for all
+contenders, and once with prepared records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONFLUENT, QUEUED = "handler with confluent-kafka", "QueueHandler + kafka-python
 
 
 class _KafkaHandler(logging.Handler):
-    """A handler with kafka-python's producer, as programs write it."""
+    """A handler with kafka-python's producer, written as programs usually do."""
 
     def __init__(self, producer: Any) -> None:
         super().__init__()

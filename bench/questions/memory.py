@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory do 200,000 records need that wait for their delivery, and how much does an attached process need?
+"""How much memory do 200,000 undelivered records need, and how much does an attached process need?
 
 A new interpreter imports the package and reports its own memory (private pages, clean and dirty, of all its maps except
 the arena's, and the page tables). Then it attaches, sends 200,000 records that no sender delivers, and reports its
-memory again. The difference is the cost of being attached. With the allocated bytes of the arena, which all processes
-of a host share, it is the memory of the records. The import alone is shown too; it is paid once per process, or once
-per host by programs that fork.
+memory again. The difference is the cost of being attached. The memory of the records is this difference plus the
+allocated bytes of the arena, which all processes of a host share. The cost of the import is shown too. Each process
+pays it, but programs that fork pay it once per host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What does a host gain if its workers share one way to Apache Kafka, and which one is the best?
 
-The workers of a host send 8,000 keyed records of 100 bytes a second together, five at a time, at moments of their own.
-They have a producer each (confluent-kafka), or share an arena, a sidecar, or a syslog daemon:
+The workers of a host send 8,000 keyed records of 100 bytes a second together, five at a time, each at other times than
+the other workers. They have a producer each (confluent-kafka), or share an arena, a sidecar, or a syslog daemon:
 
 - The *sidecar* is a process with librdkafka. Workers write a frame for each record to a unix stream socket. With acks,
   the sidecar answers each frame, and a worker keeps a frame until then and writes it again to the next sidecar. It is
@@ -10,9 +10,9 @@ They have a producer each (confluent-kafka), or share an arena, a sidecar, or a 
 - The *agents* are Debian's rsyslog and syslog-ng with their outputs to Kafka (``bench/parts/agents.py``). Workers log
   to a datagram socket, and there are no acks.
 
-All have acks=all, linger 5 ms and six partitions, and all but the agents idempotence. Contenders "with acks" report the
-ack of each record to its worker, by a callback. `bench.parts.one_host` describes a round and its figures. The broker
-runs on the same cores, with the JVM options of kafka-server-start.sh. The short form has eight workers only, and
+All have acks=all, linger 5 ms and six partitions, and all but the agents idempotence. In contenders "with acks", a
+callback in the worker reports the ack of each record. `bench.parts.one_host` describes a round and its figures. The
+broker runs on the same cores, with the JVM options of kafka-server-start.sh. The short form has eight workers only, and
 takes five minutes. The full form takes about 45 minutes, and ``make bench-full`` excludes it.
 """
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do all records survive while Apache Kafka is away, and how fast are they delivered afterwards from a cold cache?
+"""Do all records survive an outage of Apache Kafka, and how fast are they delivered afterwards from a cold cache?
 
 Records of 1,000 bytes accumulate: 20 GB of them in the full form, 200 MB in the short one, or as many as
 ``--megabytes`` gives. They are on the disk in the overflow of an arena (with the default memory of an arena), in the
 queue of rsyslog's output, or in the buffer of syslog-ng's output. confluent-kafka keeps them in memory: its queue may
-have a quarter of the host's memory, and its records do not expire. It and the agents have librdkafka's batches of 1 MB;
-an arena has its default of 16 KiB, or 128 KiB.
+have a quarter of the host's memory, and its records do not expire. confluent-kafka and the agents use librdkafka's
+batches of 1 MB. An arena uses its default of 16 KiB, or 128 KiB.
 
 `bench.parts.outage` describes a round, and ``bench/parts/agents.py`` has the configurations of the agents. The broker
 runs on the same cores and writes to the same disk. A broker that discards the bytes shows what the sender alone can do.
@@ -37,7 +37,7 @@ def _version(contender: str) -> str:
 
 
 def contenders() -> list[Contender]:
-    """Return the ways in which records outlast an outage."""
+    """Return the contenders that store records during an outage."""
     size = data_size(SIZE, SHORT_SIZE)
     ways = [Contender(name, partial(run, way, size), version=partial(_version, name)) for name, way in WAYS.items()]
     return [*ways, Contender(DISCARDING, partial(run_discarding, size), peer=DISCARDING)]

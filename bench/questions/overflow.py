@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast does a sender spill to the overflow and deliver from it, and how long does a send take meanwhile?
 
-The arena is full of sealed batches, and the overflow is on tmpfs. Spilling has a log on tmpfs as its peer, to which the
-same sender delivers the same batches. Delivery goes to a broker that discards the bytes; its peer is the same sender
-that delivers as many batches of the arena to that broker. `send` beside a spilling sender has `send` beside a sender
-that delivers to the log as its peer.
+The arena is full of sealed batches, and the overflow is on tmpfs. The peer of spilling is a delivery of the same
+batches by the same sender to a log on tmpfs. The overflow is delivered to a broker that discards the bytes; the peer is
+a delivery of as many batches from the arena to that broker. The peer of `send` beside a spilling sender is `send`
+beside a sender that delivers to the log.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _beside_a_log() -> Iterator[tuple[Arena, Sender, AwayLog]]:
 
 @contextmanager
 def _beside_a_broker() -> Iterator[tuple[Arena, Sender, AwayKafka]]:
-    """Yield a full arena and a sender to a broker that has delivered a batch of each partition.
+    """Yield a full arena and a sender to a broker. The sender has already delivered a batch of each partition.
 
     Python delivers them, because one call of the pump empties an arena.
     """
@@ -170,7 +170,7 @@ def _shipped() -> Measurement:
 
 
 def _sent(sink: Callable[[Path], str]) -> Measurement:
-    """Measure after the first batches, while the sender spills or delivers."""
+    """Measure a send while the sender spills or delivers, after its first batches."""
     with temporary_arena(buffer_memory=BUFFER_MEMORY, batch_size=BATCH_SIZE) as arena, tmpfs_folder() as folder:
         arena.native.set_topic_partition_count(TOPIC, 1)
         options = {"overflow": f"log:{folder}/overflow", "overflow_at": "1", "request_timeout_ms": "100"}

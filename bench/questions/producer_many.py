@@ -20,7 +20,8 @@ PARTITION_COUNT = 8
 KEY_COUNT = 1000
 ARENA = {"buffer_memory": "64MiB", "batch_size": "64KiB"}
 COPY_COUNT = 32
-"""Copies go to this many places in turn, so that as little stays in the caches as of an arena."""
+"""The number of places to which the floor copies in turn. They are as large as an arena, so they do not fit into the
+caches."""
 
 SEND_MANY, ARROW, FLOOR = "send_many", "append_arrow", "memcpy of the values"
 

@@ -5,14 +5,16 @@ There are three cases. In the first, the partitions exist, and one is used. In t
 runs of fifty records go to one partition after the other, as `send_many` groups them. In the third, the partition
 changes with each record. The peers write the
 same records and checksums into as many private buffers in the same order, so both have the same cache misses, and the
-ratio shows the cost of shmaccum. The figure is processor time, in memory that was touched before and is not drained.
+ratio shows the cost of shmaccum alone. The figure is processor time, in memory that was touched before and is not
+drained.
 
-The order of the partitions is shuffled in each round, as keys do it. In the order of their memory, the processor
-prefetches the next buffer, and private buffers cost no more than one (``docs/decisions/0008``).
+The order of the partitions is shuffled in each round, as random keys would do. If they followed the order of their
+memory, the processor would prefetch the next buffer, and many private buffers would cost no more than one
+(``docs/decisions/0008``).
 
-Record by record to ten thousand partitions is the worst case: each append finds its partition, its lock, the slot's
-word and header and the end of the batch in lines and pages that were not touched for 9,999 records. An append to
-a private buffer touches two of these.
+Single records to ten thousand partitions are the worst case. The partition, its lock, the slot's word and header and
+the end of the batch are in lines and pages that were not touched for 9,999 records. An append to a private buffer
+touches only two such lines.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """How much processor time do an idle sender and an idle standby use?
 
 The figure is user and system time of this process over some seconds, after the sender has been idle for one. The peer
-wakes as often as an idle sender: most of the cost is that of waking.
+wakes as often as an idle sender, because most of the cost is that of waking.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _settled() -> Sender:
 
 
 def _sender() -> Measurement:
-    """Measure from the second tick, because the first one follows the work of other contenders."""
+    """Measure from the sender's second wake-up on. Before the first one, other contenders may have run."""
     _settled().run_once()
     return _share(_settled().run_once)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after a kill of the sender does the standby have the role, and when has it delivered the other records?"""
+"""How long after a kill of the sender does the standby have the role, and when has it delivered the remaining
+records?"""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def _until_delivered(_arena: Arena, accumulator: Accumulator, _epoch: int) -> No
 
 
 def contenders() -> list[Contender]:
-    """Return the two moments after the same death."""
+    """Return a contender for each of the two moments. Both are measured after the same death."""
     return [
         Contender(OURS, lambda: _killed(_until_delivered)),
         Contender(PEER, lambda: _killed(_until_taken)),

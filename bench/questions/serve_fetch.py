@@ -22,7 +22,7 @@ PEER, PEER_SMALL = "Apache Kafka, 1 MiB", "Apache Kafka, 64 KiB"
 
 @cache
 def _warm(start: Starter) -> Server:
-    """Return a server after some seconds of fetches, when a JVM has compiled its code."""
+    """Return a server after some seconds of fetches, so that a JVM has compiled its code."""
     server = filled(start)
     end_s = time.perf_counter() + WARM_UP_S
     with FetchClient(server, SMALL) as client:

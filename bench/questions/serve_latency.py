@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a record take from its producer to a consumer through a served log, beside Apache Kafka?
+"""How long does a record take from its producer through a served log to a consumer, beside Apache Kafka?
 
 A confluent-kafka consumer waits for the next record, and a record is sent when the previous one has arrived. Producer
 and consumer are one process with one clock. "writer in the server" is a confluent-kafka producer that sends to

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a server take from its start to its first response, and how much memory does it have then?
+"""How long does a server take from its start to its first response, and how much memory does it use then?
 
 Both serve an empty log. Memory is the resident set of the process. Kafka starts on a formatted directory.
 """

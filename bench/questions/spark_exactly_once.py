@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does exactly once cost when Spark writes into a log: staging, and a commit that appends the staged records?"""
+"""How much slower is Spark with "exactly once", which stages records and appends them to the log in a commit?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _clean() -> None:
 
 
 def _write(word: str, **options: str) -> Callable[[], Measurement]:
-    """Write into a new directory. Delete the files of former runs first, because they are in memory."""
+    """Write into a new directory. Delete the files of previous runs first, because they are in memory."""
 
     def run() -> Measurement:
         from bench.parts.spark_session import rows

@@ -6,8 +6,9 @@ The peers are Spark's own sink ``format("kafka")``, which writes the same rows w
 machine, including the broker: six partitions, acks=all, idempotence, linger 5 ms, and batches of 16 KiB or 128 KiB on
 both sides. confluent-kafka also runs with its own default of 1 MB.
 
-Exactly once is measured too: tasks stage on tmpfs, and the driver commits one Kafka transaction. It is compared with
-shmaccum at least once. Both run once more with the same batch size, because tasks stage larger batches by default.
+The guarantee "exactly once" is measured too: tasks stage on tmpfs, and the driver commits one Kafka transaction. Its
+peer is shmaccum with "at least once". Tasks stage larger batches by default, so both are also measured with the same
+batch size.
 
 A job that starts a sender or makes a transaction needs some tenths of a second for it, so jobs are long.
 """
@@ -31,7 +32,7 @@ from shmaccum.arena import Arena
 
 ROW_COUNT = 2_000_000
 PEER_ROW_COUNT = 700_000
-"""confluent-kafka gets every row in Python, so it needs the same time for fewer rows."""
+"""The number of rows for confluent-kafka. It gets every row in Python, so fewer rows take the same time."""
 LARGE = {"batchSize": "128KiB"}
 OURS, PEER = "sink, kafka:", "foreachPartition, confluent-kafka"
 SPARKS, SPARKS_LARGE = 'Spark\'s format("kafka")', 'Spark\'s format("kafka"), batches of 128 KiB'
@@ -76,7 +77,7 @@ def _exactly_once(**options: str) -> Callable[[], Measurement]:
         from bench.parts.spark_session import rows
 
         staging = f"{TMPFS}/{NAME}-staging"
-        shutil.rmtree(staging, ignore_errors=True)  # the files of the former run are in memory
+        shutil.rmtree(staging, ignore_errors=True)  # the files of the previous run are in memory
         given = {"deliveryGuarantee": "exactly_once", "stagingPath": staging, "sink": f"kafka:{_bootstrap()}"}
         writer = rows(ROW_COUNT).write.format("shmaccum").mode("append").options(topic=TOPIC, **given)
         return _measured(writer.options(**options).save)

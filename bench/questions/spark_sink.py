@@ -18,7 +18,7 @@ OURS, PEER = "sink, null:", "a writer that drops the batches"
 
 TIMES = 5
 WRITTEN_COUNT = ROW_COUNT * TIMES
-"""A short job would measure the start of its sender."""
+"""The number of written rows. A short job would measure the start of its sender."""
 NAME = new_name()
 THROUGH = {"topic": "flights", "bufferMemory": "64MiB", "batchSize": "64KiB", "idleExitMs": "2s"}
 

@@ -19,12 +19,12 @@ from shmaccum.log.files import LogDirectory
 
 OURS, PEER = "source", "a source that gives prebuilt batches"
 COPIES = f"{PEER}, copied"
-"""The floor: nothing is read or decoded, but every batch has its own memory."""
+"""The contender that copies batches: nothing is read or decoded, but every batch has its own memory."""
 
 READ_COUNT = 5 * ROW_COUNT
-"""A short job would measure its planning."""
+"""The number of read records. A short job would measure its planning."""
 RECORDS_PER_BATCH = 125
-"""14 KB, which results from Kafka's default batch.size."""
+"""The number of records in a batch of 14 KB, which results from Kafka's default batch.size."""
 RECORDS_PER_LARGE_BATCH = 500
 APPENDED_AT_ONCE = 12_500
 TIMESTAMP_MS = 1_700_000_000_000

@@ -2,8 +2,8 @@
 """How long is a process delayed when another one is killed during its work?
 
 Two processes put records into one place as fast as they can. One of them is killed with SIGKILL at a random moment. The
-figure is the longest put of the other one around the death. If this put takes more than two seconds, the trial is given
-up: a lock of the dead process is never released. A run has several deaths; its figures are the worst delay, and the
+figure is the longest put of the other one around the death. If this put takes more than two seconds, the trial ends: a
+lock of the dead process will never be released. A run has several deaths; its figures are the worst delay, and the
 share of deaths after which the survivor was blocked.
 """
 

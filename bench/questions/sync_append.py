@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """With durability=sync, how many records per second do eight processes have on disk?
 
-A record that its process waits for can share an fdatasync with at most one record of each other process. So one
-fdatasync covers at most eight records of eight processes. If processes that have just returned miss the next fdatasync,
-it covers half as many.
+Each process waits for one record at a time, so an fdatasync covers at most one record of each of the eight processes.
+Processes that have just returned from an fdatasync may be too late for the next one. Then it covers half as many.
 More records per fdatasync need more records in flight: threads, `Producer.synced_together`, `send_many`.
 
 Each contender is compared with one process that writes as many records per wait: 100 bytes before each fdatasync, or
@@ -35,7 +34,7 @@ PEER = "one process: write 100 bytes, fdatasync"
 PEER_TOGETHER = "one process: write 100 times 100 bytes, fdatasync"
 ONE_BY_ONE, TOGETHER = "8 processes, send", "8 processes, 100 sends synced_together"
 PROCESS_COUNT = 8
-SECONDS = 0.4  # no process drains: all records of this time must fit into the arena
+SECONDS = 0.4  # no process drains, so the records of all this time must fit into the arena
 BEGIN_S = 0.3
 TOGETHER_COUNT = 100
 FILE_SIZE = 16 << 20
@@ -106,7 +105,7 @@ def _measured(path: Path, step: Step, thread_count: int) -> int:
 
 
 def _written(records_per_sync: int) -> Measurement:
-    """Write to a file that already has its final size. This is the floor for a sync."""
+    """Write to a file that already has its final size, with an fdatasync after each write. This is the floor."""
     with _folder() as folder, (folder / "file").open("wb", buffering=0) as file:
         descriptor, count = file.fileno(), 0
         os.posix_fallocate(descriptor, 0, FILE_SIZE)

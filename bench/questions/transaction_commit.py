@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a transaction of eight workers take, beside one producer of confluent-kafka, and an empty one?
+"""How long do a transaction of eight workers and an empty transaction take, beside one producer of confluent-kafka?
 
 shmaccum's transaction begins when the coordinator begins it, and ends when the sink has committed. Eight worker
 processes wait for it, append 1,000 records of 100 bytes each, and report. The peer is one producer with all 8,000
@@ -8,8 +8,8 @@ measured too.
 
 shmaccum's sink is a log, with a served log for the peer, or Apache Kafka for both. The topic has one partition.
 
-A request has one batch of a partition. shmaccum's batches have 16 KiB as Java's do, librdkafka's a million bytes. So
-one contender of each side has the batch size of the other.
+A request has one batch of a partition. shmaccum's batches have 16 KiB, as those of Kafka's Java producer do, and
+librdkafka's have a million bytes. So each side has a contender with the batch size of the other.
 """
 
 from __future__ import annotations

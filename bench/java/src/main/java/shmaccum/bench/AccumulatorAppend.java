@@ -35,9 +35,9 @@ import org.openjdk.jmh.infra.IterationParams;
 
 /**
  * The work of KafkaProducer.send after it has found the partition: RecordAccumulator.append, and a wake-up of the
- * sender if a batch is full or new; with Kafka's defaults (batches of 16 KiB in 32 MiB, linger 5 ms, no compression).
- * The other thread drains, which closes batches and computes checksums, completes them and frees their buffers, as
- * Kafka's Sender does with a broker that responds at once.
+ * sender if a batch is full or new. Kafka's defaults are used (batches of 16 KiB in 32 MiB, linger 5 ms, no
+ * compression). The other thread drains batches, which closes them and computes their checksums. It then completes them
+ * and frees their buffers, as Kafka's Sender does with a broker that responds at once.
  */
 @State(Scope.Benchmark)
 @Fork(value = 1, jvmArgsAppend = {"-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"})

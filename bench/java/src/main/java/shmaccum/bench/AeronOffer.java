@@ -23,8 +23,9 @@ import org.openjdk.jmh.infra.BenchmarkParams;
 import org.openjdk.jmh.infra.IterationParams;
 
 /**
- * Aeron IPC as in its own sample EmbeddedIpcThroughput: the media driver in this JVM, offers of 100 bytes into a log
- * buffer in /dev/shm, bounds checks off, an exclusive publication if there is one thread. The other thread polls.
+ * Aeron IPC, used as in its own sample EmbeddedIpcThroughput. The media driver runs in this JVM, and bounds checks are
+ * off. Threads offer 100 bytes into a log buffer in /dev/shm. If there is one thread, its publication is exclusive. The
+ * other thread polls.
  */
 @State(Scope.Benchmark)
 @Fork(
@@ -39,7 +40,7 @@ import org.openjdk.jmh.infra.IterationParams;
 public class AeronOffer {
     private static final int STREAM = 1001;
     private static final int FRAGMENT_COUNT_MAX = 256;
-    private static final Duration STANDSTILL = Duration.ofHours(1); // the JVM is stopped during rounds of others
+    private static final Duration STANDSTILL = Duration.ofHours(1); // the JVM is stopped while others run
 
     private final UnsafeBuffer value = new UnsafeBuffer(new byte[Bytes.VALUE_SIZE]);
     private long sum;
@@ -67,7 +68,7 @@ public class AeronOffer {
         while (!publication.isConnected() || !subscription.isConnected()) {
             Thread.yield();
         }
-        IoUtil.delete(directory, true); // all is mapped, so without names nothing remains after a kill
+        IoUtil.delete(directory, true); // all files are mapped; without names, a kill leaves no file
     }
 
     @Setup(Level.Iteration)

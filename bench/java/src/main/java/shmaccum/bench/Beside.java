@@ -10,7 +10,7 @@ final class Beside {
     private volatile boolean isWanted;
     private volatile Thread thread;
 
-    /** @param turn consumes all records and returns for how many ns there will be none, unless `wake` is called. */
+    /** @param turn consumes all records and returns the number of ns to sleep, which `wake` can end earlier. */
     Beside(LongSupplier turn) {
         this.turn = turn;
     }

@@ -17,8 +17,9 @@ import org.openjdk.jmh.infra.BenchmarkParams;
 import org.openjdk.jmh.infra.IterationParams;
 
 /**
- * 100 bytes are copied into an entry of a ring buffer of 64 Ki entries (as in the library's throughput tests, with
- * the same wait strategy), and read by the other thread of the process. Nothing is encoded, and there is no checksum.
+ * Copies 100 bytes into an entry of a ring buffer, from which another thread of the process reads them. The ring buffer
+ * has 64 Ki entries and the wait strategy of the library's throughput tests. Nothing is encoded, and there is no
+ * checksum.
  */
 @State(Scope.Benchmark)
 @Fork(value = 1, jvmArgsAppend = {"-Xms512m", "-Xmx512m", "-XX:+AlwaysPreTouch"})

@@ -17,7 +17,7 @@ final class Gate {
 
     private Gate() {}
 
-    /** The prefix of the names of the question in shared memory (bench/harness/cleanup.py). */
+    /** Returns the prefix of all names that the question creates in shared memory (bench/harness/cleanup.py). */
     static String mark() {
         return System.getenv().getOrDefault("SHMACCUM_BENCH_MARK", "shmaccum-bench");
     }
