@@ -334,7 +334,7 @@ static void arena_make(void)
 struct tally {
     uint64_t kill_count;
     uint64_t sender_kill_count;
-    uint64_t in_flight_kill_count; /* those of them that had a request in flight */
+    uint64_t in_flight_kill_count; /* of the killed senders, those that had a request in flight */
     uint64_t stop_count;
 };
 

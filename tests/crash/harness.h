@@ -6,7 +6,7 @@
  *   tracee     a forked process. It attaches, prepares its operation and stops. Then the harness steps the operation
  *              instruction by instruction
  *   twin       a second memfd with a copy of the arena's bytes. The tracee holds no byte locks on the copy, so the copy
- *              is exactly what a death of the tracee would leave. So one tracee is enough for all kill points
+ *              is exactly what a death of the tracee would leave. So one tracee suffices for all kill points
  *   survivor   appends to the tracee's partition, sends and completes all batches, and repairs the arena. Each of its
  *              operations must end within DELAY_MAX_NS
  *   sink       the broker of a tracee that runs the pump (broker.h), or the log of a tracee that appends to one

@@ -51,14 +51,14 @@ TRANSACTION_TEST = (("test", "core/transaction_test"),)
 
 MUTANTS = (
     Mutant(
-        "no-hazard",
+        "append-publishes-no-hazard",
         "producer/producer_batch_append.h",
         "    store_relaxed_u32(&arena->me->writing, hint);\n    if (!producer_lock_try_acquire",
         "    if (!producer_lock_try_acquire",
         (("stop", "append-plain"),),
     ),
     Mutant(
-        "hazards-ignored",
+        "sender-ignores-hazards",
         "sender/sender_half.c",
         "if (!process_anyone_writes(half->arena, slot_index)) {",
         "if (!process_anyone_writes(half->arena, slot_index) || true) {",
@@ -66,14 +66,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "no-repair-after-take-over",
+        "lock-taken-over-without-repair",
         "producer/producer_batch.c",
         "        POINT(partition_taken_over);\n        partition_repair(arena, &hold);\n",
         "        POINT(partition_taken_over);\n",
         (("pass", "append-plain"),),
     ),
     Mutant(
-        "repair-adopts-the-open-batch",
+        "repair-keeps-the-open-batch",
         "producer/producer_batch.c",
         "    uint64_t none = open_word(lock_word_acquisition(hold->lock), NO_SLOT);\n    uint64_t open = load_acquire",
         "    if (open_word_slot(load_acquire_u64(&hold->partition->open)) != NO_SLOT) {\n        return;\n    }\n"
@@ -82,7 +82,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "repair-tries-once",
+        "repair-ends-after-a-failed-compare-and-swap",
         "producer/producer_batch.c",
         "    } while (producer_lock_is_held(&hold->partition->lock, hold->lock) &&\n"
         "             !cas_u64(&hold->partition->open, &open, none));\n",
@@ -91,14 +91,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "holder-never-passed",
+        "lock-holder-is-never-passed",
         "producer/producer_lock.c",
         "lock_watch_is_over(&watch, word, patience_ns) &&\n",
         "lock_watch_is_over(&watch, word, UINT64_MAX) && patience_ns != 0 &&\n",
         (("pass", "append-plain"),),
     ),
     Mutant(
-        "even-run",
+        "run-has-an-even-number-of-records",
         "producer/producer_batch.c",
         "        odd = (i & 1) == 0 ? claim : odd;\n",
         "        odd = claim;\n",
@@ -106,7 +106,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "commit-before-copy",
+        "record-committed-before-its-bytes-are-written",
         "producer/producer_batch_append.h",
         "    if (UNLIKELY(!claim_commit(slot, word, &claim))) {\n        return STATUS_TRY_AGAIN;\n    }\n",
         "    uint8_t late[4096];\n"
@@ -120,14 +120,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "commit-by-plain-store",
+        "record-committed-by-a-store",
         "producer/producer_batch_append.h",
         "    return cas_u64(&slot->word, &word, slot_word_filled(word, claim->count, claim->size)); /* P1 */",
         "    store_release_u64(&slot->word, slot_word_filled(word, claim->count, claim->size));\n    return true;",
         (("seal", "append-plain"),),
     ),
     Mutant(
-        "meta-in-both-cells",
+        "meta-written-to-both-cells",
         "producer/producer_batch_append.h",
         "    meta->records_crc = claim->crc;\n",
         "    meta->records_crc = claim->crc;\n    slot->meta[(claim->count + 1) & 1] = *meta;\n",
@@ -135,7 +135,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "no-fence",
+        "append-does-not-check-its-lock-again",
         "producer/producer_batch_append.h",
         "    if (UNLIKELY(!producer_lock_is_held(&hold->partition->lock, hold->lock))) {\n"
         "        return STATUS_TRY_AGAIN;\n    }\n"
@@ -144,14 +144,14 @@ MUTANTS = (
         (("duel", "append-plain"),),
     ),
     Mutant(
-        "next-seq-by-plain-store",
+        "next-seq-raised-by-a-store",
         "producer/producer_batch.c",
         "    return cas_u64(&hold->partition->next_seq, &seq, seq + 1);",
         "    store_release_u64(&hold->partition->next_seq, seq + 1);\n    return true;",
         (("stop", "append-first"),),
     ),
     Mutant(
-        "hint-after-open",
+        "ready-hint-set-after-open",
         "producer/producer_batch.c",
         "    ready_hint_set(arena, slot_index); /* before OPEN, so that the sender always finds the batch */\n"
         "    uint64_t owned = load_relaxed_u64(&slot->word);\n"
@@ -167,14 +167,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "generation-not-raised",
+        "freed-slot-keeps-its-generation",
         "arena/slot_word.h",
         "return slot_word(SLOT_FREE, slot_word_generation(word) + 1, 0);",
         "return slot_word(SLOT_FREE, slot_word_generation(word), 0);",
         (("copy", "append-plain"),),
     ),
     Mutant(
-        "released-unlooked",
+        "release-does-not-check-the-holder",
         "producer/producer_lock.h",
         "    if (UNLIKELY(!producer_lock_is_held(lock, held))) {\n        return false;\n    }\n",
         "",
@@ -182,7 +182,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "released-whoever-has-it",
+        "release-ends-the-lock-of-any-holder",
         "producer/producer_lock.h",
         "    store_release_u64(&lock->released, held); /* L3 */\n",
         "    store_release_u64(&lock->released, load_relaxed_u64(&lock->word));\n",
@@ -190,14 +190,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "released-relaxed",
+        "lock-released-by-a-relaxed-store",
         "producer/producer_lock.h",
         "    store_release_u64(&lock->released, held); /* L3 */\n",
         "    store_relaxed_u64(&lock->released, held);\n",
         (("tsan", "producer/producer_lock_test"),),
     ),
     Mutant(
-        "acquired-by-one-look",
+        "released-word-not-read-again-after-the-acquisition",
         "producer/producer_lock.h",
         "    return cas_u64(&lock->word, &word, *held) && producer_lock_is_free(lock, last); /* N3 */\n",
         "    return cas_u64(&lock->word, &word, *held);\n",
@@ -205,7 +205,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "passed-to-the-released-word",
+        "pass-takes-a-number-that-reads-as-released",
         "producer/producer_lock.c",
         "        next++; /* N2 */\n",
         "",
@@ -229,7 +229,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "recovery-does-not-force-what-it-cut",
+        "recovery-does-not-force-shortened-batches",
         "arena/recovery.c",
         "if (!report->is_same_boot && arena->force(arena->map_descriptor) < 0) {",
         "if (!report->is_same_boot && arena->force == NULL) {",
@@ -237,7 +237,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "lost-entries-stay",
+        "lost-registry-entry-keeps-its-checksum",
         "arena/registry.c",
         "        entry->crc = 0;\n",
         "",
@@ -245,14 +245,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "steal-from-the-living",
+        "lock-stolen-from-a-living-process",
         "arena/lock.c",
         " || lock_owner_is_alive(arena, word)) {",
         ") {\n            (void)lock_owner_is_alive;",
         (("stop", "enqueue"),),
     ),
     Mutant(
-        "free-before-scrub",
+        "slot-freed-before-it-is-scrubbed",
         "arena/buffer_pool.c",
         "    slot_scrub(arena, slot_index);\n    POINT(slot_scrubbed);\n"
         "    store_seq_cst_u64(&arena->slots[slot_index].word, slot_word_freed(word));\n",
@@ -262,56 +262,56 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "owned-of-the-dead-kept",
+        "owned-slots-of-dead-processes-not-freed",
         "arena/buffer_pool.c",
         "    locked_free_abandoned(arena, SLOT_OWNED);\n",
         "",
         (("copy", "append-first"),),
     ),
     Mutant(
-        "grant-of-the-dead-kept",
+        "granted-slots-of-dead-waiters-not-freed",
         "arena/buffer_pool.c",
         "    locked_free_abandoned(arena, SLOT_GRANT);\n",
         "",
         (("copy", "append-granted"),),
     ),
     Mutant(
-        "pieces-of-the-dead-kept",
+        "chain-pieces-of-dead-processes-not-freed",
         "arena/buffer_pool.c",
         "    locked_free_abandoned(arena, SLOT_CONT); /* after their heads */\n",
         "",
         (("copy", "append-chain"),),
     ),
     Mutant(
-        "waiters-of-the-dead-kept",
+        "waiter-entries-of-dead-processes-not-cleared",
         "arena/buffer_pool.c",
         "            store_release_u64(&waiter->word, 0);\n        }\n        waiter->granted_count = 0;",
         "        }\n        waiter->granted_count = 0;",
         (("copy", "enqueue"),),
     ),
     Mutant(
-        "oversized-not-recounted",
+        "repair-does-not-recount-oversized-slots",
         "arena/buffer_pool.c",
         "    store_relaxed_u64(&arena->globals->oversized_bytes, oversized_count * arena->geometry.batch_size);\n",
         "    (void)oversized_count;\n",
         (("copy", "append-chain"),),
     ),
     Mutant(
-        "grants-not-finished",
+        "repair-does-not-finish-grants",
         "arena/buffer_pool.c",
         "    locked_finish_grants(arena);\n}",
         "    (void)locked_finish_grants;\n}",
         (("copy", "complete-for-a-waiter"),),
     ),
     Mutant(
-        "wait-without-waiting-count",
+        "waiter-does-not-raise-waiting-count",
         "arena/buffer_pool.c",
         "    store_seq_cst_u32(&globals->waiting_count, load_relaxed_u32(&globals->waiting_count) + 1);\n",
         "    (void)globals;\n",
         (("seal", "enqueue"),),
     ),
     Mutant(
-        "done-before-the-result",
+        "slot-done-before-its-result-is-stored",
         "sender/complete.c",
         "    if (!note->is_ended) {\n"
         "        result_record_rest(half, slot_index, outcome);\n    }\n    batch_become_done",
@@ -323,28 +323,28 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sequence-not-repaired",
+        "takeover-does-not-repair-sequences",
         "sender/sender_role.c",
         "            sequence_raise(arena, &arena->slots[i], half->notes[i].partition_index, word);\n",
         "",
         (("copy", "drain"),),
     ),
     Mutant(
-        "late-hint-handed-out",
+        "slot-of-an-outdated-free-hint-allocated",
         "arena/buffer_pool.c",
         "    while (free_hint_take(arena, &hinted)) {\n",
         "    while (free_hint_take(arena, &hinted)) {\n        *slot_index = hinted;\n",
         (("seal", "give-back"),),
     ),
     Mutant(
-        "place-read-after-publishing",
+        "batch-number-read-after-the-chain-is-published",
         "producer/producer_batch.c",
         "    *place = (struct batch_place){.slot_index = slots[0],\n",
         "    seq = load_relaxed_u64(&head->seq);\n    *place = (struct batch_place){.slot_index = slots[0],\n",
         (("seal", "append-chain"),),
     ),
     Mutant(
-        "recovery-frees-before-scrub",
+        "recovery-frees-a-slot-before-it-is-scrubbed",
         "arena/recovery.c",
         "        slot_scrub(arena, slot_index, is_same_boot);\n"
         "        store_seq_cst_u64(cell, slot_word_freed(word));\n",
@@ -353,14 +353,14 @@ MUTANTS = (
         (("copy", "cold-recovery"),),
     ),
     Mutant(
-        "hazard-not-set-again",
+        "hazard-not-moved-to-another-slot",
         "producer/producer_batch_append.h",
         "        hold->hazard = slot_index + 1;\n        store_relaxed_u32(&arena->me->writing, hold->hazard);\n",
         "        hold->hazard = slot_index + 1;\n        (void)arena;\n",
         (("stop", "append-first"),),
     ),
     Mutant(
-        "written-end-after-the-bytes",
+        "written-end-raised-after-the-bytes",
         "producer/producer_batch_append.h",
         "    written_end_raise(&arena->slots[slot_index], place.end);\n"
         "    claim->crc = record_write_summed_body(room.bytes + claim->size, &measured->record, place.body_size,\n"
@@ -372,7 +372,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "written-end-after-the-bytes-of-a-run",
+        "written-end-raised-after-the-bytes-of-a-run",
         "producer/producer_batch.c",
         "        written_end_raise(&arena->slots[slot_index], place.end);\n"
         "        (void)record_write_body(room.bytes + claim.size, &records[i].record, place.body_size,"
@@ -385,7 +385,7 @@ MUTANTS = (
         (("copy", "append-many"),),
     ),
     Mutant(
-        "open-by-plain-store",
+        "open-word-set-by-a-store",
         "producer/producer_batch.c",
         "    if (UNLIKELY(!cas_u64(&hold->partition->open, &open, mine))) {\n",
         "    store_release_u64(&hold->partition->open, mine);\n    if (open == UINT64_MAX) {\n",
@@ -393,7 +393,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "taken-back-by-plain-store",
+        "opened-slot-taken-back-by-a-store",
         "producer/producer_batch.c",
         "    if (!cas_u64(&arena->slots[slot_index].word, &opened, owned)) {\n        return false;\n    }\n",
         "    store_release_u64(&arena->slots[slot_index].word, owned);\n",
@@ -409,7 +409,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "acquisition-not-raised",
+        "acquisition-number-not-raised",
         "producer/producer_lock.h",
         "    *held = lock_word(lock_word_acquisition(last) + 1, owner);",
         "    *held = lock_word(lock_word_acquisition(last), owner);",
@@ -424,7 +424,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "half-a-sink-name-of-the-dead",
+        "sender-owner-stored-before-the-sink-name",
         "arena/process.c",
         "    store_relaxed_u32(&arena->globals->sender_owner, 0); /* a dead sender leaves its own value */\n",
         "    store_relaxed_u32(&arena->globals->sender_owner, arena->owner);\n",
@@ -432,7 +432,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sink-name-of-the-dead",
+        "sink-name-of-a-dead-sender-returned",
         "arena/process.c",
         "    return process_is_alive(arena, owner) && process_sender_is_alive(arena);\n",
         "    return owner != 0 && process_sender_is_alive(arena);\n",
@@ -440,7 +440,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sink-name-of-another-holder",
+        "sink-name-returned-after-its-owner-changed",
         "arena/process.c",
         "        if (load_acquire_u32(&globals->sender_owner) == owner &&\n"
         "            load_acquire_u64(&globals->sender_epoch) == epoch) {\n",
@@ -449,7 +449,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sink-name-of-another-stint",
+        "sink-name-returned-after-its-epoch-changed",
         "arena/process.c",
         "            load_acquire_u64(&globals->sender_epoch) == epoch) {\n",
         "            epoch != UINT64_MAX) {\n",
@@ -457,7 +457,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "hints-without-their-group",
+        "ready-hint-set-without-its-group",
         "arena/ready_hints.h",
         "    or_bits_u64(&arena->ready_groups[group_index], UINT64_C(1) <<",
         "    or_bits_u64(&arena->ready_groups[group_index], UINT64_C(0) <<",
@@ -465,7 +465,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "group-before-its-hint",
+        "ready-group-set-before-its-hint",
         "arena/ready_hints.h",
         f"{SET_READY_HINT}    POINT(ready_bit_set);\n{SET_READY_GROUP}",
         f"{SET_READY_GROUP}    POINT(ready_bit_set);\n{SET_READY_HINT}",
@@ -473,7 +473,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "time-without-a-sender-counts",
+        "batch-ages-without-a-sender",
         "sender/complete.c",
         "                               : delivery_age_ns(slot, now_ns, half->delivery_clock_ns);\n",
         "                               : time_since_created_ns(slot->created_ns, now_ns);\n",
@@ -481,49 +481,49 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "a-late-look-ages-a-batch",
+        "batch-ages-by-more-than-the-boot-clock",
         "arena/delivery_clock.h",
         "    return boot_ns < run_ns ? boot_ns : run_ns;\n",
         "    return boot_ns == 0 ? 0 : run_ns;\n",
         (("test", "sender/complete_test"),),
     ),
     Mutant(
-        "a-time-that-was-never-true-stops-expiry",
+        "batch-from-the-far-future-never-expires",
         "arena/delivery_clock.h",
         "    return created_ns - now_ns <= CREATED_AHEAD_NS_MAX ? 0 : UINT64_MAX;\n",
         "    return 0;\n",
         (("test", "sender/complete_test"),),
     ),
     Mutant(
-        "a-scribbled-clock-is-believed",
+        "sender-trusts-the-delivery-clock-in-the-arena",
         "sender/complete.c",
         "    half->delivery_clock_ns += run_ns;\n",
         "    half->delivery_clock_ns = load_relaxed_u64(&half->arena->globals->delivery_clock_ns) + run_ns;\n",
         (("test", "sender/complete_test"),),
     ),
     Mutant(
-        "a-successor-starts-the-clock-again",
+        "delivery-clock-restarts-at-takeover",
         "sender/sender_role.c",
         "    half->delivery_clock_ns = load_relaxed_u64(&arena->globals->delivery_clock_ns);\n",
         "",
         (("test", "sender/complete_test"),),
     ),
     Mutant(
-        "a-reboot-keeps-the-spans",
+        "recovery-after-a-reboot-keeps-delivery-times",
         "arena/recovery.c",
         "            if (!report->is_same_boot && batch_is_left(arena, i)) {\n",
         "            if (report->is_same_boot && batch_is_left(arena, i)) {\n",
         (("test", "arena/recovery_test"),),
     ),
     Mutant(
-        "an-outage-is-read-while-it-changes",
+        "outage-read-while-it-changes",
         "arena/delivery_clock.c",
         "        if (number % 2 == 0 && load_acquire_u32(&globals->outage_number) == number) {\n",
         "        if (load_acquire_u32(&globals->outage_number) == number) {\n",
         (("test", "arena/delivery_clock_test"),),
     ),
     Mutant(
-        "first-record-not-awaited",
+        "empty-batch-ended-at-once",
         "sender/drain.c",
         "    return slot_word_state(word) == SLOT_OPEN && slot_word_count(word) == 0 &&\n",
         "    return slot_word_state(word) == SLOT_BAD &&\n",
@@ -531,7 +531,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "first-record-awaited-for-ever",
+        "empty-batch-never-ended",
         "sender/drain.c",
         "created_ns, now_ns) < sender_patience_ns(arena);\n",
         "created_ns, now_ns) < UINT64_MAX;\n",
@@ -539,7 +539,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "first-record-awaited-before-another-batch",
+        "empty-batch-delays-the-batch-after-it",
         "sender/drain.c",
         "           half->notes[slot_index].next == 0 &&\n",
         "           half->notes != NULL &&\n",
@@ -547,21 +547,21 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "announced-not-watched",
+        "slot-with-a-ready-hint-not-watched",
         "sender/sender_half.c",
         "            note->is_watched = true;\n            list_add(&half->watched, slot_index);\n",
         "            note->is_watched = false;\n",
         (("seal", "append-first"),),
     ),
     Mutant(
-        "deferred-forgotten",
+        "deferred-slot-never-freed",
         "sender/sender_half.c",
         "    counter_add(half->arena, COUNTER_FREES_DEFERRED, 1);\n",
         "    counter_add(half->arena, COUNTER_FREES_DEFERRED, 1);\n    (void)wakes;\n    return;\n",
         (("stop", "append-plain"),),
     ),
     Mutant(
-        "note-taken-for-true",
+        "outdated-slot-note-trusted",
         "sender/sender_half.c",
         "    return note->seq == load_relaxed_u64(&slot->seq) &&\n"
         "           note->partition_index == load_relaxed_u32(&slot->partition_index);\n",
@@ -570,7 +570,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "decided-result-forgotten",
+        "takeover-does-not-repair-results",
         "sender/sender_role.c",
         "            result_repair(half, i);\n",
         "            (void)result_repair;\n",
@@ -578,7 +578,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sequences-taken-back-from-the-oldest",
+        "sequences-removed-from-the-oldest-batch-on",
         "sender/resequence.c",
         "            youngest = next - 1;\n",
         "            return next - 1;\n",
@@ -586,7 +586,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "part-acked-before-its-result",
+        "acked-count-raised-before-the-result-is-stored",
         "sender/complete.c",
         "    if (!half->notes[slot_index].is_ended) {\n"
         "        result_record(half, slot_index, acked, record_count, outcome);\n",
@@ -597,7 +597,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "waiting-not-recounted",
+        "repair-does-not-recount-waiters",
         "arena/buffer_pool.c",
         "    store_seq_cst_u32(&arena->globals->waiting_count, waiting);\n",
         "    (void)waiting;\n",
@@ -605,7 +605,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "grants-kept-at-cancel",
+        "cancelled-wait-keeps-its-grants",
         "arena/buffer_pool.c",
         "        locked_free_grants(arena, wait->waiter_index, wait->need, wait->ticket);\n"
         "        locked_fix(arena, wakes);\n",
@@ -614,7 +614,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "grant-of-any-ticket",
+        "grant-valid-for-any-ticket",
         "arena/buffer_pool.c",
         "    return (state == WAITER_WAIT || state == WAITER_GOT) &&\n"
         "           ((waiter_word_ticket(waiting) ^ word) & LOW_BITS(GRANT_TICKET_BITS)) == 0;\n",
@@ -623,14 +623,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "grant-of-a-parked-waiter-valid",
+        "grant-valid-for-a-parked-waiter",
         "arena/buffer_pool.c",
         "    return (state == WAITER_WAIT || state == WAITER_GOT) &&\n           ((waiter",
         "    return state != WAITER_IDLE &&\n           ((waiter",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "slots-revoked-before-the-word",
+        "revoked-slots-freed-before-the-waiter-word-changes",
         "arena/buffer_pool.c",
         "    store_release_u64(&waiter->word, waiter_word(WAITER_PARKED, need, ticket));\n    POINT(grant_revoked);\n"
         "    locked_free_grants(arena, (uint32_t)(waiter - arena->waiters), need, ticket);\n",
@@ -639,56 +639,56 @@ MUTANTS = (
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "young-grants-revoked",
+        "new-grants-revoked",
         "arena/buffer_pool.c",
         "           now_ns - granted_ns > limit_ns;\n",
         "           limit_ns > 0;\n",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "parked-waiters-counted",
+        "waiting-count-includes-parked-waiters",
         "arena/buffer_pool.c",
         "        waiting += state == WAITER_WAIT;\n        parked +=",
         "        waiting += state == WAITER_WAIT || state == WAITER_PARKED;\n        parked +=",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "limit-looked-at-before-parked",
+        "limit-not-checked-after-parking",
         "arena/buffer_pool.c",
         "    if (!waiter_fits(arena, wait)) {\n        buffer_pool_end_linger",
         "    if (false) {\n        buffer_pool_end_linger",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "turn-for-itself-alone",
+        "parked-waiter-posts-no-other-waiter",
         "arena/parked_waiters.c",
         "    (void)others_post(arena, &check, wait->waiter_index + 1, wakes);\n",
         "    (void)check;\n    (void)wakes;\n    (void)others_post;\n",
         (("test", "arena/parked_waiters_test"),),
     ),
     Mutant(
-        "turns-all-at-once",
+        "parked-waiters-take-turns-at-the-same-time",
         "arena/parked_waiters.c",
         "(uint64_t)(uint32_t)(rank * GOLDEN) * period_ns >> 32;\n",
         "rank & 1;\n",
         (("test", "arena/parked_waiters_test"),),
     ),
     Mutant(
-        "stopped-waiter-posted-again",
+        "stopped-waiter-posted-twice",
         "arena/parked_waiters.c",
         "        if (!entry_stays(arena, check, index) && !waiter_semaphore_has_post(arena, index)) {\n",
         "        if (!entry_stays(arena, check, index)) {\n",
         (("test", "arena/parked_waiters_test"),),
     ),
     Mutant(
-        "grant-taken-unseen",
+        "grant-taken-without-a-check",
         "arena/buffer_pool.c",
         "    RETURN_IF_FAILED(buffer_pool_poll(arena, wait));\n    enum status status = locked_take(",
         "    enum status status = locked_take(",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "opened-added-before-open",
+        "opened-sum-raised-before-open",
         "producer/producer_batch.c",
         "    store_seq_cst_u64(&slot->word, opened); /* P3; an OWNED slot, which no other process may change */\n"
         "    POINT(slot_opened);\n    topic_share_opened(arena, hold->partition_index, 1);\n",
@@ -711,35 +711,35 @@ MUTANTS = (
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "chain-looked-at-for-one",
+        "chain-checked-against-the-limit-as-one-slot",
         "arena/topic_share.c",
         "    return arena->geometry.slot_count / 2 + need;\n",
         "    return arena->geometry.slot_count / 2 + (need > 0);\n",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "topics-do-not-see-one-another",
+        "topic-limit-ignores-other-topics",
         "arena/topic_share.c",
         "            sum += held < wanted ? held : wanted;\n",
         "            sum += held < wanted ? 0 : 0;\n",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "stuck-slots-count-for-their-topic",
+        "topic-sum-includes-stuck-partitions",
         "arena/topic_share.c",
         "        if (topic != NULL && !partition_is_marked(arena, partition_index)) {\n",
         "        if (topic != NULL) {\n",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "marks-of-the-dead-count",
+        "marks-of-a-dead-sender-apply",
         "arena/topic_share.c",
         " &&\n           process_sender_is_alive(arena);\n",
         ";\n",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
-        "oversized-not-given-back",
+        "oversized-count-not-lowered",
         "arena/buffer_pool.c",
         "    locked_charge_oversized(arena, -(int64_t)count);\n",
         "",
@@ -747,14 +747,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "freer-does-not-look",
+        "freeing-process-does-not-check-for-waiters",
         "arena/buffer_pool.c",
         "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {\n        uint64_t held",
         "    if (load_acquire_u32(&arena->globals->waiting_count) == UINT32_MAX) {\n        uint64_t held",
         (("stop", "complete-for-a-waiter"),),
     ),
     Mutant(
-        "freed-without-a-hint",
+        "slot-freed-without-a-free-hint",
         "arena/buffer_pool.c",
         "    POINT(slot_freed);\n    free_hint_set(arena, slot_index);\n",
         "    POINT(slot_freed);\n",
@@ -762,7 +762,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "entry-generation-not-raised",
+        "process-entry-keeps-its-generation",
         "arena/process.c",
         "    uint32_t generation = (load_relaxed_u32(&entry->generation) + 1) &",
         "    uint32_t generation = load_relaxed_u32(&entry->generation) &",
@@ -778,7 +778,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "recovery-lowers-numbers",
+        "recovery-lowers-batch-numbers",
         "arena/recovery.c",
         "    if (load_relaxed_u64(&arena->partitions[partition_index].next_seq) <= seq) {\n",
         "    if (seq != UINT64_MAX) {\n",
@@ -794,7 +794,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "barging",
+        "new-arrival-passes-waiters",
         "arena/buffer_pool.c",
         "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {\n"
         "        return STATUS_EXHAUSTED; /* waiters are served first */\n    }\n",
@@ -811,14 +811,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "one-pass-is-enough",
+        "new-batch-drained-after-one-pass",
         "sender/sender_half.h",
         "    return half->notes[slot_index].found_in_pass == half->pass;\n",
         "    return half == NULL || slot_index == UINT32_MAX;\n",
         (("test", "sender/drain_test"),),
     ),
     Mutant(
-        "open-batch-left-before-a-chain",
+        "open-batch-not-sealed-before-a-chain",
         "producer/producer_batch.c",
         "    if (slot_word_state(word) == SLOT_OPEN &&"
         " slot_is_of(&arena->slots[slot_index], hold->partition_index) &&\n"
@@ -828,7 +828,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-without-open-batches",
+        "process-share-omits-open-batches",
         "arena/process_share.c",
         "    case SLOT_OPEN:\n    case SLOT_READY:\n",
         "    case SLOT_READY:\n",
@@ -836,7 +836,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-without-pieces",
+        "process-share-omits-chain-pieces",
         "arena/process_share.c",
         "    case SLOT_CONT:\n",
         "",
@@ -844,7 +844,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-without-what-is-awaited",
+        "process-share-omits-awaited-slots",
         "arena/process_share.c",
         "process_share_held(arena) + arena->awaited_slot_count;",
         "process_share_held(arena);",
@@ -852,7 +852,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-awaited-for-ever",
+        "process-share-keeps-awaited-slots",
         "arena/process_share.c",
         "    arena->awaited_slot_count -= need < arena->awaited_slot_count ? need : arena->awaited_slot_count;\n",
         "    (void)arena;\n    (void)need;\n",
@@ -860,7 +860,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-kept-by-who-gave-up",
+        "process-share-not-lowered-after-a-cancelled-wait",
         "arena/process_share.c",
         "    process_share_granted(arena, need);\n    process_share_subtract(arena, need);\n",
         "    process_share_granted(arena, need);\n",
@@ -868,7 +868,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-used-and-lingering",
+        "used-share-does-not-seal-open-batches",
         "producer/producer_batch.c",
         "== arena->owner && /* P3 */\n            batch_seal(arena, i, word)) {",
         "== arena->owner && word == 0) {",
@@ -876,7 +876,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-seals-the-others",
+        "used-share-seals-batches-of-other-processes",
         "producer/producer_batch.c",
         "slot_word_state(word) == SLOT_OPEN && load_relaxed_u32(&arena->slots[i].opener) == arena->owner &&",
         "slot_word_state(word) == SLOT_OPEN &&",
@@ -884,7 +884,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-inherited-by-a-fork",
+        "forked-child-inherits-the-share-count",
         "arena/process_share.c",
         "    arena->held_count_bound = 0;\n",
         "",
@@ -892,7 +892,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "share-of-who-was-granted-unnamed",
+        "granted-slot-has-no-opener",
         "arena/buffer_pool.c",
         "        store_relaxed_u32(&slot->opener, arena->owner); /* P3 */\n",
         "",
@@ -932,7 +932,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-acknowledges-who-came-late",
+        "sync-acknowledges-records-after-its-ticket",
         "arena/durability.c",
         "    store_release_u64(&globals->sync_done, wanted); /* S2 */\n",
         "    store_release_u64(&globals->sync_done, load_acquire_u64(&globals->sync_wanted));\n",
@@ -948,7 +948,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-replaces-what-was-forced",
+        "sync-replaces-the-forced-record",
         "arena/durability.c",
         "        if (!sync_record_is_whole(&pair[i]) || pair[i].number > done) {\n",
         "        if (done != UINT64_MAX && !sync_record_is_whole(&pair[i])) {\n",
@@ -956,7 +956,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-record-of-two-moments",
+        "sync-record-mixes-two-moments",
         "arena/durability.c",
         "        if (load_acquire_u64(&slot->word) == word) {\n            return true;\n        }\n",
         "        return true;\n",
@@ -964,7 +964,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-record-of-a-batch-that-grew",
+        "sync-record-valid-for-a-larger-batch",
         "arena/durability.c",
         "           record->count == state->count && record->size == state->size && "
         "record->records_crc == state->records_crc;\n",
@@ -973,7 +973,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-record-believed-unseen",
+        "sync-record-accepted-without-its-checksum",
         "arena/durability.c",
         "    return is_possible &&\n"
         "           crc32c_extend(0, bytes + RECORDS_START, record->size - RECORDS_START) == record->records_crc &&\n",
@@ -982,7 +982,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-numbers-start-again",
+        "sync-numbers-restart-after-recovery",
         "arena/durability.c",
         "    store_relaxed_u64(&globals->sync_wanted, last);\n",
         "",
@@ -990,7 +990,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-failed-and-acknowledged",
+        "failed-sync-acknowledged",
         "arena/durability.c",
         "    if (force_without_interpreter_lock(arena) < 0) {\n        return poison_for_disk(arena);\n    }\n",
         "    (void)poison_for_disk;\n    (void)force_without_interpreter_lock(arena);\n",
@@ -998,7 +998,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sync-forced-once-more",
+        "finished-sync-forced-again",
         "arena/durability.c",
         "    if (load_acquire_u64(&arena->globals->sync_done) < ticket) { /* S2 */\n",
         "    if (ticket != 0) {\n",
@@ -1006,7 +1006,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "wait-on-a-word-read-late",
+        "completion-wait-reads-its-word-too-late",
         "arena/completion.c",
         "        wake_up_sleep(arena, raised | COMPLETION_IS_AWAITED, timeout_ns);\n",
         "        wake_up_sleep(arena, raised = load_relaxed_u32(&arena->globals->completion_wait), timeout_ns);\n",
@@ -1031,14 +1031,14 @@ MUTANTS = (
         (("tsan", "core/journey_test"),),
     ),
     Mutant(
-        "loads-relaxed",
+        "acquire-loads-relaxed",
         "base/atomic.h",
         "        return atomic_load_explicit(cell, memory_order_acquire); ",
         "        return atomic_load_explicit(cell, memory_order_relaxed); ",
         (("tsan", "core/journey_test"),),
     ),
     Mutant(
-        "opener-does-not-look-whether-the-arena-closes",
+        "batch-opened-in-a-closing-arena",
         "producer/producer_batch.c",
         "    return arena_takes_records(arena) ? transaction_admit_batch(arena, hold->joined) : STATUS_EXHAUSTED;\n",
         "    return transaction_admit_batch(arena, hold->joined);\n",
@@ -1046,7 +1046,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "closer-seals-nothing",
+        "close-does-not-seal-batches",
         "arena/closing.c",
         "    batch_seal_all(arena);\n",
         "",
@@ -1054,7 +1054,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "closer-seals-before-it-says-so",
+        "close-seals-batches-before-its-flag-is-set",
         "arena/closing.c",
         "    closing_raise(arena, CLOSING_BEGUN);\n    POINT(closing_begun);\n    batch_seal_all(arena);\n",
         "    batch_seal_all(arena);\n    closing_raise(arena, CLOSING_BEGUN);\n",
@@ -1062,14 +1062,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "late-chain-is-accepted",
+        "chain-accepted-after-the-close",
         "producer/appender.c",
         "    if (UNLIKELY(arena_closing(arena) == CLOSING_DONE)) {\n",
         "    if (UNLIKELY(arena_closing(arena) > CLOSING_DONE)) {\n",
         (("close", "append-chain"),),
     ),
     Mutant(
-        "closing-arena-lets-a-producer-wait",
+        "closing-arena-accepts-waiters",
         "arena/buffer_pool.c",
         "    if (!arena_takes_records(arena)) {\n        return STATUS_REMOVED;\n",
         "    if (!arena_takes_records(arena) && need == 0) {\n        return STATUS_REMOVED;\n",
@@ -1077,7 +1077,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "opener-does-not-look-at-the-transaction",
+        "batch-opened-without-a-check-of-the-transaction",
         "producer/producer_batch.c",
         "    return arena_takes_records(arena) ? transaction_admit_batch(arena, hold->joined) : STATUS_EXHAUSTED;\n",
         "    return arena_takes_records(arena) ? STATUS_OK : STATUS_EXHAUSTED;\n",
@@ -1085,7 +1085,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "batch-does-not-say-that-it-is-there",
+        "open-batch-not-reported-to-the-transaction",
         "producer/producer_batch.c",
         "    return arena_takes_records(arena) ? transaction_admit_batch(arena, hold->joined) : STATUS_EXHAUSTED;\n",
         "    return arena_takes_records(arena) ? transaction_admits(arena, hold->joined) : STATUS_EXHAUSTED;\n",
@@ -1093,7 +1093,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "chain-does-not-say-that-it-is-there",
+        "chain-not-reported-to-the-transaction",
         "producer/producer_batch.c",
         "    enum status admitted = transaction_admit_batch(arena, hold->joined);\n",
         "    enum status admitted = transaction_admits(arena, hold->joined);\n",
@@ -1101,7 +1101,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "empty-transaction-ends-by-a-store",
+        "empty-transaction-ended-by-a-store",
         "arena/transaction.c",
         "    if (!cas_u64(&arena->globals->transaction, &word, ended)) {\n        return false;\n    }\n    transact",
         "    store_release_u64(&arena->globals->transaction, ended);\n    transact",
@@ -1109,7 +1109,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "append-does-not-look-at-the-transaction-it-joined",
+        "append-does-not-compare-the-joined-transaction",
         "producer/producer_batch_append.h",
         "    if (UNLIKELY(hold->joined != 0)) {\n",
         "    if (UNLIKELY(hold->joined != 0 && count == 0)) {\n",
@@ -1117,14 +1117,14 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "chain-does-not-mind-its-transaction",
+        "chain-committed-by-a-store-in-a-transaction",
         "producer/producer_batch.c",
         "    if (UNLIKELY(arena_is_transactional(arena))) {\n        return chain_become_ready_inside",
         "    if (UNLIKELY(size == 0)) {\n        return chain_become_ready_inside",
         TRANSACTION_TEST,
     ),
     Mutant(
-        "commit-seals-nothing",
+        "commit-does-not-seal-batches",
         "arena/transaction.c",
         "    POINT(transaction_changed);\n    batch_seal_all(arena);\n",
         "    POINT(transaction_changed);\n",
@@ -1138,7 +1138,7 @@ MUTANTS = (
         TRANSACTION_TEST,
     ),
     Mutant(
-        "pump-completes-what-is-not-answered",
+        "pump-completes-unanswered-requests",
         "sender/pump.c",
         "        for (; link->broker.first != link->broker.answered; link->broker.first++) {\n",
         "        for (; link->broker.first != link->broker.end; link->broker.first++) {\n",
@@ -1146,7 +1146,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "pump-writes-before-checksums",
+        "pump-sends-before-it-checks-checksums",
         "sender/pump.c",
         "        link->is_damaged = !request->is_checked;\n",
         "        request->is_checked = true;\n",
@@ -1154,7 +1154,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "log-round-completes-what-is-not-written",
+        "log-run-completes-unwritten-batches",
         "sender/log_run.c",
         "    for (uint32_t i = 0; i < run->append.batch_count; i++) {\n        completions[i] =",
         "    run->append.batch_count = run->fit_count;\n"
@@ -1163,7 +1163,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "log-has-entries-of-what-is-not-written",
+        "log-index-has-entries-of-unwritten-batches",
         "log/segment_end.c",
         "    append.index_error = batches_note(log, batches, append.batch_count);\n",
         "    append.index_error = batches_note(log, batches, count);\n",
@@ -1171,7 +1171,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "log-has-entries-of-what-comes-next",
+        "log-index-entry-has-the-next-offset",
         "log/segment_end.c",
         "        batch_index(log->position, &batches[i], end->size, next_offset - 1, &entries);\n",
         "        batch_index(log->position, &batches[i], end->size, next_offset, &entries);\n",
@@ -1179,7 +1179,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "recovery-forgets-the-transaction",
+        "recovery-discards-the-transaction",
         "arena/transaction.c",
         "    if (is_possible && (is_same_boot || state == TRANSACTION_DECIDED)) {\n",
         "    if (is_possible && (is_same_boot || state == TRANSACTION_DECIDED)) {\n"
@@ -1189,7 +1189,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "spill-lets-go-before-its-rows-are-there",
+        "spill-frees-slots-before-its-rows-are-written",
         "sender/log_run.c",
         "    if (run->append.batch_count == 0 || !rows_write(run, spill)) {\n"
         "        return;\n"
@@ -1211,7 +1211,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "spill-lets-go-without-rows",
+        "spill-frees-slots-although-its-rows-failed",
         "sender/log_run.c",
         "    if (run->append.batch_count == 0 || !rows_write(run, spill)) {\n",
         "    if (run->append.batch_count == 0 || (rows_write(run, spill), false)) {\n",
@@ -1219,7 +1219,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "spill-has-rows-of-one-place",
+        "spill-rows-have-the-same-offset",
         "sender/log_run.c",
         "batch->record_count, spill->arena};\n        offset += batch->record_count;\n",
         "batch->record_count, spill->arena};\n",
@@ -1227,7 +1227,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "spill-lets-go-before-the-range-has-it",
+        "spill-frees-a-slot-before-the-spilled-range-has-its-batch",
         "sender/complete.c",
         "    batch_take_in(half, slot_index, seq);\n"
         "    batch_become_done(half, slot_index, wakes);\n    return STATUS_OK;\n",
@@ -1239,7 +1239,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "pump-takes-the-answer-to-another-request",
+        "pump-accepts-the-response-to-a-later-request",
         "format/produce.c",
         "    return take_32(reader, &answered) && answered == correlation &&",
         "    return take_32(reader, &answered) && answered >= correlation &&",
@@ -1247,7 +1247,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "pump-takes-an-answer-to-what-is-not-written",
+        "pump-accepts-a-response-to-an-unwritten-request",
         "broker/link.c",
         "    if (link->answered == written_end) {\n",
         "    if (link->answered == link->end || written_end > link->end) {\n",
@@ -1255,7 +1255,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "link-skips-bytes-of-a-range",
+        "link-does-not-advance-in-a-file-range",
         "broker/pieces.c",
         "    range->position += (off_t)size;\n",
         "    range->position += 0 * (off_t)size;\n",
@@ -1263,7 +1263,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "link-takes-an-error-that-its-owner-reads",
+        "link-accepts-an-error-that-its-owner-handles",
         "broker/link.c",
         "    if (!is_well && !(link->takes_errors && size",
         "    if (!is_well && !(size",
@@ -1271,7 +1271,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "pump-takes-half-an-answer",
+        "pump-accepts-a-partial-response",
         "broker/link.c",
         "        if (size > left) {\n",
         "        if (left == 0 && size > 0) {\n",
@@ -1279,7 +1279,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "pump-waits-for-a-frame-of-any-size",
+        "pump-accepts-a-frame-of-any-size",
         "broker/link.c",
         "        if (size > link->received_room - FRAME_HEAD_SIZE) {\n",
         "        if (size > UINT32_MAX) {\n",
@@ -1287,28 +1287,28 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sender-decides-without-a-look",
+        "sender-decides-a-transaction-that-has-records",
         "sender/ending.c",
         "    } else if (!arena_holds_records(arena)) {\n",
         "    } else {\n",
         TRANSACTION_TEST,
     ),
     Mutant(
-        "failed-batch-leaves-its-transaction-alone",
+        "failed-batch-does-not-fail-its-transaction",
         "sender/complete.c",
         "    if (outcome->result != RESULT_SUCCEEDED) {\n        transaction_fail(",
         "    if (outcome->result == RESULT_NONE) {\n        transaction_fail(",
         TRANSACTION_TEST,
     ),
     Mutant(
-        "role-is-taken-from-the-living",
+        "coordinator-role-taken-from-a-living-process",
         "arena/transaction.c",
         "    return (former == 0 || !process_is_alive(arena, former)) && cas_u32",
         "    return cas_u32",
         TRANSACTION_TEST,
     ),
     Mutant(
-        "coordinator-begins-over-its-own-transaction",
+        "begin-replaces-the-transaction-of-its-coordinator",
         "arena/transaction.c",
         "        return state != TRANSACTION_OPEN && state != TRANSACTION_ABORT_ONLY;\n",
         "        return state <= TRANSACTION_ABORT_ONLY;\n",
@@ -1316,7 +1316,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "begin-leaves-the-transaction-of-the-dead",
+        "begin-does-not-abort-the-transaction-of-a-dead-coordinator",
         "arena/transaction.c",
         "        enum status status = transaction_abort(arena, transaction_word_number(word), TRANSACTION_WHY_DEATH);\n"
         "        (void)status;",
@@ -1333,7 +1333,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "abort-beside-a-commit",
+        "abort-accepted-during-a-commit",
         "arena/transaction.c",
         "        if (state == TRANSACTION_NONE || state == TRANSACTION_COMMITTING || state == TRANSACTION_DECIDED) {\n",
         "        if (state == TRANSACTION_NONE || state == TRANSACTION_DECIDED) {\n",
@@ -1341,7 +1341,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "role-of-another-is-given-up",
+        "coordinator-role-of-another-process-released",
         "arena/transaction.c",
         "        (void)cas_u32(&arena->globals->transaction_coordinator, &owner, 0);\n",
         "        store_relaxed_u32(&arena->globals->transaction_coordinator, 0);\n",
@@ -1349,7 +1349,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "time-of-begin-is-not-kept",
+        "begin-does-not-store-its-time",
         "arena/transaction.c",
         "    store_relaxed_u64(&arena->globals->transaction_begun_ns, arena_now_ns(arena));\n",
         "",
@@ -1357,7 +1357,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "recovery-keeps-the-role",
+        "recovery-keeps-the-coordinator-role",
         "arena/transaction.c",
         "    store_relaxed_u32(&arena->globals->transaction_coordinator, 0);\n",
         "",
@@ -1365,7 +1365,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "send-is-taken-while-committing",
+        "append-accepted-during-a-commit",
         "arena/transaction.h",
         "    bool is_open = transaction_word_state(word) == TRANSACTION_OPEN;\n",
         "    bool is_open = transaction_word_state(word) == TRANSACTION_OPEN ||\n"
@@ -1374,7 +1374,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "number-that-was-joined-is-not-compared",
+        "joined-transaction-number-not-compared",
         "arena/transaction.h",
         "        bool is_joined = is_open && transaction_word_number(word) == joined;\n",
         "        bool is_joined = is_open;\n",
@@ -1382,7 +1382,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "coordinator-that-died-is-not-seen",
+        "transaction-of-a-dead-coordinator-not-aborted",
         "sender/ending.c",
         "    if (!transaction_has_coordinator(arena) || state > TRANSACTION_ABORT_ONLY) {\n",
         "    if (state > TRANSACTION_ABORT_ONLY) {\n",
@@ -1390,7 +1390,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "transaction-has-no-timeout",
+        "timed-out-transaction-not-aborted",
         "sender/ending.c",
         "        why = TRANSACTION_WHY_TIMEOUT;\n",
         "        why = TRANSACTION_WHY_NOT;\n",
@@ -1398,7 +1398,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "abort-throws-nothing-away",
+        "abort-discards-no-records",
         "sender/ending.c",
         "    if (state == TRANSACTION_ABORTING || state == TRANSACTION_DECIDED) {\n        (void)sender_abort",
         "    if (state == TRANSACTION_DECIDED) {\n        (void)sender_abort",
@@ -1414,7 +1414,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "sink-commits-what-was-aborted",
+        "sink-commits-an-aborted-transaction",
         "sender/ending.c",
         "    return state == TRANSACTION_DECIDED ? TRANSACTION_TASK_COMMIT : TRANSACTION_TASK_ABORT;\n",
         "    return TRANSACTION_TASK_COMMIT;\n",
@@ -1422,7 +1422,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "end-does-not-look-at-the-number",
+        "end-does-not-compare-the-transaction-number",
         "arena/transaction.c",
         "    if (transaction_word_number(word) != number || !is_ending) {\n",
         "    if (!is_ending) {\n",
@@ -1430,7 +1430,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "opener-of-a-chain-does-not-look",
+        "chain-opened-without-a-check-of-the-transaction",
         "producer/producer_batch.c",
         "    enum status admitted = transaction_admit_batch(arena, hold->joined);\n",
         "    enum status admitted = hold == NULL ? STATUS_STALE : STATUS_OK;\n",
@@ -1438,7 +1438,7 @@ MUTANTS = (
         is_quick=True,
     ),
     Mutant(
-        "crash-of-the-host-is-trusted",
+        "transaction-survives-a-host-crash",
         "arena/transaction.c",
         "    if (is_possible && (is_same_boot || state == TRANSACTION_DECIDED)) {\n",
         "    if (is_possible && (is_same_boot || state <= TRANSACTION_DECIDED)) {\n",

@@ -207,21 +207,21 @@ static void prepare_mixed_states(struct world *world)
     REQUIRE(world_count_slots(world, SLOT_FREE) == 0);
 }
 
-/* The same after a crash of the host. Recovery accepts only batches with a correct checksum. */
+/* The slots have the same states, and then the host crashes. Recovery accepts only batches with a correct checksum. */
 static void prepare_host_crash(struct world *world)
 {
     prepare_mixed_states(world);
     world->arena->globals->boot_id[0] ^= 1;
 }
 
-/* The same in a transaction that is being committed. Its coordinator leaves. */
+/* The slots have the same states, in a transaction that is being committed. Its coordinator leaves. */
 static void prepare_mixed_states_in_commit(struct world *world)
 {
     prepare_mixed_states(world);
     REQUIRE(transaction_commit(world->arena, transaction_word_number(transaction_read(world->arena))) == STATUS_OK);
 }
 
-/* The same in an open transaction. */
+/* The slots have the same states, in an open transaction. */
 static void prepare_mixed_states_in_transaction(struct world *world)
 {
     prepare_mixed_states(world);
@@ -311,7 +311,7 @@ static void begin_parked(struct world *world)
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
-/* The tracee is parked, and its next check finds that it may open a batch. */
+/* The tracee is parked. Its next check finds that it may open a batch. */
 static void begin_parked_with_free_slot(struct world *world)
 {
     begin_parked(world);

@@ -30,7 +30,7 @@ def run(seconds: int, *options: str) -> None:
 
 @pytest.mark.timeout(c_build.BUILD_AND_RUN_SECONDS_MAX)
 def test_a_short_run_loses_no_acknowledged_record() -> None:
-    """About fifty processes are killed or stopped."""
+    """Kill and stop about fifty processes."""
     run(SHORT_S)
 
 
@@ -44,6 +44,6 @@ def test_a_short_run_of_the_pump_neither_loses_nor_repeats_records() -> None:
 @pytest.mark.timeout(LONG_S + 120)
 @pytest.mark.parametrize("options", [(), ("pump",)], ids=["no sink", "pump"])
 def test_a_long_run_loses_no_acknowledged_record(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """More than ten thousand processes are killed."""
+    """Kill more than ten thousand processes."""
     with capsys.disabled():
         run(LONG_S, *options)

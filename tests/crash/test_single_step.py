@@ -15,8 +15,8 @@ from tests.native import c_build
 SHORT_POINTS = {"copy": 3, "kill": 1, "stop": 1, "pass": 2, "seal": 2, "close": 2, "commit": 2, "renew": 2, "duel": 2}
 MIDDLE_TIMES = 4
 APPENDS_INSIDE = {"append-inside", "append-joined", "append-chain-joined"}
-"""In a short run, these scenarios run only in modes that end a transaction. In the other modes, they do the same as
-other appends."""
+"""A short run has these scenarios only in modes that end a transaction. In the other modes, they do the same as other
+appends."""
 SHORT_SECONDS_MAX = 600  # a run takes a few seconds on an idle machine
 EXHAUSTIVE_SECONDS_MAX = 3600
 
