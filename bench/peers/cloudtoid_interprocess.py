@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cloudtoid-interprocess: a named ring of bytes in shared memory, written in Rust, used from Python.
+"""cloudtoid-interprocess: a named queue of bytes in shared memory, written in Rust, used from Python.
 
-A send returns False if the ring is full. The ring has space for a whole round of single sends, so their result is
-ignored. A call with many records is repeated for those that did not fit.
+A send returns False if the queue is full. The queue has space for a whole round of single sends, so their result is
+ignored. A call with many records is repeated for the records that are left.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RETRY_S = 0.0001
 
 
 class Interprocess(Queue):
-    """One ring. The first process that opens an end creates the ring, and the last one that closes an end removes
+    """One queue. The first process that opens an end creates the queue, and the last one that closes an end removes
     it."""
 
     def __init__(self) -> None:

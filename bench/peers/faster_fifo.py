@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""faster-fifo: a ring in inherited memory. Its documentation recommends `put_many` and `get_many`.
+"""faster-fifo: a queue in inherited memory. Its documentation recommends `put_many` and `get_many`.
 
 Records are bytes, so the serializers are replaced as the documentation shows, and nothing is pickled.
 """
