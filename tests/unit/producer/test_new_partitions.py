@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
+from kafka.admin import KafkaAdminClient, NewTopic
 
 from shmaccum import aio
 from shmaccum.arena import Arena
@@ -194,5 +194,5 @@ def test_a_partition_of_a_broker_is_known_at_once(arena: Arena, tmp_path: Path) 
             sender.open()
             with running(sender):
                 producer.send(TOPIC, b"v").get(WATCHDOG_S)
-                admin.create_partitions({TOPIC: NewPartitions(2)})
+                admin.create_partitions({TOPIC: {"count": 2, "assignments": [[1]]}})
                 assert producer.send(TOPIC, b"v", partition=1).get(WATCHDOG_S).partition == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
+from kafka.admin import KafkaAdminClient, NewTopic
 
 from shmaccum.arena import Arena
 from shmaccum.exceptions import DeliveryTimeoutError
@@ -62,5 +62,5 @@ def test_the_partition_is_delivered_to_as_soon_as_the_cluster_has_it(arena: Aren
         with running(sender):
             producer.send(TOPIC, b"now", partition=0).get(WATCHDOG_S)
             with contextlib.closing(KafkaAdminClient(bootstrap_servers=address)) as admin:
-                admin.create_partitions({TOPIC: NewPartitions(2)})
+                admin.create_partitions({TOPIC: {"count": 2, "assignments": [[1]]}})
             assert late.get(WATCHDOG_S).partition == 1
