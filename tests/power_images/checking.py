@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shmaccum.exceptions import ArenaInUseError
 from tests.power_images.disk_model import Image
 
 MEMORY = "/dev/shm"
@@ -93,9 +94,14 @@ def _be_child(place: Path, check: Check, writer: int) -> None:
         text = "\n".join(sentence.replace("\n", " ") for sentence in check(place))
         os.write(writer, text[:PROBLEM_SIZE].encode(errors="replace"))
         code = 0
-    except BaseException:  # noqa: BLE001 - it is the child's last word
-        *_, frame, sentence = traceback.format_exception(*sys.exc_info())
+    except BaseException as error:  # noqa: BLE001 - it is the child's last word
+        *_, frame, sentence = traceback.format_exception(_cause_of(error))
         text = f"{sentence} {frame}".replace("\n", " ")
         os.write(writer, text[:PROBLEM_SIZE].encode(errors="replace"))
     finally:
         os._exit(code)
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    """What raised in the block of an arena. Its end raises again, because the sender in the block is still open."""
+    return error.__context__ if isinstance(error, ArenaInUseError) and error.__context__ is not None else error

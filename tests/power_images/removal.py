@@ -15,7 +15,9 @@ from tests.power_images.trial import recorded
 
 PROBLEM_SIZE = 200
 SCENARIOS_MAX = 3
-"""The scenarios in which a site of the list is removed. Any other one is removed until an image shows it."""
+POSITIONS_MAX = 8
+"""The scenarios in which a site of the list is removed, and the cuts in each that are checked. Any other site is
+removed in all scenarios and at all cuts, until an image shows it."""
 
 
 def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path) -> bool:
@@ -32,8 +34,10 @@ def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path
     shown: dict[str, str] = {}
     for site, names in found.items():
         chance = random.Random(f"{seed} {site}")
-        for name in chance.sample(names, min(len(names), SCENARIOS_MAX if key_of(site) in KEPT else len(names))):
-            problem = problem_without(site, *recordings[name], folder, chance)
+        is_listed = key_of(site) in KEPT
+        for name in chance.sample(names, min(len(names), SCENARIOS_MAX) if is_listed else len(names)):
+            position_max = POSITIONS_MAX if is_listed else None
+            problem = problem_without(site, *recordings[name], folder, chance, position_max=position_max)
             if problem is not None:
                 shown[site] = f"{name}: {problem[:PROBLEM_SIZE]}"
                 break

@@ -25,8 +25,6 @@ from tests.power_images.scenario import Marks, Scenario
 PACKAGE = ROOT / "shmaccum"
 HELPERS = {"common/durability.py", "log/files/small_files.py"}
 NATIVE = re.compile(r"native:(?P<path>.*)\+0x(?P<offset>[0-9a-f]+)")
-POSITIONS_MAX = 8
-"""The cuts of one recording that are checked for the effect of one removed site."""
 UNITS_MAX = 1
 """The units of each cut that are left out alone."""
 
@@ -83,15 +81,22 @@ def sites_in(entries: Sequence[Entry]) -> list[str]:
 
 
 def problem_without(
-    site: str, scenario: Scenario, entries: Sequence[Entry], folder: Path, chance: random.Random
+    site: str,
+    scenario: Scenario,
+    entries: Sequence[Entry],
+    folder: Path,
+    chance: random.Random,
+    *,
+    position_max: int | None = None,
 ) -> str | None:
     """Return a promise that is broken if a site forces nothing, or None if no image shows that.
 
     Args:
         folder: for the images.
+        position_max: the cuts that are checked at most. None means all cuts.
     """
     seen: set[bytes] = set()
-    for position, image in _images_without(site, entries, chance):
+    for position, image in _images_without(site, entries, chance, position_max):
         if image.digest in seen:
             continue
         seen.add(image.digest)
@@ -101,10 +106,12 @@ def problem_without(
     return None
 
 
-def _images_without(site: str, entries: Sequence[Entry], chance: random.Random) -> Iterator[tuple[int, Image]]:
+def _images_without(
+    site: str, entries: Sequence[Entry], chance: random.Random, position_max: int | None
+) -> Iterator[tuple[int, Image]]:
     """Yield the images that exist only because a site forces nothing, beginning with the most incomplete ones."""
     places = [position for position, _, _ in _disks_without(site, entries)]
-    chosen = set(chance.sample(places, min(len(places), POSITIONS_MAX)))
+    chosen = set(chance.sample(places, min(len(places), position_max or len(places))))
     for is_alone in (False, True):
         for position, disk, owed in _disks_without(site, entries):
             if position not in chosen:

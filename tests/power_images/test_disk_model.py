@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder sees every change, and the model has every image that a power cut may leave, and no other."""
+"""The recorder sees every change, and the model has every image that a power cut may leave, and no other.
+
+The images without a sync are those of every later cut. The report of a check that failed is its first error.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import random
 import stat
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+import pytest
+
+from shmaccum.exceptions import ArenaInUseError
+from tests.power_images import checking, sites
 from tests.power_images.disk_model import SECTOR, Disk, Image
 from tests.power_images.images import every_image
 from tests.power_images.recording import Entry, Kind, read_entries, record
+from tests.power_images.scenarios import scenario_named
 
 PROGRAM = """
 import ctypes, mmap, os, sys
@@ -178,3 +189,46 @@ def test_a_synced_folder_is_there_when_its_parent_is_synced() -> None:
     sync_folder = entry(Kind.SYNC, FOLDER, mode=stat.S_IFDIR)
     assert {tuple(image.modes) for image in images_after(folder, inner, sync_folder)} == {(), ("f", "f/a")}
     assert {tuple(image.modes) for image in images_after(folder, inner, SYNC_ROOT)} == {("f",), ("f", "f/a")}
+
+
+# --- without a sync
+
+CUTS = 40
+
+
+def made_names(image: Image) -> int:
+    return sum(name.startswith("later") for name in image.modes)
+
+
+@pytest.mark.parametrize("cut", [0, CUTS // 2, CUTS - 1])
+def test_a_lack_that_one_cut_shows_is_found(cut: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site = f"{sites.PACKAGE}/log/files/segment.py:0:sync"
+    other = entry(Kind.SYNC, ROOT, mode=stat.S_IFDIR, site=f"{sites.PACKAGE}/log/files/directory.py:0:sync")
+    entries = [create("a"), write(0, b"data"), other, entry(Kind.SYNC, FILE, mode=stat.S_IFREG, site=site)]
+    for number in range(CUTS):
+        entries += [create(f"later {number}", 10 + number), other]
+
+    def check(image: Image) -> Iterator[str]:
+        if made_names(image) == cut and image.contents["a"] != b"data":
+            yield "the data are lost"
+
+    scenario = scenario_named("users:always")
+    monkeypatch.setattr(sites, "problems_of", lambda image, _, checked: list(checked(image)))
+    monkeypatch.setattr(scenario, "checker", lambda _: check)
+    name = sites.site_of(entries[3])
+    assert sites.problem_without(name, scenario, entries, tmp_path, random.Random(1)) == "the data are lost"
+
+
+def close_with_open_sender() -> None:
+    raise ArenaInUseError("the arena cannot be closed yet")
+
+
+def test_a_check_that_fails_inside_of_an_arena_tells_why(tmp_path: Path) -> None:
+    def check(_: Path) -> Iterator[str]:
+        yield from ()
+        with contextlib.ExitStack() as arena:
+            arena.callback(close_with_open_sender)
+            raise LookupError("the log is gone")
+
+    (problem,) = checking.problems_of(Image({}, {}), tmp_path, check)
+    assert problem.startswith("LookupError: the log is gone")
