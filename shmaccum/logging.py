@@ -242,7 +242,7 @@ class ArenaHandler(logging.Handler):
         except Exception:  # noqa: BLE001 - a log call must not fail because of its handler
             self.handleError(record)
         else:
-            if self._drops.owed_count:
+            if self._drops.unreported_count:
                 self._send_drops()
 
     def _hand_over(self, record: logging.LogRecord, error: ShmaccumError) -> None:
@@ -276,13 +276,13 @@ class ArenaHandler(logging.Handler):
 
     def _send_drops(self) -> None:
         """Sends a record that reports the dropped ones."""
-        count, sentence = self._drops.take_owed()
+        count, sentence = self._drops.take_unreported()
         facts = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": sentence}
         notice = logging.makeLogRecord({**facts, "dropped_count": count})
         try:
             self._send(notice)
         except ShmaccumError:
-            self._drops.owe_again(count)
+            self._drops.add_unreported(count)
         except Exception:  # noqa: BLE001 - a user's formatter may raise anything
             self.handleError(notice)
 
@@ -303,7 +303,7 @@ class ArenaHandler(logging.Handler):
 
         ``logging`` calls it at the end of the process.
         """
-        if self._drops.owed_count:
+        if self._drops.unreported_count:
             self._send_drops()
         self._drops.report()
         if self._fallback is not None:
@@ -327,11 +327,11 @@ class _Drops:
         _all_drops.add(self)
 
     def begin(self) -> None:
-        """Starts without dropped records. `owed_count` counts the records that the topic has no report of."""
+        """Starts without dropped records. `unreported_count` counts the records that the topic has no report of."""
         self._lock = threading.RLock()  # a signal handler may log
         self.count = 0
         self._unreported_count = 0
-        self.owed_count = 0
+        self.unreported_count = 0
         self._reason = ""
         self._report_at_s = 0.0
 
@@ -341,7 +341,7 @@ class _Drops:
         with self._lock:
             self.count += 1
             self._unreported_count += 1
-            self.owed_count += 1
+            self.unreported_count += 1
             self._reason = reason
             is_due = now_s >= self._report_at_s
             if is_due:
@@ -357,16 +357,16 @@ class _Drops:
             with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # no stderr, or a closed one
                 sys.stderr.write(f"{__name__}: {self._sentence(count)}\n")
 
-    def take_owed(self) -> tuple[int, str]:
+    def take_unreported(self) -> tuple[int, str]:
         """Returns the number of records that the topic has no report of, and a sentence about them."""
         with self._lock:
-            count, self.owed_count = self.owed_count, 0
+            count, self.unreported_count = self.unreported_count, 0
             return count, self._sentence(count)
 
-    def owe_again(self, count: int) -> None:
+    def add_unreported(self, count: int) -> None:
         """Counts records again whose report could not be sent."""
         with self._lock:
-            self.owed_count += count
+            self.unreported_count += count
 
     def _sentence(self, count: int) -> str:
         return (

@@ -54,7 +54,7 @@ static enum status chain_scratch_allocate(struct arena *arena, struct error *err
 {
     CHECK(arena->geometry.batch_size > RECORDS_START);
     CHECK(arena->chain_scratch == NULL);
-    uint64_t pieces = divide_up(arena->geometry.record_size_max, arena->geometry.batch_size);
+    uint64_t pieces = divide_rounded_up(arena->geometry.record_size_max, arena->geometry.batch_size);
     arena->chain_slot_count_max = (uint32_t)(pieces < 1 ? 1 : pieces);
     arena->chain_scratch = calloc(arena->chain_slot_count_max, sizeof *arena->chain_scratch);
     return arena->chain_scratch != NULL ? STATUS_OK : error_set(error, STATUS_OS, "no memory for the list of a chain");

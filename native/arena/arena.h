@@ -8,7 +8,7 @@
  *   process            process entries and liveness               fork               a child is attached to no arena
  *   byte_lock          locks on bytes of the file                 lock               locks in the file
  *   registry           topics and partitions                      buffer_pool        slots, and waits for them
- *   waiter_semaphores  what a waiter sleeps on                    process_share      the share of one process
+ *   waiter_semaphores  the sleep of a waiter                      process_share      the share of one process
  *   ready_hints        batches the sender has not seen            batch_seal         a batch gets no more records
  *   completion         the results of batches                     spilled            batches in an overflow
  *   producer_id        the producer id and sequences              transaction        the transaction of all processes

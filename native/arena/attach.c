@@ -329,7 +329,7 @@ enum status arena_ensure_attached(struct arena *arena, struct error *error)
     }
     enum status status = arena_join_again(arena, error);
     if (status != STATUS_OK) {
-        close(arena->lock_descriptor); /* this releases byte 0, and other processes wait for it */
+        close(arena->lock_descriptor); /* other processes wait for byte 0, which this releases */
         arena->lock_descriptor = -1;
     }
     return status;

@@ -76,7 +76,7 @@ static void slot_scrub(struct arena *arena, uint32_t slot_index)
     uint32_t end = load_relaxed_u32(&slot->written_end);
     memset(arena_slot_data(arena, slot_index), 0, end < stride ? end : stride);
     store_relaxed_u32(&slot->written_end, 0);
-    if (slot->chain_next != 0) { /* without a link, the pool lock is not held, and a recount may read it */
+    if (slot->chain_next != 0) { /* only a caller with the pool lock has a linked slot: a recount may read others */
         slot->chain_next = 0;
     }
 }
@@ -343,7 +343,7 @@ static void locked_repair(struct arena *arena)
     locked_idle_dead_waiters(arena);
     locked_free_abandoned(arena, SLOT_GRANT);
     locked_free_abandoned(arena, SLOT_OWNED);
-    locked_free_abandoned(arena, SLOT_CONT); /* after their heads */
+    locked_free_abandoned(arena, SLOT_CONT); /* pieces are freed after their heads */
     locked_recount(arena);
     locked_finish_grants(arena);
 }
@@ -531,7 +531,7 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, u
     store_relaxed_u32(&wait->is_interrupted, 0);
     if (!locked_claim_waiter(arena, &wait->waiter_index)) {
         pool_unlock(arena, held);
-        process_share_given_up(arena, need);
+        process_share_return(arena, need);
         return STATUS_NO_WAITER;
     }
     locked_park(arena, partition_index, wait);
@@ -647,7 +647,7 @@ static enum status locked_take_granted(struct arena *arena, const struct buffer_
 {
     RETURN_IF_FAILED(buffer_pool_poll(arena, wait));
     enum status status = locked_take(arena, wait, slots);
-    process_share_granted(arena, wait->need);
+    process_share_end_wait(arena, wait->need);
     store_release_u64(&arena->waiters[wait->waiter_index].word, 0); /* G3 */
     return status;
 }
@@ -675,7 +675,7 @@ enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wai
     enum status status = locked_take_granted(arena, wait, slots);
     if (status == STATUS_EXHAUSTED) {
         store_release_u64(&arena->waiters[wait->waiter_index].word, 0); /* G3 */
-        process_share_given_up(arena, wait->need);
+        process_share_return(arena, wait->need);
         POINT(wait_cancelled);
         locked_free_grants(arena, wait->waiter_index, wait->need, wait->ticket);
         locked_fix(arena, wakes);
@@ -684,7 +684,7 @@ enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wai
     return take_checked(arena, status);
 }
 
-/* ---- giving back ---- */
+/* ---- return ---- */
 
 static void maybe_fix(struct arena *arena, struct wake_set *wakes)
 {
@@ -713,7 +713,7 @@ static void locked_chain_become_free(struct arena *arena, const uint32_t *slots,
     locked_charge_oversized(arena, -(int64_t)count);
 }
 
-void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes)
+void buffer_pool_return(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes)
 {
     if (count == 0) {
         return;
@@ -756,13 +756,13 @@ void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set 
     CHECK(slot_index < arena->geometry.slot_count);
     uint32_t partition_index = load_relaxed_u32(&arena->slots[slot_index].partition_index);
     if (arena->slots[slot_index].chain_next == 0) {
-        topic_share_released(arena, partition_index, 1);
+        topic_share_count_released(arena, partition_index, 1);
         POINT(slot_released);
         slots_become_free(arena, &slot_index, 1);
     } else {
         uint64_t held = pool_lock(arena);
         uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
-        topic_share_released(arena, partition_index, count);
+        topic_share_count_released(arena, partition_index, count);
         POINT(slot_released);
         locked_chain_become_free(arena, arena->chain_scratch, count);
         pool_unlock(arena, held);

@@ -161,7 +161,7 @@ enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wai
                               struct wake_set *wakes) MUST_USE;
 
 /* Frees slots OWNED by this process (a spare, a chain that was not used). */
-void buffer_pool_give_back(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);
+void buffer_pool_return(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);
 
 /* Sender only: DONE -> scrubbed -> FREE, with the rest of the chain. Requires that no process writes into it
  * (process.h). */

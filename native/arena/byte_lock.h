@@ -16,8 +16,8 @@ enum byte_lock { BYTE_UNLOCKED, BYTE_SHARED, BYTE_EXCLUSIVE };
 /* Returns STATUS_BUSY if another process has a conflicting lock, and STATUS_OS if the file system has no OFD locks. */
 enum status byte_lock_try(int descriptor, int64_t byte, enum byte_lock mode, struct error *error) MUST_USE;
 
-/* Waits one slice. BYTE_LOCK_SLICE_COUNT slices are a second. If a conflict lasts longer, the other process is probably
- * stopped, because the kernel releases the locks of dead processes. */
+/* Waits one slice. BYTE_LOCK_SLICE_COUNT slices are a second. If a conflict lasts longer than that, the other process
+ * is probably stopped. It is not dead, because the kernel releases the locks of dead processes. */
 enum { BYTE_LOCK_SLICE_COUNT = 500 };
 void byte_lock_pause(void);
 

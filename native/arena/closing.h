@@ -27,7 +27,7 @@
  *
  * DEATHS. A closer that dies between 1 and 2 leaves batches OPEN, which still accept records. The sender seals and
  * delivers them, because it runs both steps itself in each tick. If a sender dies while the arena closes, BEGUN stays:
- * a standby takes the role and begins with step 1. An opener that dies with a slot that no partition names leaves it
+ * a standby takes the role and begins with step 1. If an opener dies before a partition names its slot, the slot is
  * empty, and the sender makes it DONE (sender_half.h). If a sender dies after DONE and before its last scan, the next
  * holder of the role scans.
  */

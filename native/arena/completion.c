@@ -106,8 +106,9 @@ static bool token_is_in_slot(const struct arena *arena, const struct record_toke
 }
 
 /* Returns true if the result was recorded before the token's batch was opened. Requires that this batch is still in its
- * slot. A partition numbers its batches in the order of opening. A batch of another partition has left the slot. It
- * gets a result after that only if it was spilled, and the sender stores the spilled range before it frees the slot. */
+ * slot. If both are of one partition, their numbers are compared: a partition numbers its batches in the order of
+ * opening. If the result is of another partition, its batch was in the slot before. Only a spilled batch gets its
+ * result after it has left its slot, and the sender stores the spilled range before it frees the slot. */
 static bool completion_is_before(const struct arena *arena, const struct completion *completion,
                                  const struct record_token *token)
 {

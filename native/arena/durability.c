@@ -181,7 +181,7 @@ static enum status leader_commit(struct arena *arena)
 
 /* Unlocks before waking all followers, so that one of them can lead. The byte lock does not exclude another thread of
  * this process, so is_leading does. */
-static enum status lead(struct arena *arena, uint64_t ticket)
+static enum status leader_try_force(struct arena *arena, uint64_t ticket)
 {
     CHECK(arena->owner != 0);
     if (arena->is_leading) {
@@ -201,7 +201,7 @@ static enum status lead(struct arena *arena, uint64_t ticket)
     return status;
 }
 
-static void follow(struct arena *arena, uint64_t done)
+static void leader_wait_slice(struct arena *arena, uint64_t done)
 {
     struct timespec slice = {.tv_nsec = SYNC_SLICE_NS};
     void *state = arena->blocking.begin != NULL ? arena->blocking.begin() : NULL;
@@ -228,9 +228,9 @@ enum status durability_step(struct arena *arena, uint64_t ticket)
         return STATUS_POISONED;
     }
     POINT(sync_needed);
-    enum status status = lead(arena, ticket);
+    enum status status = leader_try_force(arena, ticket);
     if (status == STATUS_BUSY) {
-        follow(arena, done);
+        leader_wait_slice(arena, done);
         return STATUS_PENDING;
     }
     return status;
@@ -247,7 +247,7 @@ enum status durability_force_if_due(struct arena *arena, uint64_t interval_ns)
     if (last_ns != 0 && now_ns >= last_ns && now_ns - last_ns < interval_ns) {
         return STATUS_OK;
     }
-    enum status status = lead(arena, durability_ticket(arena));
+    enum status status = leader_try_force(arena, durability_ticket(arena));
     return status == STATUS_BUSY ? STATUS_OK : status;
 }
 

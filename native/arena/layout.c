@@ -159,8 +159,8 @@ void layout_compute(const struct geometry *geometry, struct layout *layout)
     CHECK(geometry->slot_count >= 1);
     CHECK(geometry->slot_stride % PAGE_SIZE_BYTES == 0);
     uint64_t end = PROCESSES_REF;
-    layout->bitmap_word_count = (uint32_t)divide_up(geometry->slot_count, 64);
-    layout->ready_group_count = (uint32_t)divide_up(layout->bitmap_word_count, READY_GROUP_WORDS);
+    layout->bitmap_word_count = (uint32_t)divide_rounded_up(geometry->slot_count, 64);
+    layout->ready_group_count = (uint32_t)divide_rounded_up(layout->bitmap_word_count, READY_GROUP_WORDS);
     layout->processes = region_take(&end, sizeof(struct process_entry) * (uint64_t)geometry->process_count);
     layout->waiters = region_take(&end, sizeof(struct waiter_entry) * (uint64_t)geometry->waiter_count);
     layout->topics = region_take(&end, sizeof(struct topic_entry) * (uint64_t)geometry->topic_count);

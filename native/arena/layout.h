@@ -251,7 +251,7 @@ struct globals {
     uint32_t reserved_epoch;
     atomic_u64 transaction;         /* transaction word; anyone, by cas from the value read (transaction.h) */
     atomic_u64 transaction_begun_ns; /* coordinator, before OPEN: CLOCK_BOOTTIME */
-    atomic_u32 transaction_coordinator; /* anyone, owner by cas from 0 or from a dead owner; the coordinator: 0 */
+    atomic_u32 transaction_coordinator; /* anyone: its owner number, by cas from 0 or a dead owner; coordinator: 0 */
     uint32_t reserved_transaction;
 
     /* sender: the place where it delivers, as text (sender/sinks/sink.py: Sink.name), padded with NULs to the end.
@@ -276,8 +276,8 @@ struct globals {
     atomic_u64 spilled_size;         /* sender: bytes of the overflow on disk */
     atomic_u64 spilled_since_ns;     /* sender: CLOCK_BOOTTIME since when the overflow is not empty, or 0 */
 
-    atomic_u64 transaction_standing; /* sender; anyone, by cas from a fenced value to 0; cold recovery. transaction.h
-                                      * has the rules. 0 if no state is stored */
+    atomic_u64 transaction_recovery_state; /* sender; anyone, by cas from a fenced value to 0; cold recovery. 0 if no
+                                            * state is stored. transaction.h has the rules */
 
     ALIGNED atomic_u64 extension_epoch[EXTENSION_COUNT_MAX]; /* users of an extension region, by its place in the
                                                               * superblock: extension.h has the rules */
@@ -326,7 +326,7 @@ struct topic_entry {
     atomic_u32 queued_batch_count_max; /* sender, a hint: largest queued_batch_count of its partitions; 0 no load */
     atomic_u64 sticky;           /* sticky word; anyone, by cas from the value read (partitioner.h) */
     atomic_u32 wanted_partition_count; /* a hint: raised by producers that wait for it, cleared by the sender; 0 none */
-    uint32_t crc;                /* holder of registry_lock, before topic_count: of the name and its place */
+    uint32_t crc;                /* holder of registry_lock, before topic_count: CRC-32C of the name and its place */
     uint64_t reserved_2[4];
 
     ALIGNED atomic_u64 opened; /* opener, add, immediately after OPEN or READY: slots that its batches ever took */
@@ -350,7 +350,8 @@ struct partition_entry {
     int32_t partition;          /* holder of registry_lock, before partition_count: Kafka's partition number */
     atomic_u64 stuck;           /* stuck word; sender, when it changes. In this cache line, because an opener of
                                  * a batch loads this line in any case */
-    uint32_t crc;               /* holder of registry_lock, before partition_count: of the topic's crc and the number */
+    uint32_t crc;               /* holder of registry_lock, before partition_count: CRC-32C of the topic's crc and the
+                                 * partition number */
     uint32_t reserved[3];
 
     ALIGNED atomic_u64 producer_id;        /* sender: producer id that next_base_sequence belongs to */
@@ -391,7 +392,7 @@ struct slot_header {
     atomic_u32 acked_record_count;    /* sender: records of a split batch whose results are recorded */
     atomic_u64 last_completion;       /* sender: number + 1 of the newest result recorded for this slot */
     atomic_u64 linger;                /* appender, before OPEN or READY: its linger in ns + 1, or 0 */
-    atomic_u32 opener;                /* owner, while OWNED: itself. The holder until the slot is free */
+    atomic_u32 opener;                /* owner, while OWNED: its own number, which stays until the slot is free */
     uint32_t delivery_stamp_ms;       /* appender, before OPEN: the reading of the delivery clock, in ms, modulo 2^32 */
 };
 

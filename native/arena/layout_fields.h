@@ -119,7 +119,7 @@
     FIELD(globals, spilled_record_count, 1376, 8)      \
     FIELD(globals, spilled_size, 1384, 8)              \
     FIELD(globals, spilled_since_ns, 1392, 8)          \
-    FIELD(globals, transaction_standing, 1400, 8)      \
+    FIELD(globals, transaction_recovery_state, 1400, 8)\
     FIELD(globals, extension_epoch, 1408, 128)         \
     FIELD(globals, reserved_end, 1536, 2560)           \
     STRUCT(process_entry, 128)                         \

@@ -91,7 +91,7 @@ static bool entry_stays(const struct arena *arena, const struct parked_check *ch
     return true;
 }
 
-static bool others_stay(const struct arena *arena, uint32_t own_index)
+static bool others_stay_parked(const struct arena *arena, uint32_t own_index)
 {
     const struct parked_check check = {.marks_count = stuck_marks_count(arena)};
     bool all_stay = true;
@@ -124,7 +124,7 @@ bool parked_waiter_may_sleep(const struct arena *arena, struct buffer_wait *wait
         return false;
     }
     if (turn_has_come(arena, wait)) {
-        if (!others_stay(arena, wait->waiter_index)) {
+        if (!others_stay_parked(arena, wait->waiter_index)) {
             return false;
         }
         wait->turn_ns = turn_next(arena, wait);

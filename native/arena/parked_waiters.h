@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parked waiters (buffer_pool.h) check their limits in turns, and each checks for all. So each may sleep for a long
- * time. A waiter *fits* if the limits of its topic and partition allow its slots and enough slots are free.
+ * Parked waiters (buffer_pool.h) take turns in checking the limits of all of them. So each may sleep for a long time. A
+ * waiter *fits* if the limits of its topic and partition allow its slots and enough slots are free.
  *
  *   post   The sender posts as many waiters as fit after it has freed slots, and at each maintenance. A post may be
  *          missing: the sender may be dead or stopped, or another process may have freed the slots in a repair.
@@ -21,7 +21,8 @@
  * LOST WAKE-UPS. The next turn of another waiter repeats a post, unless the semaphore still has one: then its waiter is
  *   stopped, dead, or about to wake and check.
  * A change of `count` moves all turns. Each waiter takes the turn that it has computed, and then computes the next one.
- * A process that is killed here has only read the waiter words, and the next turn makes the missing posts.
+ * If a process is killed during its turn, nothing has to be repaired: it only reads waiter words and posts semaphores.
+ * The next turn makes the missing posts.
  * tests/model/pool_model.py explores the checks, tests/native/arena/parked_waiters_test.c tests the turns.
  */
 #ifndef ARENA_PARKED_WAITERS_H

@@ -12,8 +12,8 @@
  * register    try the byte locks from 0 up and take the first that is granted. Raise the generation: from here on every
  *             word that names (i, old generation) names a dead process. Clear the old hazard. If the previous owner did
  *             not leave cleanly, the caller repairs what it left (attach.c).
- * death       the kernel releases the byte, and the next process begins again. If the generation was already raised,
- *             the entry names one more dead owner.
+ * death       the kernel releases the byte, and the next process begins again. If the process had
+ *             already raised the generation, this generation names a dead process, too.
  * stop        a process that is stopped between taking the byte and raising the generation makes the previous owner
  *             appear alive until it is continued. This only delays the repair of what the previous owner left.
  */
@@ -54,8 +54,8 @@ bool process_sender_died(const struct arena *arena);
 /* Returns true if the last heartbeat is old. Then an opener of a batch checks whether a sender lives. */
 bool process_sender_is_silent(const struct arena *arena);
 
-/* Returns true while any process has the role. It may be this one: is_sender, because the kernel does not report an own
- * lock. */
+/* Returns true while any process has the role. If this process has the role, reads is_sender, because the kernel does
+ * not report a lock to its own process. */
 bool process_sender_is_alive(const struct arena *arena);
 
 /* Copies the name of the living sender's sink; the last byte is always NUL. Returns false if no process has the role,

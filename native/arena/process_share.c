@@ -50,16 +50,16 @@ enum status process_share_await(struct arena *arena, uint32_t need)
     return STATUS_OK;
 }
 
-void process_share_granted(struct arena *arena, uint32_t need)
+void process_share_end_wait(struct arena *arena, uint32_t need)
 {
     CHECK(need >= 1);
     arena->awaited_slot_count -= need < arena->awaited_slot_count ? need : arena->awaited_slot_count;
 }
 
-void process_share_given_up(struct arena *arena, uint32_t need)
+void process_share_return(struct arena *arena, uint32_t need)
 {
     CHECK(need >= 1);
-    process_share_granted(arena, need);
+    process_share_end_wait(arena, need);
     process_share_subtract(arena, need);
 }
 

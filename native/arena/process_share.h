@@ -92,8 +92,8 @@ uint32_t process_share_held(const struct arena *arena);
 enum status process_share_await(struct arena *arena, uint32_t need) MUST_USE;
 
 /* Ends the wait: the slots belong to this process now, or were not granted. */
-void process_share_granted(struct arena *arena, uint32_t need);
-void process_share_given_up(struct arena *arena, uint32_t need);
+void process_share_end_wait(struct arena *arena, uint32_t need);
+void process_share_return(struct arena *arena, uint32_t need);
 
 /* Resets the counts of a process that has just attached. */
 void process_share_begin(struct arena *arena);

@@ -33,7 +33,7 @@
 #include "arena/arena.h"
 
 #define EPOCH_ASSIGNED (UINT32_C(1) << 16)
-#define SEQUENCES_IN_DOUBT (UINT32_C(1) << 17) /* only in the arena's epoch */
+#define SEQUENCES_IN_DOUBT (UINT32_C(1) << 17) /* a flag in the arena's epoch; never in that of a batch */
 
 struct producer_identity {
     int64_t producer_id; /* -1 if there is none */
@@ -47,7 +47,7 @@ void producer_identity_read(const struct arena *arena, struct producer_identity 
 void sequences_doubt(struct arena *arena);
 bool sequences_are_in_doubt(const struct arena *arena);
 
-/* Sender only. Batches without a sequence get one of this identity from now on. */
+/* Sender only. From now on, batches without a sequence get their sequences with this producer id and epoch. */
 void producer_identity_set(struct arena *arena, const struct producer_identity *identity);
 
 /* Returns true if the batch has no sequence and would be the first of another id or epoch in its partition. */

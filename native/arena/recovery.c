@@ -92,7 +92,7 @@ static bool batch_is_possible(const struct arena *arena, const struct recovery_r
         load_relaxed_u64(&slot->seq) == UINT64_MAX) {
         return false;
     }
-    uint32_t needed = (uint32_t)divide_up(size, arena->geometry.batch_size);
+    uint32_t needed = (uint32_t)divide_rounded_up(size, arena->geometry.batch_size);
     uint32_t found = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
     return needed == 1 || (slot_word_count(word) == 1 && found == needed);
 }
@@ -262,7 +262,7 @@ static void batch_cut(struct arena *arena, uint32_t slot_index, uint64_t word)
     error_log_record(arena, STATUS_CORRUPT, "recovery: a batch was cut back to what had been forced to disk");
 }
 
-static void slot_act(struct arena *arena, uint32_t slot_index, enum verdict verdict, bool is_same_boot)
+static void slot_apply_verdict(struct arena *arena, uint32_t slot_index, enum verdict verdict, bool is_same_boot)
 {
     CHECK(verdict <= VERDICT_KEEP_BAD);
     atomic_u64 *cell = &arena->slots[slot_index].word;
@@ -337,7 +337,7 @@ static void slots_recover(struct arena *arena, struct recovery_report *report)
                 report_count_cut(arena, report, i, word);
             }
             next_seq_raise(arena, i, word);
-            slot_act(arena, i, verdict, report->is_same_boot);
+            slot_apply_verdict(arena, i, verdict, report->is_same_boot);
             if (!report->is_same_boot && batch_is_left(arena, i)) {
                 delivery_span_begin(arena, i);
             }
@@ -460,7 +460,7 @@ static enum status tables_check(const struct arena *arena, struct error *error)
 }
 
 /* Sets `intact` only after another boot. In the same boot, memory has all entries that a batch names. */
-static struct recovery_report report_begun(const struct arena *arena, struct registry_extent *intact)
+static struct recovery_report report_begin(const struct arena *arena, struct registry_extent *intact)
 {
     struct recovery_report report = {.is_same_boot = boot_is_same(arena),
                                      .partition_count = arena->geometry.partition_count};
@@ -487,7 +487,7 @@ enum status recovery_plan(struct arena *arena, struct recovery_report *report, s
 {
     struct registry_extent intact = {0};
     RETURN_IF_FAILED(tables_check(arena, error));
-    *report = report_begun(arena, &intact);
+    *report = report_begin(arena, &intact);
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word); /* V3 */
         enum verdict verdict = slot_verdict(arena, report, i);
@@ -504,7 +504,7 @@ enum status recovery_run(struct arena *arena, struct recovery_report *report, st
     CHECK(!arena->is_read_only);
     struct registry_extent intact = {0};
     RETURN_IF_FAILED(tables_check(arena, error));
-    *report = report_begun(arena, &intact);
+    *report = report_begin(arena, &intact);
     holders_clear(arena);
     partitions_clear(arena);
     if (!report->is_same_boot) {

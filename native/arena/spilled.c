@@ -29,7 +29,7 @@ bool spilled_has_up_to(const struct arena *arena, uint32_t partition_index, uint
 }
 
 /* spilled_first_seq is stored before spilled_end_seq, so an empty range never contains another batch. */
-void spilled_take_in(struct arena *arena, uint32_t partition_index, uint64_t seq)
+void spilled_extend_to(struct arena *arena, uint32_t partition_index, uint64_t seq)
 {
     CHECK(arena->is_sender);
     CHECK(partition_index < arena->geometry.partition_count);

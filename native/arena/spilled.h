@@ -22,8 +22,8 @@
  *   A reader reads the slot before the range, and the sender writes the range before it frees the slot. So a reader
  *   finds every batch in at least one. A reader reads the range before the ring, and the sender writes the ring before
  *   it shrinks the range: a batch that has left the range has a result.
- *   A sender may be killed at any step: the next one finds a batch in its slot and in the overflow, and frees the slot;
- *   and it sets the ranges to the batches that remain in the overflow.
+ *   A sender may be killed at any step. The next sender frees the slot of each batch that it also finds in the
+ *   overflow, and sets the ranges to the batches that remain there.
  *   Hostile bytes: a corrupt range makes an overwritten result look like one that is still to come. Each sender sets
  *   all ranges again.
  */
@@ -42,7 +42,7 @@ bool spilled_may_have_had(const struct arena *arena, uint32_t partition_index, u
 bool spilled_has_up_to(const struct arena *arena, uint32_t partition_index, uint64_t seq);
 
 /* Sender only. */
-void spilled_take_in(struct arena *arena, uint32_t partition_index, uint64_t seq);
+void spilled_extend_to(struct arena *arena, uint32_t partition_index, uint64_t seq);
 void spilled_set(struct arena *arena, uint32_t partition_index, uint64_t first_seq, uint64_t end_seq);
 
 /* The totals of the overflow, for monitoring. */

@@ -58,15 +58,15 @@ static uint64_t divided_by_factor(uint64_t sum, uint32_t factor)
     return (sum * TOPIC_SHARE_ONE + factor - 1) / factor;
 }
 
-/* More than half of the slots are free when the last of the `need` slots is opened. */
+/* With this number, more than half of the slots are still free when the last of the `need` slots is opened. */
 static uint32_t stuck_free_needed(const struct arena *arena, uint32_t need)
 {
     CHECK(need >= 1);
     return arena->geometry.slot_count / 2 + need;
 }
 
-/* Returns a number of free slots that is enough for a share of `wanted`, independently of what the topics hold: no
- * topic counts more than `wanted`, and all together hold at most the slots that are not free. */
+/* Returns an upper bound of share_free_needed that needs no sum over the topics. It is the smaller of two bounds: each
+ * topic counts for at most `wanted`, and all topics together hold at most the slots that are not free. */
 static uint64_t share_free_enough(const struct arena *arena, uint64_t wanted, uint32_t need)
 {
     CHECK(wanted >= need);
@@ -165,8 +165,9 @@ static uint64_t oversized_held(const struct arena *arena, const struct topic_ent
     return held;
 }
 
-/* Makes two loads while all oversized records together leave a share free. Otherwise it counts the slots of its topic,
- * and takes all slots of each other topic. `free` excludes the record's own slots. */
+/* First checks whether the share is large enough for all oversized records together. If not, counts the slots of this
+ * topic that belong to oversized records, but for each other topic counts all slots. `free` excludes the record's own
+ * slots. */
 static bool oversized_share_admits(const struct arena *arena, const struct topic_entry *topic, uint64_t charged,
                                    uint64_t free, uint32_t need)
 {

@@ -82,7 +82,7 @@ static inline uint64_t topic_held(const struct topic_entry *topic)
 }
 
 /* Called immediately after the store of OPEN or READY. */
-static inline void topic_share_opened(struct arena *arena, uint32_t partition_index, uint32_t count)
+static inline void topic_share_count_opened(struct arena *arena, uint32_t partition_index, uint32_t count)
 {
     struct topic_entry *topic = topic_of_partition(arena, partition_index);
     if (LIKELY(topic != NULL)) {
@@ -91,7 +91,7 @@ static inline void topic_share_opened(struct arena *arena, uint32_t partition_in
 }
 
 /* Called after its opener has taken the batch back. */
-static inline void topic_share_taken_back(struct arena *arena, uint32_t partition_index, uint32_t count)
+static inline void topic_share_count_taken_back(struct arena *arena, uint32_t partition_index, uint32_t count)
 {
     struct topic_entry *topic = topic_of_partition(arena, partition_index);
     if (topic != NULL) {
@@ -108,7 +108,7 @@ static inline bool partition_is_marked(const struct arena *arena, uint32_t parti
 }
 
 /* Sender only: before the slots become FREE or BAD. */
-static inline void topic_share_released(struct arena *arena, uint32_t partition_index, uint32_t count)
+static inline void topic_share_count_released(struct arena *arena, uint32_t partition_index, uint32_t count)
 {
     struct topic_entry *topic = topic_of_partition(arena, partition_index);
     if (LIKELY(topic != NULL) && LIKELY(!partition_is_marked(arena, partition_index))) {

@@ -32,7 +32,8 @@ bool transaction_has_coordinator(const struct arena *arena)
     return coordinator != 0 && process_is_alive(arena, coordinator);
 }
 
-/* Returns true also if this process already has the role and waits until the last transaction is over. */
+/* Takes the coordinator's role. If this process has it already, returns true unless its transaction is open or
+ * abort-only. */
 static bool coordinator_take(struct arena *arena)
 {
     CHECK(arena->owner != 0);
@@ -62,7 +63,7 @@ enum status transaction_begin(struct arena *arena, uint64_t *number)
     uint64_t word = transaction_read(arena);
     if (transaction_word_state(word) != TRANSACTION_NONE) {
         enum status status = transaction_abort(arena, transaction_word_number(word), TRANSACTION_WHY_DEATH);
-        (void)status; /* the caller also waits for a transaction that cannot be aborted, because its commit has begun */
+        (void)status; /* it fails if the commit has begun: the caller waits for the end in both cases */
         return STATUS_PENDING;
     }
     *number = number_after(transaction_word_number(word));
@@ -157,23 +158,24 @@ enum status transaction_abort(struct arena *arena, uint64_t number, enum transac
     return STATUS_TRANSACTION_ENDED;
 }
 
-/* The word names the fence until its transaction is over, and the recovery state until the id is taken back. */
-static bool is_fenced(uint64_t standing, uint64_t word)
+/* The reason FENCED is in the word until the transaction is over. The bit FENCED is in the recovery state until the id
+ * is taken back. */
+static bool is_fenced(uint64_t recovery_state, uint64_t word)
 {
     bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
-    return (standing & TRANSACTION_STANDING_FENCED) != 0 ||
+    return (recovery_state & TRANSACTION_RECOVERY_FENCED) != 0 ||
            (!is_over && transaction_word_why(word) == TRANSACTION_WHY_FENCED);
 }
 
 enum status transaction_unfence(struct arena *arena)
 {
     uint64_t word = transaction_read(arena);
-    uint64_t standing = load_relaxed_u64(&arena->globals->transaction_standing);
-    if (!is_fenced(standing, word)) {
+    uint64_t recovery_state = load_relaxed_u64(&arena->globals->transaction_recovery_state);
+    if (!is_fenced(recovery_state, word)) {
         return STATUS_OK;
     }
     bool is_over = transaction_word_state(word) == TRANSACTION_NONE;
-    bool is_taken = is_over && cas_u64(&arena->globals->transaction_standing, &standing, 0); /* V2 */
+    bool is_taken = is_over && cas_u64(&arena->globals->transaction_recovery_state, &recovery_state, 0); /* V2 */
     return is_taken ? STATUS_OK : STATUS_PENDING;
 }
 
@@ -190,8 +192,8 @@ void transaction_leave(struct arena *arena)
 enum status transaction_refusal(const struct arena *arena, uint64_t word, enum status otherwise)
 {
     CHECK(arena_is_transactional(arena));
-    uint64_t standing = load_relaxed_u64(&arena->globals->transaction_standing);
-    return is_fenced(standing, word) ? STATUS_FENCED : otherwise;
+    uint64_t recovery_state = load_relaxed_u64(&arena->globals->transaction_recovery_state);
+    return is_fenced(recovery_state, word) ? STATUS_FENCED : otherwise;
 }
 
 enum status transaction_admit_batch(struct arena *arena, uint64_t joined)
@@ -257,10 +259,10 @@ enum status transaction_end(struct arena *arena, uint64_t number, enum transacti
     return STATUS_OK;
 }
 
-void transaction_standing_store(struct arena *arena, uint64_t standing)
+void transaction_store_recovery_state(struct arena *arena, uint64_t recovery_state)
 {
     CHECK(arena->is_sender);
-    store_relaxed_u64(&arena->globals->transaction_standing, standing);
+    store_relaxed_u64(&arena->globals->transaction_recovery_state, recovery_state);
 }
 
 /* ---- cold recovery ---- */
@@ -276,14 +278,14 @@ static bool arena_holds_records(const struct arena *arena)
 }
 
 /* Sets LOST: the recovery state on disk may be older than the state of the sink. */
-static void standing_recover(struct arena *arena)
+static void recovery_state_recover(struct arena *arena)
 {
-    if (load_relaxed_u64(&arena->globals->transaction_standing) != 0) {
-        store_relaxed_u64(&arena->globals->transaction_standing, TRANSACTION_STANDING_LOST);
+    if (load_relaxed_u64(&arena->globals->transaction_recovery_state) != 0) {
+        store_relaxed_u64(&arena->globals->transaction_recovery_state, TRANSACTION_RECOVERY_LOST);
     }
 }
 
-/* After a crash of the host, the word of the transaction of the batches may be missing on disk. */
+/* After a crash of the host, the word on disk may be older than the batches, and not name their transaction. */
 void transaction_recover(struct arena *arena, bool is_same_boot)
 {
     if (!arena_is_transactional(arena)) {
@@ -291,7 +293,7 @@ void transaction_recover(struct arena *arena, bool is_same_boot)
     }
     store_relaxed_u32(&arena->globals->transaction_coordinator, 0);
     if (!is_same_boot) {
-        standing_recover(arena);
+        recovery_state_recover(arena);
     }
     uint64_t word = transaction_read(arena);
     uint32_t state = transaction_word_state(word);

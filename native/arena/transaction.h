@@ -25,13 +25,14 @@
  *   transaction_coordinator  owner by cas from 0 or from a dead owner; the coordinator stores 0 after it has read the
  *                            outcome, so that no process begins the next transaction before.
  *   transaction_begun_ns     coordinator, before OPEN
- *   transaction_standing     sender: the transaction's progress in the sink, for the next sender. The sink encodes it,
+ *   transaction_recovery_state
+ *                            sender: the transaction's progress in the sink, for the next sender. The sink encodes it,
  *                            except for two bits. FENCED: another producer has the transactional id. Anyone may store 0
  *                            by cas to take the id back, while the word is NONE. LOST: cold recovery sets it after a
  *                            crash of the host, because the sink may have a newer state. 0 if no state is stored
  *
- * BEGIN    take the coordinator's role; abort the transaction of a dead coordinator; if the word is NONE: OPEN, number
- *          + 1
+ * BEGIN    take the coordinator's role; abort the transaction of a dead coordinator; if the word is NONE: OPEN with
+ *          the next number
  * COMMIT   has batches: COMMITTING by cas, full barrier (X1), then each OPEN slot is sealed
  *          has none:    NONE by cas. The transaction is over without the sender
  * ABORT    the same, with ABORTING, or with NONE and the reason
@@ -111,8 +112,8 @@ enum transaction_why {
 };
 
 /* Bits of the recovery state that the core knows. */
-#define TRANSACTION_STANDING_FENCED (UINT64_C(1) << 63)
-#define TRANSACTION_STANDING_LOST (UINT64_C(1) << 62)
+#define TRANSACTION_RECOVERY_FENCED (UINT64_C(1) << 63)
+#define TRANSACTION_RECOVERY_LOST (UINT64_C(1) << 62)
 
 static inline uint64_t transaction_word(uint64_t number, enum transaction_state state, enum transaction_why why)
 {
@@ -213,7 +214,7 @@ void transaction_decide(struct arena *arena, uint64_t word);
  * committed, or TRANSACTION_WHY_NOT if it ended according to the word. */
 enum status transaction_end(struct arena *arena, uint64_t number, enum transaction_why why) MUST_USE;
 
-void transaction_standing_store(struct arena *arena, uint64_t standing);
+void transaction_store_recovery_state(struct arena *arena, uint64_t recovery_state);
 
 /* ---- cold recovery ---- */
 

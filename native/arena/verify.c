@@ -50,7 +50,7 @@ static uint32_t batch_pieces(const struct inspection *inspection, uint32_t slot_
     CHECK(slot_index < inspection->arena->geometry.slot_count);
     CHECK(size > RECORDS_START);
     const struct arena *arena = inspection->arena;
-    uint32_t needed = (uint32_t)divide_up(size, arena->geometry.batch_size);
+    uint32_t needed = (uint32_t)divide_rounded_up(size, arena->geometry.batch_size);
     if (needed > arena->chain_slot_count_max ||
         slot_chain_walk(arena, slot_index, inspection->chain, needed) != needed) {
         return 0;
@@ -355,7 +355,7 @@ static void globals_check(struct inspection *inspection)
 
 /* ---- the public steps ---- */
 
-static void everything_check(struct inspection *inspection)
+static void arena_check_all(struct inspection *inspection)
 {
     CHECK(inspection->chain != NULL);
     topics_check(inspection);
@@ -385,7 +385,7 @@ uint32_t verify(const struct arena *arena, const struct verify_options *options,
         finding_add(&inspection, NO_SLOT, "no memory to check the batches");
         return inspection.count;
     }
-    everything_check(&inspection);
+    arena_check_all(&inspection);
     free(inspection.chain);
     return inspection.count;
 }

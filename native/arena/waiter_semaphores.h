@@ -4,8 +4,8 @@
  *
  * A semaphore is a hint, and the waiter word decides (buffer_pool.h). A missing semaphore or a missing post delays its
  * waiter by at most one slice (waiter_sleep.h). A parked waiter sleeps for longer, and other processes post it again
- * (parked_waiters.h). A post that is too late for one wait ends a sleep of the next wait, which reads its word and
- * sleeps again.
+ * (parked_waiters.h). A post that comes after its wait has ended wakes the next wait of the entry, which reads its word
+ * and sleeps again.
  *
  * Waiters create them, in Python, with the mode and the group of the arena (shmaccum/arena/semaphores.py). C opens them
  * on demand, by the same name as in arena.py, and closes them with the arena's handle.

@@ -36,7 +36,7 @@ static inline uint64_t round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) & ~(unit - 1);
 }
 
-static inline uint64_t divide_up(uint64_t value, uint64_t divisor)
+static inline uint64_t divide_rounded_up(uint64_t value, uint64_t divisor)
 {
     return value / divisor + (value % divisor != 0);
 }

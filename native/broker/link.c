@@ -17,7 +17,8 @@ enum {
 
 /* ---- memory ---- */
 
-/* Allocates buffers for the largest request and its response: each batch has its own topic, or all have one. */
+/* Allocates buffers for the largest request and its response. The size covers both extremes: each batch has its own
+ * topic, or all batches have the same one. */
 static bool rooms_make(struct broker_link *link, size_t names_size)
 {
     struct produce_request largest = link->form;

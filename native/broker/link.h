@@ -39,14 +39,14 @@ struct broker_request {
     struct produce_request produce;
     struct produce_topic *topics;
     struct produce_batch *batches;
-    struct produce_result *results; /* valid after the request was answered, unless it was refused */
+    struct produce_result *results; /* valid after an answer without an error */
     struct pieces pieces;
     size_t *cuts;
     uint8_t *own;
     uint64_t begun_ns;
     uint64_t answered_ns;
     bool is_checked;
-    bool is_refused; /* valid after the request was answered: its response has an error */
+    bool is_refused; /* the answer has an error; valid after the request was answered */
 };
 
 struct broker_link {

@@ -14,7 +14,7 @@
  * One sendmsg writes the iovecs up to a range, or as many as one call accepts. A range goes from the page cache to the
  * socket by sendfile. sendfile has no flag against blocking, so the socket of a range must be non-blocking. If a call
  * writes less than it was given, the socket is full, and no other call follows. If a file is shorter than its range,
- * the call at its end fails with ENODATA, because its connection cannot continue.
+ * the call fails with ENODATA when it reaches the end of the file, and the connection has to be closed.
  */
 #ifndef BROKER_PIECES_H
 #define BROKER_PIECES_H

@@ -6,9 +6,9 @@
  *   large range         ──> sendfile                  its bytes go from the page cache without a copy
  *
  * Rules: no call waits for the client. A call sends only one portion, so that a client that reads fast does not delay
- * other clients. The socket delays bytes that are followed by others (MSG_MORE), so the last ones
- * are sent without it. A file that ended too early ends the connection: no other bytes are sent in their place. If an
- * error follows a part that was sent, the call returns the sent bytes, and the next call reports the error.
+ * other clients. The socket delays bytes that are followed by others (MSG_MORE), so the last bytes of a response are
+ * sent without this flag. A file that ended too early ends the connection: no other bytes are sent in their place. If
+ * an error follows a part that was sent, the call returns the sent bytes, and the next call reports the error.
  */
 #ifndef BROKER_PORTION_H
 #define BROKER_PORTION_H

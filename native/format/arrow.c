@@ -255,7 +255,7 @@ enum status arrow_schema_check(const struct ArrowSchema *schema, struct error *e
 
 /* ---- arrays ---- */
 
-static enum status contradicts(const char *name, const char *what, struct error *error)
+static enum status raise_contradiction(const char *name, const char *what, struct error *error)
 {
     return error_set(error, STATUS_INVALID, "the Arrow array of column '%s' contradicts itself: %s", name, what);
 }
@@ -275,17 +275,17 @@ static enum status cells_open(const struct ArrowArray *array, int64_t base, int6
                               struct arrow_cells *cells, struct error *error)
 {
     if (array == NULL || array->release == NULL) {
-        return contradicts(name, "it is missing, or was released", error);
+        return raise_contradiction(name, "it is missing, or was released", error);
     }
     if (!numbers_are_possible(array)) {
-        return contradicts(name, "its length, offset or count of nulls is impossible", error);
+        return raise_contradiction(name, "its length, offset or count of nulls is impossible", error);
     }
     if (base > array->length - length) {
-        return contradicts(name, "it is shorter than its parent", error);
+        return raise_contradiction(name, "it is shorter than its parent", error);
     }
     bool has_validity = array->n_buffers > 0 && array->buffers != NULL && array->buffers[0] != NULL;
     if (!has_validity && array->null_count > 0 && array->n_buffers != 0) {
-        return contradicts(name, "it has nulls but no validity bitmap", error);
+        return raise_contradiction(name, "it has nulls but no validity bitmap", error);
     }
     *cells = (struct arrow_cells){.validity = has_validity && array->null_count != 0 ? array->buffers[0] : NULL,
                                   .first = array->offset + base,
@@ -297,15 +297,15 @@ static enum status buffers_check(const struct ArrowArray *array, int64_t count_m
                                  int64_t child_count, const char *name, struct error *error)
 {
     if (array->n_buffers < count_min || array->n_buffers > count_max || array->buffers == NULL) {
-        return contradicts(name, "it has not the buffers of its type", error);
+        return raise_contradiction(name, "it has not the buffers of its type", error);
     }
     bool has_children = array->n_children == child_count && (child_count == 0 || array->children != NULL);
-    return has_children ? STATUS_OK : contradicts(name, "it has not the children of its type", error);
+    return has_children ? STATUS_OK : raise_contradiction(name, "it has not the children of its type", error);
 }
 
 static enum status buffer_check(const struct ArrowArray *array, int64_t index, const char *name, struct error *error)
 {
-    return array->buffers[index] != NULL ? STATUS_OK : contradicts(name, "a buffer is missing", error);
+    return array->buffers[index] != NULL ? STATUS_OK : raise_contradiction(name, "a buffer is missing", error);
 }
 
 /* ---- integers ---- */
@@ -352,7 +352,7 @@ static enum status offsets_open(const struct ArrowArray *array, struct arrow_byt
     column->data_size =
         offset_load(column->places, array->offset + array->length, column->kind == ARROW_BYTES_OFFSETS_64);
     if (column->data_size < 0 || (column->data_size > 0 && column->data == nothing)) {
-        return contradicts(column->name, "its last offset is negative, or its data is missing", error);
+        return raise_contradiction(column->name, "its last offset is negative, or its data is missing", error);
     }
     return STATUS_OK;
 }
@@ -408,7 +408,7 @@ static enum status entries_open(const struct ArrowSchema *schema, const struct A
     headers->key.name = headers->value.name = "headers";
     RETURN_IF_FAILED(cells_open(array, 0, length, "headers", &headers->entries, error));
     if (array->n_children != 2 || array->children == NULL) {
-        return contradicts("headers", "it has not the children of its type", error);
+        return raise_contradiction("headers", "it has not the children of its type", error);
     }
     RETURN_IF_FAILED(
         bytes_open(schema->children[key], array->children[key], array->offset, length, &headers->key, error));
@@ -428,7 +428,7 @@ static enum status headers_open(const struct ArrowSchema *schema, const struct A
     headers->offsets = array->buffers[1];
     int64_t end = offset_load(headers->offsets, array->offset + array->length, headers->is_large);
     if (end < 0 || end > cell_count_max) {
-        return contradicts("headers", "its last offset is impossible", error);
+        return raise_contradiction("headers", "its last offset is impossible", error);
     }
     return entries_open(schema->children[0], array->children[0], end, headers, error);
 }

@@ -19,7 +19,7 @@ uint32_t crc32c_extend_wide(uint32_t crc, const void *bytes, size_t size);
 uint32_t crc32c_extend_hardware(uint32_t crc, const void *bytes, size_t size);
 uint32_t crc32c_extend_table(uint32_t crc, const void *bytes, size_t size);
 
-/* Both are set before main. Tests clear them to use the other implementations. */
+/* Both variables are set before main. Tests clear them to use the other implementations. */
 extern bool crc32c_wide_present;
 extern bool crc32c_hardware_present;
 

@@ -322,7 +322,7 @@ static void partition_write(struct writer *writer, const uint8_t *target, struct
 }
 
 /* Returns how many adjacent partitions, from the first on, have the same topic. */
-static size_t neighbour_count(const struct fetch_found *found, size_t count)
+static size_t same_topic_count(const struct fetch_found *found, size_t count)
 {
     size_t neighbours = 1;
     while (neighbours < count && found[neighbours].is_topic_id == found->is_topic_id &&
@@ -336,7 +336,7 @@ static size_t neighbour_count(const struct fetch_found *found, size_t count)
 static int64_t topic_count(const struct fetch_response *response)
 {
     int64_t topics = 0;
-    for (size_t i = 0; i < response->count; i += neighbour_count(&response->found[i], response->count - i)) {
+    for (size_t i = 0; i < response->count; i += same_topic_count(&response->found[i], response->count - i)) {
         topics++;
     }
     return topics;
@@ -347,7 +347,7 @@ static void topics_write(struct writer *writer, const uint8_t *target)
     const struct fetch_response *response = writer->response;
     length_write(writer, topic_count(response));
     for (size_t i = 0; i < response->count;) {
-        size_t end = i + neighbour_count(&response->found[i], response->count - i);
+        size_t end = i + same_topic_count(&response->found[i], response->count - i);
         topic_write(writer, &response->found[i]);
         length_write(writer, (int64_t)(end - i));
         for (; i < end; i++) {

@@ -23,10 +23,9 @@
  * (ProduceResponse.json: `start` since version 5, records and message since 8.)
  *
  * The response is untrusted. Every read checks the end, and counts are compared with those of the request before any
- * search. Topics and partitions are expected in the request's order. Apache Kafka responds in the order of its hash
- * maps. If an element is out of order, all elements of its kind (topics, or partitions of one topic) are added to a
- * hash table, and this element and the later ones are looked up there. This takes at most half of the time that reading
- * the response takes.
+ * search. Topics and partitions are expected in the request's order. Apache Kafka may respond in another order. At the
+ * first element that is out of order, all topics, or all partitions of its topic, are added to a hash table, in which
+ * this element and the later ones are looked up. This takes at most half of the time that reading the response takes.
  */
 #ifndef FORMAT_PRODUCE_H
 #define FORMAT_PRODUCE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Converts records of a log to columns in the layout of Apache Arrow. All rows are in a few long buffers, so no Python
- * object is made for a record.
+ * object is needed for each record.
  *
  *   offsets, timestamps, types   a number per row
  *   key, value                   cell c is data[offsets[c] .. offsets[c + 1]); bit c of validity is 0 if it is null

@@ -20,7 +20,7 @@ enum {
 
 /* ---- fitting batches ---- */
 
-/* Returns true if the index has space for two entries. The second one is for a roll, which adds an entry. */
+/* Returns true if the index has space for two entries. The second one is reserved: a roll adds an entry, too. */
 static bool index_has_room(const struct index_file_end *index, int64_t entry_size)
 {
     return index->size + 2 * entry_size <= INDEX_FILE_SIZE_MAX;
@@ -228,7 +228,7 @@ static int entries_write(struct index_file_end *index, const uint8_t *entries, s
 /* ---- append ---- */
 
 /* Advances the numbers past the complete batches in the file, and writes their index entries. Returns 0 or errno. */
-static int batches_note(struct log_end *log, const struct log_batch *batches, uint32_t count)
+static int batches_index(struct log_end *log, const struct log_batch *batches, uint32_t count)
 {
     struct segment_end *end = log->segment;
     struct entries entries = {.offsets_size = 0, .times_size = 0};
@@ -302,7 +302,7 @@ struct log_append segment_append(struct log_end *log, const struct log_batch *ba
     uint32_t written_count = whole_count(batches, count, done);
     append.batch_count = unchanged_count(log, batches, written_count);
     append.is_changed = append.batch_count < written_count;
-    append.index_error = batches_note(log, batches, append.batch_count);
+    append.index_error = batches_index(log, batches, append.batch_count);
     if (append.error == 0 && !append.is_changed) {
         end->is_torn = false;
     } else {

@@ -137,7 +137,7 @@ static __attribute__((noinline)) void lines_prefetch(const struct appender *appe
 }
 
 /* Prefetches after an append to another partition, because the lines may have left the cache. */
-static inline void lines_prefetch_elsewhere(struct appender *appender, const struct append_order *order)
+static inline void lines_prefetch_if_other(struct appender *appender, const struct append_order *order)
 {
     CHECK(order->count >= 1);
     if (UNLIKELY(order->partition_index != appender->last_partition_index)) {
@@ -240,7 +240,7 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
     struct arena *arena = appender->arena;
     reservation_keep(call);
     if (call->spare != NO_SLOT) {
-        buffer_pool_give_back(arena, &call->spare, 1, &appender->wakes);
+        buffer_pool_return(arena, &call->spare, 1, &appender->wakes);
     }
     if (call->has_opened) {
         closing_check(arena);
@@ -264,7 +264,7 @@ static inline uint64_t appended_size(const struct append_order *order, uint32_t 
     return size;
 }
 
-static inline void touch(struct touched_batch *touched, uint32_t generation, uint32_t record_count)
+static inline void touched_count_records(struct touched_batch *touched, uint32_t generation, uint32_t record_count)
 {
     CHECK(record_count >= 1);
     const uint32_t known = touched->generation_plus_one == generation + 1 ? touched->record_count : 0;
@@ -280,7 +280,7 @@ static inline void count_appended(struct appender *appender, const struct append
     const uint64_t size = appended_size(order, result->appended);
     store_relaxed_u64(&me->record_count, load_relaxed_u64(&me->record_count) + result->appended);
     store_relaxed_u64(&me->record_bytes, load_relaxed_u64(&me->record_bytes) + size);
-    touch(&appender->touched[result->first.slot_index], result->first.generation, result->appended);
+    touched_count_records(&appender->touched[result->first.slot_index], result->first.generation, result->appended);
     appender->notes[order->partition_index] = (struct appender_note){
         .seq = result->first.seq + 1, .slot_index = result->first.slot_index, .end = result->first.end};
     if (order->sticky != NULL) {
@@ -326,7 +326,7 @@ static COLD enum status append_oversized(struct appender *appender, const struct
     struct arena *arena = appender->arena;
     struct reservation *reservation = order->reservation;
     RETURN_IF_FAILED(transaction_admits(arena, appender->joined));
-    result->need = need; /* if it has no slots yet. If the arena closes, buffer_pool_enqueue returns the reason */
+    result->need = need; /* used if it has too few slots. If the arena closes, the next enqueue returns the reason */
     if (reservation == NULL || reservation->count < need) {
         return STATUS_EXHAUSTED;
     }
@@ -358,7 +358,7 @@ static COLD enum status locked_append_again(struct appender *appender, struct pa
 {
     CHECK(call->count >= 1);
     const struct append_order *order = call->order;
-    call->count = (uint32_t)divide_up(call->count, 2);
+    call->count = (uint32_t)divide_rounded_up(call->count, 2);
     partition_lock(appender->arena, order->partition_index, hold);
     hold->joined = appender->joined;
     return producer_batch_append(appender->arena, hold, order->records, call->count, &result->appended,
@@ -404,7 +404,7 @@ enum status appender_append(struct appender *appender, const struct append_order
     result->appended = 0;
     result->need = 0;
     result->is_sender_wanted = false;
-    lines_prefetch_elsewhere(appender, order);
+    lines_prefetch_if_other(appender, order);
     uint32_t need = record_slots_needed(arena, &order->records[0].size);
     if (UNLIKELY(need > 1)) {
         return append_oversized(appender, order, need, result);

@@ -36,10 +36,11 @@ struct appender_note {
 
 struct appender {
     struct arena *arena;
-    uint32_t owner;   /* this process when `touched` was filled; a forked child has another owner */
+    uint32_t owner;   /* the owner number for which `touched` is valid: a forked child has another one */
     uint64_t joined;  /* number of the transaction that its records belong to, or 0 for the open one */
     uint64_t linger;  /* the linger of batches that it opens, as in slot_header: ns + 1, or 0 for the sender's linger */
-    struct wake_set wakes; /* waiters that were granted slots in an append: the caller posts them and empties the set */
+    struct wake_set wakes; /* waiters to which an append granted slots; the caller posts their semaphores and empties
+                            * the set */
     struct touched_batch *touched; /* per slot; for flush and the count of incomplete records */
     struct appender_note *notes;   /* per partition */
     uint32_t last_partition_index; /* the partition of the last append */

@@ -66,7 +66,7 @@ uint32_t partitioner_draw(struct partitioner *partitioner, uint32_t topic_index,
 
 /* ---- the sticky partition ---- */
 
-static uint64_t sticky_moved_on(uint64_t word)
+static uint64_t sticky_next_move(uint64_t word)
 {
     return sticky_word(sticky_word_move_count(word) + 1, NO_STICKY);
 }
@@ -90,7 +90,7 @@ uint32_t partitioner_sticky_slow(struct partitioner *partitioner, struct sticky 
     uint64_t word = load_relaxed_u64(cell);
     while (sticky_is_over(arena, sticky, word, partition_count)) {
         uint32_t partition = partitioner_draw(partitioner, sticky->topic_index, partition_count);
-        uint64_t chosen = sticky_word(sticky_word_move_count(sticky_moved_on(word)), partition);
+        uint64_t chosen = sticky_word(sticky_word_move_count(sticky_next_move(word)), partition);
         if (cas_u64(cell, &word, chosen)) { /* V2 */
             word = chosen;
             break;
@@ -114,6 +114,6 @@ bool sticky_stays(struct arena *arena, const struct sticky *sticky, bool is_full
     if (!is_full && sticky->size < arena->geometry.batch_size) {
         return true;
     }
-    (void)cas_u64(cell, &word, sticky_moved_on(word)); /* V2 */
+    (void)cas_u64(cell, &word, sticky_next_move(word)); /* V2 */
     return false;
 }

@@ -45,7 +45,7 @@ COLD struct partition_hold partition_lock_slow(struct arena *arena, uint32_t par
     return hold;
 }
 
-COLD void partition_note_passed(struct arena *arena)
+COLD void partition_count_passed(struct arena *arena)
 {
     CHECK(arena->me != NULL);
     add_u64(&arena->me->passed_count, 1); /* V1 */
@@ -67,7 +67,7 @@ void producer_batch_seal_own(struct arena *arena)
     barrier_store_load(); /* D1 */
 }
 
-static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
+static void slot_seal_if_open(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
 {
     CHECK(slot_index < arena->geometry.slot_count);
     uint64_t word = load_acquire_u64(&arena->slots[slot_index].word); /* P6 */
@@ -81,8 +81,8 @@ static void slot_seal_whatever(struct arena *arena, uint32_t slot_index, uint32_
 }
 
 /* Seals before it clears `open`: if another process takes over in between, `open` still names the slot. If the CAS
- * fails, a passed holder has named another slot meanwhile, and that one is sealed, too. The loop also ends if this
- * process is passed, because the process that passed it also repairs. */
+ * fails, a passed holder has named another slot meanwhile, and that one is sealed, too. If this process is itself
+ * passed, the loop ends, because the process that passed it makes the same repair. */
 void partition_repair(struct arena *arena, struct partition_hold *hold)
 {
     CHECK(lock_word_owner(hold->lock) == arena->owner);
@@ -91,7 +91,7 @@ void partition_repair(struct arena *arena, struct partition_hold *hold)
     do {
         uint32_t slot_index = open_word_slot(open);
         if (slot_index < arena->geometry.slot_count) {
-            slot_seal_whatever(arena, slot_index, hold->partition_index);
+            slot_seal_if_open(arena, slot_index, hold->partition_index);
         }
         POINT(partition_open_sealed);
     } while (producer_lock_is_held(&hold->partition->lock, hold->lock) &&
@@ -177,7 +177,7 @@ static COLD bool slot_take_back(struct arena *arena, const struct partition_hold
         return false;
     }
     POINT(slot_taken_back);
-    topic_share_taken_back(arena, hold->partition_index, 1);
+    topic_share_count_taken_back(arena, hold->partition_index, 1);
     return true;
 }
 
@@ -201,7 +201,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
         slot_word(SLOT_OPEN, slot_word_generation(owned), slot_payload_filled(0, RECORDS_START));
     store_seq_cst_u64(&slot->word, opened); /* P3; an OWNED slot, which no other process may change */
     POINT(slot_opened);
-    topic_share_opened(arena, hold->partition_index, 1);
+    topic_share_count_opened(arena, hold->partition_index, 1);
     POINT(slot_counted);
     barrier_store_load(); /* X2 */
     enum status admitted = opener_is_admitted(arena, hold);
@@ -222,7 +222,7 @@ enum status producer_batch_open(struct arena *arena, struct partition_hold *hold
 
 uint32_t slots_needed(const struct arena *arena, uint64_t size)
 {
-    return (uint32_t)divide_up(RECORDS_START + size, arena->geometry.batch_size);
+    return (uint32_t)divide_rounded_up(RECORDS_START + size, arena->geometry.batch_size);
 }
 
 /* Splits the wire bytes of an oversized batch, after the header, into pieces. */
@@ -309,8 +309,8 @@ static bool chain_seal_before(struct arena *arena, struct partition_hold *hold)
     return cas_u64(&hold->partition->open, &open, open_word(lock_word_acquisition(hold->lock), NO_SLOT)); /* L7 */
 }
 
-/* In an arena with transactions, a process that ends the transaction may seal the head before it has its record. For
- * some time after created_ns, the sender lets the opener of an empty batch free it. */
+/* In an arena with transactions, a process that ends the transaction may seal the head while it is still empty. The
+ * sender does not free an empty batch until some time after its created_ns, so its opener can take it back. */
 static enum status chain_become_ready_inside(struct arena *arena, const struct partition_hold *hold,
                                              struct slot_header *head, uint32_t count, uint32_t size)
 {
@@ -321,7 +321,7 @@ static enum status chain_become_ready_inside(struct arena *arena, const struct p
     head->created_ns = arena_now_ns(arena);
     store_seq_cst_u64(&head->word, opened); /* P3 */
     POINT(chain_opened);
-    topic_share_opened(arena, hold->partition_index, count);
+    topic_share_count_opened(arena, hold->partition_index, count);
     barrier_store_load(); /* X2 */
     enum status admitted = transaction_admit_batch(arena, hold->joined);
     uint64_t next = admitted == STATUS_OK ? slot_word(SLOT_READY, generation, slot_payload_filled(1, size)) : owned;
@@ -329,7 +329,7 @@ static enum status chain_become_ready_inside(struct arena *arena, const struct p
         return STATUS_STALE;
     }
     if (admitted != STATUS_OK) {
-        topic_share_taken_back(arena, hold->partition_index, count);
+        topic_share_count_taken_back(arena, hold->partition_index, count);
     }
     return admitted;
 }
@@ -343,7 +343,7 @@ static enum status chain_become_ready(struct arena *arena, const struct partitio
     uint32_t generation = slot_word_generation(load_relaxed_u64(&head->word));
     store_seq_cst_u64(&head->word, slot_word(SLOT_READY, generation, slot_payload_filled(1, size))); /* P1 */
     POINT(chain_ready);
-    topic_share_opened(arena, hold->partition_index, count);
+    topic_share_count_opened(arena, hold->partition_index, count);
     return STATUS_OK;
 }
 

@@ -84,8 +84,8 @@ enum status producer_batch_fill_chain(struct arena *arena, uint32_t partition_in
 enum status producer_batch_commit_chain(struct arena *arena, struct partition_hold *hold, const uint32_t *slots,
                                         const struct measured_record *record, struct batch_place *place) MUST_USE;
 
-/* Seals every batch that this process has opened, so that they do not linger while it waits for their delivery. D1: the
- * seals, full barrier, then the caller reads whether the sender sleeps. Requires that no lock is held. */
+/* Seals every batch that this process has opened, so that they do not linger while it waits for their delivery. D1:
+ * after the seals there is a full barrier, and then the caller reads sender_sleep. Requires that no lock is held. */
 void producer_batch_seal_own(struct arena *arena);
 
 /* Run by a process that took over the lock. */

@@ -17,8 +17,9 @@
 #include "producer/producer_lock.h"
 
 /* The cache lines of a new slot are in the cache of the sender, which scrubbed them. The commit is a locked
- * instruction, and waits for every earlier store. So lines are prefetched so many bytes ahead: the first ones when the
- * batch is opened, then as many as each record fills. Measured from 128 to 2,048: 256 to 1,024 are equal. */
+ * instruction, which waits for every earlier store. So lines are prefetched this many bytes ahead of the writes. The
+ * first ones are prefetched when the batch is opened, and then each record prefetches as many lines as it fills.
+ * Measured from 128 to 2,048: 256 to 1,024 are equal. */
 enum { PREFETCH_AHEAD = 512 };
 
 /* ---- lock and hazard ---- */
@@ -51,7 +52,7 @@ static ALWAYS_INLINE void partition_lock(struct arena *arena, uint32_t partition
     }
 }
 
-void partition_note_passed(struct arena *arena);
+void partition_count_passed(struct arena *arena);
 
 static ALWAYS_INLINE void partition_unlock(struct arena *arena, const struct partition_hold *hold)
 {
@@ -59,7 +60,7 @@ static ALWAYS_INLINE void partition_unlock(struct arena *arena, const struct par
     CHECK(lock_word_owner(hold->lock) == arena->owner);
     store_release_u32(&arena->me->writing, 0); /* H3 */
     if (UNLIKELY(!producer_lock_release(&hold->partition->lock, hold->lock))) {
-        partition_note_passed(arena);
+        partition_count_passed(arena);
     } else {
         arena->passed_in_a_row = 0;
     }

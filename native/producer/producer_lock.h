@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The producer lock of a partition. No process sleeps on it, or checks whether its holder lives. A waiter whose
- * patience is over passes the holder, which may be dead, stopped or preempted. Only for sections that stay safe then
- * (producer_batch.h explains why its sections do).
+ * patience is over passes the holder, which may be dead, stopped or preempted. So the lock may protect only sections
+ * that are safe if their holder is passed (producer_batch.h explains this for its own).
  *
  *   word:      acquisition number 32 | 0 | owner 31     the last process that took it
  *   released:  the same, or an older one                the last process that released it

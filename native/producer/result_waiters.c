@@ -65,7 +65,7 @@ static bool is_before(const struct result_waiter *left, const struct result_wait
     return left->number < right->number;
 }
 
-static struct result_waiter_list merged(struct result_waiter_list left, struct result_waiter_list right)
+static struct result_waiter_list lists_merge(struct result_waiter_list left, struct result_waiter_list right)
 {
     CHECK(left.first != NULL);
     struct result_waiter_list list = {0};
@@ -88,7 +88,7 @@ static struct result_waiter_list sorted(struct result_waiter_list list)
     for (size_t count = list.count / 2; count > 0; count--) {
         list_append(&left, list_remove(&list, &list.first, NULL));
     }
-    return merged(sorted(left), sorted(list));
+    return lists_merge(sorted(left), sorted(list));
 }
 
 /* Nearly every list is in the order of the records already. */
@@ -410,7 +410,7 @@ static bool waiter_query(struct result_waiter *waiter, const void *arena)
     return status != STATUS_PENDING || is_lost;
 }
 
-/* A result that a query finds may be older than those that were read, so all of them are ordered together. */
+/* The queries may find results that are older than those that were read. So all ended waiters are sorted together. */
 static void collect_locked(struct result_waiters *waiters, const struct arena *arena)
 {
     CHECK(arena->globals != NULL);

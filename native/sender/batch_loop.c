@@ -57,7 +57,8 @@ static void link_free(struct ship_link *link)
     }
 }
 
-static void batch_put(struct broker_request *request, struct ship_piece *piece, struct partition_stream *stream)
+static void request_add_next_batch(struct broker_request *request, struct ship_piece *piece,
+                                   struct partition_stream *stream)
 {
     uint32_t size = stream_batch_size(stream);
     off_t position = stream->next.position + RECORD_BATCH_HEADER_SIZE;
@@ -83,7 +84,7 @@ static void batches_gather(struct ship_link *link, struct broker_request *reques
             return;
         }
         size += stream_batch_size(stream);
-        batch_put(request, &pieces[request->produce.batch_count], stream);
+        request_add_next_batch(request, &pieces[request->produce.batch_count], stream);
     }
     link->stream_next = 0;
 }

@@ -117,7 +117,7 @@ static bool dead_letter_is_wanted(const struct sender_half *half, enum batch_res
            (result == RESULT_EXPIRED || result == RESULT_FAILED);
 }
 
-static void dead_letter_put_back(struct sender_half *half, uint32_t slot_index)
+static void dead_letter_append(struct sender_half *half, uint32_t slot_index)
 {
     CHECK(half->dead.count < half->arena->geometry.slot_count);
     CHECK(half->notes[slot_index].is_dead);
@@ -134,7 +134,7 @@ static void dead_letter_keep(struct sender_half *half, uint32_t slot_index)
         .seq = note->seq, .partition_index = note->partition_index, .is_dead = true, .is_watched = note->is_watched};
     sender_unlink(half, slot_index);
     *note = dead_note;
-    dead_letter_put_back(half, slot_index);
+    dead_letter_append(half, slot_index);
 }
 
 bool dead_letter_inherit(struct sender_half *half, uint32_t slot_index, const struct batch_outcome *outcome)
@@ -160,7 +160,7 @@ static void batch_become_done(struct sender_half *half, uint32_t slot_index, str
 }
 
 /* Ends a batch that has its result. Frees its memory, or keeps the batch until its bytes are written elsewhere. */
-static void batch_give_back(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
+static void batch_free_or_keep(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes)
 {
     CHECK(half->notes[slot_index].is_queued);
     if (dead_letter_is_wanted(half, decision_of(&half->arena->slots[slot_index]).result)) {
@@ -198,7 +198,7 @@ static enum status batch_complete(struct sender_half *half, uint32_t slot_index,
 static void acked_publish(struct sender_half *half)
 {
     if (half->acked_created_ns != 0) {
-        stuck_partitions_note_acked(half, half->acked_created_ns);
+        stuck_partitions_update_acked(half, half->acked_created_ns);
         half->acked_created_ns = 0;
     }
 }
@@ -258,7 +258,7 @@ enum status sender_requeue(struct sender_half *half, uint32_t slot_index, uint64
                            struct wake_set *wakes)
 {
     if (sender_has_dead(half, slot_index, seq)) {
-        dead_letter_put_back(half, slot_index);
+        dead_letter_append(half, slot_index);
         return STATUS_OK;
     }
     if (!sender_has_in_flight(half, slot_index, seq)) {
@@ -266,10 +266,10 @@ enum status sender_requeue(struct sender_half *half, uint32_t slot_index, uint64
     }
     struct slot_note *note = &half->notes[slot_index];
     if (note->is_ended) { /* the batch has its result, so it must not be sent again */
-        batch_give_back(half, slot_index, wakes);
+        batch_free_or_keep(half, slot_index, wakes);
         return STATUS_OK;
     }
-    sender_land(half, slot_index);
+    sender_clear_in_flight(half, slot_index);
     note->retry_at_ns = retry_at_ns;
     counter_add(half->arena, COUNTER_BATCHES_REQUEUED, 1);
     return STATUS_OK;
@@ -299,12 +299,12 @@ enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_
 /* ---- spilled batches ---- */
 
 /* The overflow has the batches of a partition in order, and the sink gets them before the partition's batches in the
- * arena. So the sink has a batch of the epoch before it gets the next batch from the arena. */
-static void batch_take_in(struct sender_half *half, uint32_t slot_index, uint64_t seq)
+ * arena. So before the sink gets the next batch from the arena, it has a batch of the current epoch. */
+static void batch_count_spilled(struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
     CHECK(half->notes[slot_index].is_in_flight);
     uint32_t partition_index = half->notes[slot_index].partition_index;
-    spilled_take_in(half->arena, partition_index, seq);
+    spilled_extend_to(half->arena, partition_index, seq);
     half->queues[partition_index].is_established = true;
 }
 
@@ -319,7 +319,7 @@ enum status sender_spill(struct sender_half *half, uint32_t slot_index, uint64_t
     if (!batch_may_spill(half, slot_index, seq)) {
         return STATUS_STALE;
     }
-    batch_take_in(half, slot_index, seq);
+    batch_count_spilled(half, slot_index, seq);
     batch_become_done(half, slot_index, wakes);
     return STATUS_OK;
 }
@@ -330,9 +330,9 @@ enum status sender_spill_in_flight(struct sender_half *half, uint32_t slot_index
         return STATUS_STALE;
     }
     struct slot_note *note = &half->notes[slot_index];
-    batch_take_in(half, slot_index, seq);
+    batch_count_spilled(half, slot_index, seq);
     note->is_ended = true; /* the result is recorded for the batch in the overflow */
-    if (note->is_retry) {  /* later batches must also go to the overflow, and not to the sink */
+    if (note->is_retry) {  /* later batches also go to the overflow, so they need not wait for this retry */
         half->queues[note->partition_index].has_retry_in_flight = false;
     }
     return STATUS_OK;
@@ -394,15 +394,15 @@ static bool batch_end_in_queue(struct sender_half *half, uint32_t slot_index, co
     CHECK(!half->notes[slot_index].is_in_flight);
     batch_seal_at_end(half, slot_index);
     uint64_t word = load_acquire_u64(&half->arena->slots[slot_index].word); /* P2 */
-    if (slot_word_state(word) != SLOT_READY || !sender_note_is_true(half, slot_index)) {
+    if (slot_word_state(word) != SLOT_READY || !sender_note_is_current(half, slot_index)) {
         sender_unlink(half, slot_index);
-        sender_note_slot(half, slot_index);
+        sender_update_note(half, slot_index);
         return false;
     }
     decision_store(&half->arena->slots[slot_index], outcome);
     POINT(result_decided);
     result_record_rest(half, slot_index, outcome);
-    batch_give_back(half, slot_index, wakes);
+    batch_free_or_keep(half, slot_index, wakes);
     return true;
 }
 
@@ -520,7 +520,7 @@ static void batch_become_bad(struct sender_half *half, uint32_t slot_index)
     struct arena *arena = half->arena;
     atomic_u64 *cell = &arena->slots[slot_index].word;
     uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
-    topic_share_released(arena, half->notes[slot_index].partition_index, count);
+    topic_share_count_released(arena, half->notes[slot_index].partition_index, count);
     store_seq_cst_u64(cell, slot_word_with_state(load_relaxed_u64(cell), SLOT_BAD)); /* C5 */
     sender_forget(half, slot_index);
     counter_add(half->arena, COUNTER_BATCHES_QUARANTINED, 1);

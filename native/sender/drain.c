@@ -97,8 +97,8 @@ static uint64_t batch_wait_ns(const struct sender_half *half, const struct ready
 }
 
 /* Returns true if the batch is open and has lingered for at least half of its linger time. */
-static bool batch_may_go_along(const struct sender_half *half, const struct ready_options *options, uint32_t slot_index,
-                               uint64_t wait_ns)
+static bool batch_may_be_sent_early(const struct sender_half *half, const struct ready_options *options,
+                                    uint32_t slot_index, uint64_t wait_ns)
 {
     const struct arena *arena = half->arena;
     return options->takes_along && wait_ns <= batch_linger_ns(arena, options, slot_index) / 2 &&
@@ -106,14 +106,15 @@ static bool batch_may_go_along(const struct sender_half *half, const struct read
 }
 
 /* Moves the partitions at the end of the array directly after the first `count` ones. If `count` is 0, drops them. */
-static uint32_t take_along(uint32_t *partitions, uint32_t partitions_max, uint32_t count, uint32_t along_count)
+static uint32_t partitions_append_early(uint32_t *partitions, uint32_t partitions_max, uint32_t count,
+                                        uint32_t early_count)
 {
-    CHECK(count + along_count <= partitions_max);
+    CHECK(count + early_count <= partitions_max);
     if (count == 0) {
         return 0;
     }
-    memmove(partitions + count, partitions + partitions_max - along_count, along_count * sizeof *partitions);
-    return count + along_count;
+    memmove(partitions + count, partitions + partitions_max - early_count, early_count * sizeof *partitions);
+    return count + early_count;
 }
 
 /* Returns the next batch of the partition if it may be drained now or after some time. Otherwise returns NO_SLOT. */
@@ -123,7 +124,7 @@ static uint32_t ready_candidate(struct sender_half *half, const struct ready_opt
     const struct partition_queue *queue = &half->queues[partition_index];
     uint32_t slot_index = sender_candidate(half, partition_index);
     bool is_limited = options->in_flight_max != 0 && queue->in_flight_count >= options->in_flight_max;
-    if (slot_index == NO_SLOT || queue->is_muted || is_limited || !sender_may_launch(half, slot_index)) {
+    if (slot_index == NO_SLOT || queue->is_muted || is_limited || !sender_may_send(half, slot_index)) {
         return NO_SLOT;
     }
     return slot_index;
@@ -132,7 +133,7 @@ static uint32_t ready_candidate(struct sender_half *half, const struct ready_opt
 /* The loop visits the partitions downwards. The partition that got its batch first has to be drained first: buffers
  * that were opened one after another are adjacent in memory, and a processor prefetches in that order
  * (docs/decisions/0008). */
-static void partitions_turn_round(uint32_t *partitions, uint32_t count)
+static void partitions_reverse(uint32_t *partitions, uint32_t count)
 {
     for (uint32_t i = 0; i < count / 2; i++) {
         uint32_t partition_index = partitions[i];
@@ -145,7 +146,7 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
                       uint32_t partitions_max, uint64_t *next_check_ns)
 {
     uint32_t count = 0;
-    uint32_t along_count = 0;
+    uint32_t early_count = 0;
     *next_check_ns = UINT64_MAX;
     sender_find_batches(half);
     for (uint32_t i = half->active_count; i-- > 0;) { /* downwards: the last one replaces an empty queue */
@@ -154,16 +155,16 @@ uint32_t sender_ready(struct sender_half *half, const struct ready_options *opti
         uint64_t wait_ns = slot_index == NO_SLOT ? UINT64_MAX : batch_wait_ns(half, options, slot_index);
         if (wait_ns > 0) {
             *next_check_ns = wait_ns < *next_check_ns ? wait_ns : *next_check_ns;
-            if (slot_index != NO_SLOT && count + along_count < partitions_max &&
-                batch_may_go_along(half, options, slot_index, wait_ns)) {
-                partitions[partitions_max - ++along_count] = partition_index;
+            if (slot_index != NO_SLOT && count + early_count < partitions_max &&
+                batch_may_be_sent_early(half, options, slot_index, wait_ns)) {
+                partitions[partitions_max - ++early_count] = partition_index;
             }
-        } else if (count + along_count < partitions_max) {
+        } else if (count + early_count < partitions_max) {
             partitions[count++] = partition_index;
         }
     }
-    partitions_turn_round(partitions, count);
-    return take_along(partitions, partitions_max, count, along_count);
+    partitions_reverse(partitions, count);
+    return partitions_append_early(partitions, partitions_max, count, early_count);
 }
 
 /* Returns the earliest time at which the partition's next batch could have been sent. This is the end of its linger, or
@@ -208,7 +209,7 @@ static bool batch_seal_for_drain(struct sender_half *half, uint32_t slot_index, 
         }
         *word = load_acquire_u64(&arena->slots[slot_index].word); /* P2 */
     }
-    return slot_word_state(*word) == SLOT_READY && sender_note_is_true(half, slot_index);
+    return slot_word_state(*word) == SLOT_READY && sender_note_is_current(half, slot_index);
 }
 
 static void batch_finish(struct sender_half *half, uint32_t slot_index, uint64_t word, struct drained_batch *batch)
@@ -224,9 +225,11 @@ static void batch_finish(struct sender_half *half, uint32_t slot_index, uint64_t
 
 enum pick { PICK_SKIP, PICK_STOP, PICK_TAKE };
 
-/* Returns true if the drain may take the batch. If it has taken one of the same partition already, it takes only a
- * sealed batch, or one that no other process will seal. Only `ready` decides to seal open batches. */
-static bool batch_has_its_turn(const struct sender_half *half, const struct partition_queue *queue, uint32_t slot_index)
+/* Returns true if the drain may take the batch. The first batch of each partition may be taken in any state, because
+ * sender_ready has selected it. A further one is taken only if it is sealed, or if a later batch exists: then no other
+ * process will seal it. */
+static bool batch_may_be_drained(const struct sender_half *half, const struct partition_queue *queue,
+                                 uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
     CHECK(queue->drained_in <= half->drain_count);
@@ -238,8 +241,8 @@ static bool batch_has_its_turn(const struct sender_half *half, const struct part
 static bool batch_may_be_taken(const struct sender_half *half, const struct partition_queue *queue, uint32_t slot_index,
                                uint64_t now_ns)
 {
-    return !batch_must_wait(half, slot_index, now_ns) && sender_may_launch(half, slot_index) &&
-           batch_has_its_turn(half, queue, slot_index);
+    return !batch_must_wait(half, slot_index, now_ns) && sender_may_send(half, slot_index) &&
+           batch_may_be_drained(half, queue, slot_index);
 }
 
 static enum pick batch_pick(struct sender_half *half, const struct drain_options *options, uint32_t partition_index,
@@ -264,7 +267,7 @@ static enum pick batch_pick(struct sender_half *half, const struct drain_options
 }
 
 /* Returns false if the transaction is decided or aborted. Then the sender sends no more of its batches. */
-static bool arena_delivers(const struct arena *arena)
+static bool arena_may_deliver(const struct arena *arena)
 {
     uint32_t state = transaction_word_state(transaction_read(arena));
     return !arena_is_transactional(arena) || state == TRANSACTION_OPEN || state == TRANSACTION_COMMITTING;
@@ -279,7 +282,7 @@ uint32_t sender_drain(struct sender_half *half, const struct drain_options *opti
     half->drain_count += options->continues_last ? 0 : 1;
     sender_renew_heartbeat(half);
     *partitions_seen = partition_count;
-    if (!arena_delivers(half->arena)) {
+    if (!arena_may_deliver(half->arena)) {
         return 0;
     }
     for (; i < partition_count; i++) {
@@ -295,7 +298,7 @@ uint32_t sender_drain(struct sender_half *half, const struct drain_options *opti
         if (pick == PICK_SKIP) {
             continue;
         }
-        sender_launch(half, slot_index);
+        sender_mark_in_flight(half, slot_index);
         half->queues[partitions[i]].drained_in = half->drain_count;
         if (!drained_batch_is_possible(half, slot_index, word)) {
             batch_quarantine(half, slot_index);

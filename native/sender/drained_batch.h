@@ -11,8 +11,8 @@
 /* Shared memory is untrusted: a batch with an impossible word is not sent. */
 bool drained_batch_is_possible(const struct sender_half *half, uint32_t slot_index, uint64_t word);
 
-/* Writes the header and fills `batch`. No producer writes to the first 61 bytes of a batch. The header gets the batch's
- * sequence. Its checksum is computed from the running checksum of the records. */
+/* Writes the header and fills `batch`. Producers do not write to the first 61 bytes of a batch, which are the header.
+ * The header gets the batch's sequence. Its checksum is computed from the running checksum of the records. */
 void drained_batch_describe(const struct sender_half *half, uint32_t slot_index, uint64_t word,
                             struct drained_batch *batch);
 

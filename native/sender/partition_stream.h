@@ -74,7 +74,7 @@ struct partition_stream {
     off_t synced; /* the bytes of the segment before it are on disk */
     struct record_batch_producer producer; /* its base sequence is unused */
     bool keeps_producer;
-    int64_t origin; /* the offset whose record has sequence 0, unless it keeps the producer */
+    int64_t origin; /* the offset of the record with sequence 0; unused if batches keep their producer */
     struct ship_text name; /* as in the positions file, including quotes */
     struct ship_text topic_id;
     enum partition_stream_state state;

@@ -155,7 +155,7 @@ static bool batch_is_ordinary(const struct sender_half *half, const struct pump_
     return load_be16(bytes + RECORD_BATCH_ATTRIBUTES) == attributes && drained_batch_is_whole(half, drained);
 }
 
-static void batch_leave(struct pump *pump, const struct drained_batch *drained)
+static void pump_leave_batch(struct pump *pump, const struct drained_batch *drained)
 {
     CHECK(pump->left_count < PUMP_BATCHES_MAX * (pump->link_count + 1));
     pump->left[pump->left_count++] = *drained;
@@ -172,7 +172,7 @@ static uint32_t pieces_fill(struct pump *pump, struct pump_link *link, uint32_t 
         const struct drained_batch *drained = &pump->drained[i];
         const struct pump_place *place = &pump->places[drained->partition_index];
         if (!batch_is_ordinary(pump->half, link, drained)) {
-            batch_leave(pump, drained);
+            pump_leave_batch(pump, drained);
             continue;
         }
         pieces[piece_count++] =
@@ -252,7 +252,7 @@ static bool link_take_turn(struct pump *pump, struct pump_link *link)
 }
 
 /* Stores the ready partitions of each link. Returns the number of ready partitions that have no link. */
-static uint32_t turns_give(struct pump *pump, uint32_t ready_count)
+static uint32_t links_assign_partitions(struct pump *pump, uint32_t ready_count)
 {
     uint32_t foreign_count = 0;
     CHECK(ready_count <= pump->place_count);
@@ -281,7 +281,7 @@ static bool requests_begin(struct pump *pump, uint64_t *next_check_ns)
                                           .takes_along = true};
     uint32_t ready_count = sender_ready(pump->half, &options, pump->ready, pump->place_count, next_check_ns);
     bool has_begun = false;
-    if (turns_give(pump, ready_count) > 0 && pump->foreign_ns < pump->due_ns) {
+    if (links_assign_partitions(pump, ready_count) > 0 && pump->foreign_ns < pump->due_ns) {
         pump->due_ns = pump->foreign_ns;
     }
     for (uint32_t i = 0; i < pump->link_count && !pump->is_over; i++) {
@@ -574,7 +574,7 @@ void pump_link_leave_damaged(struct pump *pump, struct pump_link *link)
     CHECK(link->broker.first != link->broker.end);
     uint32_t number = --link->broker.end;
     for (uint32_t i = 0; i < broker_link_request(&link->broker, number)->produce.batch_count; i++) {
-        batch_leave(pump, &pump_link_pieces(link, number)[i].drained);
+        pump_leave_batch(pump, &pump_link_pieces(link, number)[i].drained);
     }
 }
 

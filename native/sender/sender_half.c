@@ -167,7 +167,7 @@ bool sender_has_dead(const struct sender_half *half, uint32_t slot_index, uint64
 
 /* ---- in flight ---- */
 
-void sender_launch(struct sender_half *half, uint32_t slot_index)
+void sender_mark_in_flight(struct sender_half *half, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
     CHECK(!half->notes[slot_index].is_in_flight);
@@ -182,7 +182,7 @@ void sender_launch(struct sender_half *half, uint32_t slot_index)
     half->in_flight_count++;
 }
 
-void sender_land(struct sender_half *half, uint32_t slot_index)
+void sender_clear_in_flight(struct sender_half *half, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_in_flight);
     CHECK(half->in_flight_count >= 1);
@@ -198,7 +198,7 @@ void sender_land(struct sender_half *half, uint32_t slot_index)
     half->in_flight_count--;
 }
 
-bool sender_may_launch(const struct sender_half *half, uint32_t slot_index)
+bool sender_may_send(const struct sender_half *half, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].is_queued);
     const struct arena *arena = half->arena;
@@ -236,7 +236,7 @@ void sender_unlink(struct sender_half *half, uint32_t slot_index)
         queue->last = before;
     }
     if (note->is_in_flight) {
-        sender_land(half, slot_index);
+        sender_clear_in_flight(half, slot_index);
     }
     half->queued_count--;
     *note = (struct slot_note){0};
@@ -262,7 +262,7 @@ static void list_add(struct slot_list *list, uint32_t slot_index)
     list->slots[list->count++] = slot_index;
 }
 
-bool sender_note_is_true(const struct sender_half *half, uint32_t slot_index)
+bool sender_note_is_current(const struct sender_half *half, uint32_t slot_index)
 {
     const struct slot_note *note = &half->notes[slot_index];
     const struct slot_header *slot = &half->arena->slots[slot_index];
@@ -270,7 +270,7 @@ bool sender_note_is_true(const struct sender_half *half, uint32_t slot_index)
            note->partition_index == load_relaxed_u32(&slot->partition_index);
 }
 
-void sender_note_slot(struct sender_half *half, uint32_t slot_index)
+void sender_update_note(struct sender_half *half, uint32_t slot_index)
 {
     CHECK(slot_index < half->arena->geometry.slot_count);
     struct slot_note *note = &half->notes[slot_index];
@@ -278,7 +278,7 @@ void sender_note_slot(struct sender_half *half, uint32_t slot_index)
         return;
     }
     if (note->is_queued) {
-        if (note->is_in_flight || sender_note_is_true(half, slot_index)) {
+        if (note->is_in_flight || sender_note_is_current(half, slot_index)) {
             return;
         }
         sender_unlink(half, slot_index);
@@ -312,7 +312,7 @@ static void sender_check_watched(struct sender_half *half)
     half->watched.count = 0;
     for (uint32_t i = 0; i < count; i++) {
         half->notes[half->watched.slots[i]].is_watched = false;
-        sender_note_slot(half, half->watched.slots[i]); /* may add it again, at an index that was already read */
+        sender_update_note(half, half->watched.slots[i]); /* may add the slot again, at an index up to i */
     }
 }
 
@@ -325,13 +325,13 @@ static void sender_read_hints_word(struct sender_half *half, uint32_t word_index
     for (uint64_t bits = ready_hints_take(&arena->ready_hints[word_index]); bits != 0; bits &= bits - 1) {
         uint32_t slot_index = word_index * 64 + (uint32_t)__builtin_ctzll(bits);
         if (slot_index < arena->geometry.slot_count) {
-            sender_note_slot(half, slot_index);
+            sender_update_note(half, slot_index);
         }
     }
 }
 
 /* Watched slots come last: if a hint named a batch, all batches that were opened before it are OPEN. */
-static void sender_pass(struct sender_half *half)
+static void sender_scan_hints(struct sender_half *half)
 {
     struct arena *arena = half->arena;
     half->pass++;
@@ -347,9 +347,9 @@ static void sender_pass(struct sender_half *half)
 
 void sender_find_batches(struct sender_half *half)
 {
-    sender_pass(half);
+    sender_scan_hints(half);
     if (half->found_count > 0) {
-        sender_pass(half);
+        sender_scan_hints(half);
     }
 }
 
@@ -366,11 +366,11 @@ uint32_t sender_candidate(struct sender_half *half, uint32_t partition_index)
         }
         enum slot_state state = slot_word_state(load_acquire_u64(&half->arena->slots[slot_index].word)); /* P2 */
         bool is_filled = state == SLOT_OPEN || state == SLOT_READY;
-        if (is_filled && sender_note_is_true(half, slot_index)) {
+        if (is_filled && sender_note_is_current(half, slot_index)) {
             return slot_index;
         }
         sender_unlink(half, slot_index); /* an empty batch that was sealed, or taken back by its opener */
-        sender_note_slot(half, slot_index);
+        sender_update_note(half, slot_index);
     }
     return NO_SLOT;
 }
@@ -426,7 +426,7 @@ void sender_store_length(struct sender_half *half, uint32_t partition_index, uin
 }
 
 /* Resets the numbers of a previous sender. */
-static void lengths_forget(struct sender_half *half)
+static void lengths_reset(struct sender_half *half)
 {
     struct arena *arena = half->arena;
     for (uint32_t i = 0; i < registry_partition_count(arena); i++) {
@@ -438,7 +438,7 @@ static void lengths_forget(struct sender_half *half)
     half->has_published = true;
 }
 
-static void lengths_take_back(struct sender_half *half)
+static void lengths_withdraw(struct sender_half *half)
 {
     for (uint32_t i = 0; i < half->published_count; i++) {
         atomic_u32 *longest = longest_of_topic(half->arena, half->published[i]);
@@ -478,10 +478,10 @@ static void length_publish(struct sender_half *half, uint32_t partition_index)
 void sender_publish_queues(struct sender_half *half)
 {
     if (!half->has_published) {
-        lengths_forget(half);
+        lengths_reset(half);
     }
     sender_find_batches(half);
-    lengths_take_back(half);
+    lengths_withdraw(half);
     for (uint32_t i = 0; i < half->active_count; i++) {
         length_publish(half, half->active[i]);
     }

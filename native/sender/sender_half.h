@@ -115,16 +115,17 @@ void sender_half_free(struct sender_half *half);
 
 /* Returns false if the slot of a queued batch has another batch now. This happens if an opener that was passed took
  * back its empty slot after the sender had seen it OPEN. Once the word is READY, the result does not change. */
-bool sender_note_is_true(const struct sender_half *half, uint32_t slot_index);
+bool sender_note_is_current(const struct sender_half *half, uint32_t slot_index);
 
 /* Reads a slot's word and puts the slot into the right list (queue, watched, deferred, none). */
-void sender_note_slot(struct sender_half *half, uint32_t slot_index);
+void sender_update_note(struct sender_half *half, uint32_t slot_index);
 
 /* Makes one pass: ready hints, then watched slots. If it found a batch, it makes a second pass, after which the batch
  * can be drained. */
 void sender_find_batches(struct sender_half *half);
 
-/* Returns true while the sender may not have found an earlier batch of the partition. */
+/* Returns true if the newest pass has found the batch. The sender may not have found an earlier one of its partition
+ * yet. */
 static inline bool sender_is_fresh(const struct sender_half *half, uint32_t slot_index)
 {
     CHECK(half->notes[slot_index].found_in_pass <= half->pass);
@@ -139,15 +140,15 @@ static inline uint64_t sender_patience_ns(const struct arena *arena)
 }
 
 /* Mark a batch as in flight, or as not in flight. Its place in the queue does not change. */
-void sender_launch(struct sender_half *half, uint32_t slot_index);
-void sender_land(struct sender_half *half, uint32_t slot_index);
+void sender_mark_in_flight(struct sender_half *half, uint32_t slot_index);
+void sender_clear_in_flight(struct sender_half *half, uint32_t slot_index);
 
 /* Returns false while the batch must wait for the result of another batch of its partition. As in Kafka, a batch is
  * retried only if it is the oldest, and no batch is sent after it until it has its result. So batches keep their order.
  * An epoch begins when no batch of the previous epoch is in flight. Until the sink has taken a batch of the epoch, only
  * one batch is in flight: a broker accepts any first sequence of an unknown producer, and could take the second batch
  * before the first one. */
-bool sender_may_launch(const struct sender_half *half, uint32_t slot_index);
+bool sender_may_send(const struct sender_half *half, uint32_t slot_index);
 
 /* Returns true if this batch is in flight. The caller's batch may have ended. */
 bool sender_has_in_flight(const struct sender_half *half, uint32_t slot_index, uint64_t seq);

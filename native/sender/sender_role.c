@@ -27,7 +27,7 @@ static void result_repair(struct sender_half *half, uint32_t slot_index)
         if (dead_letter_inherit(half, slot_index, &outcome)) {
             return;
         }
-        sender_launch(half, slot_index);
+        sender_mark_in_flight(half, slot_index);
         enum status status = sender_complete(half, slot_index, note->seq, &outcome, NULL);
         CHECK(status == STATUS_OK);
         (void)status;
@@ -41,7 +41,7 @@ static void sender_scan_slots(struct sender_half *half)
     struct arena *arena = half->arena;
     for (uint32_t i = 0; i < arena->geometry.slot_count; i++) {
         uint64_t word = load_acquire_u64(&arena->slots[i].word); /* P2 */
-        sender_note_slot(half, i);
+        sender_update_note(half, i);
         if (slot_word_state(word) == SLOT_READY && half->notes[i].is_queued) {
             sequence_raise(arena, &arena->slots[i], half->notes[i].partition_index, word);
             result_repair(half, i);

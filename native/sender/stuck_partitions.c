@@ -5,13 +5,13 @@
 #include "arena/spilled.h"
 
 enum {
-    USUAL_SHARE = 8,      /* one acknowledgement moves the usual delivery by this part of the difference */
+    USUAL_SHARE = 8,      /* an acknowledgement changes the usual delivery time by 1/USUAL_SHARE of the difference */
     SILENT_DELIVERIES = 10,
 };
 
 #define SILENT_NS_MIN NS_PER_S
 
-/* Returns true if batches of the partition, its oldest ones, are in the overflow. */
+/* Returns true if the oldest batches of the partition are in the overflow. */
 static bool partition_has_spilled(const struct sender_half *half, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
@@ -24,16 +24,17 @@ void stuck_partitions_begin(struct sender_half *half)
     struct arena *arena = half->arena;
     uint64_t now_ns = arena_now_ns(arena);
     for (uint32_t i = 0; i < arena->geometry.partition_count; i++) {
-        half->queues[i].acked_ns = partition_has_spilled(half, i) ? now_ns : 0; /* their age is unknown */
+        /* the age of spilled batches is unknown */
+        half->queues[i].acked_ns = partition_has_spilled(half, i) ? now_ns : 0;
         uint64_t former = load_relaxed_u64(&arena->partitions[i].stuck);
-        if (former != 0) { /* the old time stays */
+        if (former != 0) { /* clears the reason, and keeps the time */
             store_relaxed_u64(&arena->partitions[i].stuck, stuck_word(STUCK_NOT, 0, stuck_word_since_ms(former)));
         }
     }
     store_release_u64(&arena->globals->stuck_epoch, load_relaxed_u64(&arena->globals->sender_epoch)); /* V2 */
 }
 
-void stuck_partitions_note_acked(struct sender_half *half, uint64_t created_ns)
+void stuck_partitions_update_acked(struct sender_half *half, uint64_t created_ns)
 {
     CHECK(half->arena->is_sender);
     struct globals *globals = half->arena->globals;
@@ -110,7 +111,7 @@ void stuck_partition_publish(struct sender_half *half, uint32_t partition_index,
 /* ---- maintenance ---- */
 
 /* Clears the time of a previous sender, because the partition was delivered to or has no batch. */
-static void former_time_forget(struct sender_half *half, uint32_t partition_index)
+static void former_time_clear(struct sender_half *half, uint32_t partition_index)
 {
     CHECK(partition_index < half->arena->geometry.partition_count);
     atomic_u64 *cell = &half->arena->partitions[partition_index].stuck;
@@ -133,7 +134,7 @@ void stuck_partitions_maintain(struct sender_half *half)
             queue->acked_ns = now_ns;
             queue->has_acked = false;
             queue->refused_error = 0;
-            former_time_forget(half, i);
+            former_time_clear(half, i);
         }
         stuck_partition_publish(half, i, now_ns);
     }

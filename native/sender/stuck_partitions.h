@@ -29,7 +29,7 @@
 void stuck_partitions_begin(struct sender_half *half);
 
 /* Called after batches were acknowledged, with the creation time of one of them. */
-void stuck_partitions_note_acked(struct sender_half *half, uint64_t created_ns);
+void stuck_partitions_update_acked(struct sender_half *half, uint64_t created_ns);
 
 /* Stores the stuck word of a partition if it has changed. */
 void stuck_partition_publish(struct sender_half *half, uint32_t partition_index, uint64_t now_ns);

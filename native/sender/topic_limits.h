@@ -17,7 +17,7 @@
 
 void topic_limits_recount(struct sender_half *half);
 
-/* Call it after batches were freed. */
+/* Called after batches were freed. */
 void topic_limits_check(struct sender_half *half, struct wake_set *wakes);
 
 void topic_limits_maintain(struct sender_half *half, struct wake_set *wakes);

@@ -143,7 +143,7 @@ def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
 async def _resolve(part: deliveries.Deliveries) -> None:
     tracker = part.tracker
     with WakeUps(LoopResults.of(tracker)) as wake_ups:
-        tracker.hurry()
+        tracker.wake_waiting_sender()
         while not part.is_done:
             if tracker.arena.closed:
                 raise ResultPendingError(

@@ -106,7 +106,7 @@ class LoopBufferWaiter(BufferWaiter):
 
     @contextlib.contextmanager
     def _ended_by_refuse(self, wake_ups: WakeUps) -> Iterator[None]:
-        """In the block, `refuse` ends a wait for these wake-ups."""
+        """While the block runs, `refuse` also ends a wait for these wake-ups."""
         self._wake_ups.add(wake_ups)
         try:
             yield

@@ -2,8 +2,9 @@
 """The sockets of killed senders. If their arena was removed as well, no other code removes them.
 
 The socket of a living sender is bound, even before it listens. To check a socket, a datagram socket
-connects to it. If it is bound, the kernel reports the wrong type, and the queue of the sender does not change. If no
-process has it open, the kernel refuses the connection.
+connects to it. If the socket is bound, the kernel reports that its type is different. This does not affect the sender.
+If no process has the socket open, the kernel refuses the connection.
+
 The kernel creates the file an instant before it binds the socket. A sender whose file is removed in between notices
 that, as if any other process had removed it (arena/presence.py).
 """

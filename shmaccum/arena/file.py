@@ -126,7 +126,7 @@ def set_permissions(file: int | str, name: str, mode: int, group: int | None) ->
 
 
 class ArenaFile(NamedTuple):
-    """The place of an arena: `text` is a path, or, with `is_shared_memory`, a name such as events."""
+    """The place of an arena. `text` is its path or, if `is_shared_memory` is true, its name, such as events."""
 
     text: str
     is_shared_memory: bool
@@ -406,7 +406,9 @@ class ArenaFile(NamedTuple):
 
     @contextlib.contextmanager
     def _errors_named(self, existence: type[OSError], named: ArenaError) -> Iterator[None]:
-        """Converts the errors of both ways to open to exceptions of this package. Other OSErrors are unchanged."""
+        """Converts the errors of opening a file or a shared-memory object to exceptions of this package. Other OSErrors
+        are unchanged.
+        """
         try:
             yield
         except ArenaError:

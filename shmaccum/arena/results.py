@@ -37,7 +37,7 @@ class TransactionReason(enum.IntEnum):
     """The sink does not report the outcome."""
 
 
-FENCED_STANDING = 1 << 63
+FENCED_STATE = 1 << 63
 """This bit of a recovery state means that another producer has the transactional id (native/arena/transaction.h)."""
-LOST_STANDING = 1 << 62
+LOST_STATE = 1 << 62
 """This bit of a recovery state means that the host crashed, and the sink may be ahead."""

@@ -99,8 +99,8 @@ class WakeFifo:
     def wake(self) -> None:
         """Ends a select on the FIFO. Any thread or signal handler may call it. After `close` it does nothing.
 
-        A thread that stops the sender may call it after the sender has closed the FIFO, when the number of the
-        descriptor may belong to another file.
+        A thread may stop the sender after the FIFO was closed. The number of its descriptor may belong to another file
+        by then, so nothing is written.
         """
         with self._lock, contextlib.suppress(BlockingIOError):
             if self._descriptor >= 0:

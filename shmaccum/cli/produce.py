@@ -72,9 +72,9 @@ class Tally:
     def settle(self) -> None:
         """Counts available results, oldest first. The arena keeps results only for a limited time."""
         while self._open and self._open[0].is_done:
-            self._book(self._open.popleft())
+            self._count_results(self._open.popleft())
 
-    def _book(self, deliveries: Deliveries) -> None:
+    def _count_results(self, deliveries: Deliveries) -> None:
         counts = deliveries.counts
         self.delivered += counts.succeeded
         self.failed += counts.failed

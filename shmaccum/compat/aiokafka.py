@@ -267,7 +267,7 @@ class AIOKafkaProducer(StoppedOnExit):
         future = await self._send(topic, value, key, partition, timestamp_ms, headers)
         waiting = self._watch(future)
         if isinstance(future, DeliveryFuture):
-            future.tracker.hurry(future)
+            future.tracker.wake_waiting_sender(future)
         return await waiting
 
     async def _send(self, topic: str, value: Any, key: Any, *rest: Any) -> Any:

@@ -127,10 +127,10 @@ def _words(name: str) -> list[str]:
 def _has_words_of(name: str, other: str) -> bool:
     """True if each word of `name` resembles a word of `other`."""
     words = _words(other)
-    return all(_alike(word, words, WORD_SIMILARITY) for word in _words(name))
+    return all(_similar_words(word, words, WORD_SIMILARITY) for word in _words(name))
 
 
-def _alike(word: str, known: Iterable[str], similarity: float, count_max: int = 1) -> list[str]:
+def _similar_words(word: str, known: Iterable[str], similarity: float, count_max: int = 1) -> list[str]:
     """Returns the known words that resemble a word most, at most `count_max` of them."""
     import difflib  # slow to import, and only a misspelling needs it
 
@@ -149,8 +149,8 @@ def _nearest(name: str, tables: tuple[type[Options], ...]) -> str | None:
     ``transaction.timeout.ms`` is not a misspelling of ``close_timeout_ms``: each has a word that the other lacks.
     """
     known = _spellings_by_folded_name(tables)
-    misspelled = _alike(folded(name), known, MISSPELLING_SIMILARITY)
-    near = _alike(folded(name), known, NAME_SIMILARITY, count_max=3)
+    misspelled = _similar_words(folded(name), known, MISSPELLING_SIMILARITY)
+    near = _similar_words(folded(name), known, NAME_SIMILARITY, count_max=3)
     alike = [one for one in near if _has_words_of(name, known[one]) or _has_words_of(known[one], name)]
     return next((known[one] for one in (*misspelled, *alike)), None)
 

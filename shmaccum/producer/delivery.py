@@ -154,16 +154,16 @@ class DeliveryTracker:
 
     Args:
         arena: contains the results. It must stay open as long as the tracker is used.
-        hurry: called before every wait for a result. If records do not linger, it wakes a sender from a short timed
-            wait (docs/decisions/0020).
+        wake_waiting_sender: called before every wait for a result. If records do not linger, it wakes a sender from a
+            short timed wait (docs/decisions/0020).
     """
 
-    def __init__(self, arena: Arena, hurry: Callable[[], object] | None = None) -> None:
+    def __init__(self, arena: Arena, wake_waiting_sender: Callable[[], object] | None = None) -> None:
         self.arena = arena
         self._uuid, self._mode = arena.uuid, arena.mode
         self._late: Arena | None = None
         self._is_released = False
-        self._hurry = hurry
+        self._wake_waiting_sender = wake_waiting_sender
         self._places = Places(arena.native)
         self._explained: dict[tuple[int, int, int, int], tuple[Any, ...]] = {}
         self.reset()
@@ -219,7 +219,7 @@ class DeliveryTracker:
         """Waits for results until `is_known` returns True. Returns False if the timeout, in seconds, expires.
 
         Args:
-            future: as for `hurry`.
+            future: as for `wake_waiting_sender`.
         """
         timeout_s = parse_timeout_s(timeout)
         tail = self.result_count
@@ -227,7 +227,7 @@ class DeliveryTracker:
             return True
         deadline_s = clock.monotonic() + timeout_s
         if timeout_s > 0:
-            self.hurry(future)
+            self.wake_waiting_sender(future)
         watch: RemovalWatch | None = None  # most results come before the first check
         slice_ns = FIRST_SLICE_NS
         while (left_s := deadline_s - clock.monotonic()) > 0:
@@ -275,15 +275,15 @@ class DeliveryTracker:
             "the result is not available here any more. Query futures before close()"
         )
 
-    def hurry(self, future: DeliveryFuture | None = None) -> None:
+    def wake_waiting_sender(self, future: DeliveryFuture | None = None) -> None:
         """Wakes a sender from a short timed wait, if records do not linger.
 
         Args:
             future: the only awaited record, if there is only one. A sender that has drained it already waits for its
                 sink, so it is not woken.
         """
-        if self._hurry is not None and (future is None or not self.native.is_under_way(future)):
-            self._hurry()
+        if self._wake_waiting_sender is not None and (future is None or not self.native.is_under_way(future)):
+            self._wake_waiting_sender()
 
     @property
     def address(self) -> tuple[str, int, bytes]:
@@ -508,7 +508,7 @@ class DeliveryTracker:
         Returns:
             The number of callbacks that will not be called.
         """
-        self._hurry = None
+        self._wake_waiting_sender = None
         self._is_stopped = True
         self._waiters.native.wake()
         if self._owner is threading.current_thread():

@@ -7,8 +7,9 @@
                                                                       once per process
 
 The function is called outside every lock of the arena and of the producer. If several threads fail at the same time,
-one of them calls it, and the others wait for its result. A record that fails inside a call of the function raises as
-without the option. A forked child calls the function again, because it must not use the connections of its parent.
+one of them calls it, and the others wait for its result. If the function itself sends a record that fails, this send
+raises the error, as without the option. A forked child calls the function again, because it must not use the
+connections of its parent.
 
 The switch is permanent. If the arena becomes usable again, attach to it with a new producer.
 """

@@ -22,7 +22,7 @@ from shmaccum.exceptions import ResultPendingError, ShmaccumError
 from shmaccum.producer.delivery import DeliveryTracker, Observer, TaskWaiter, Waiters
 
 TICK_S = 1.0
-DEAF_TICK_S = 0.01
+POLL_TICK_S = 0.01
 """The polling interval of a loop without a FIFO, because the process is detached or may not create one."""
 
 
@@ -104,7 +104,7 @@ class LoopResults:
                 self._listener = ResultsListener(arena)
         if self._listener is not None:
             asyncio.get_running_loop().add_reader(self._listener.fileno(), self._on_wake_up)
-        self._say_and_tick()
+        self._expect_and_schedule()
 
     def _end(self) -> None:
         tick, self._tick = self._tick, None
@@ -120,18 +120,18 @@ class LoopResults:
         self._expect()
         self._run_checks()
 
-    def _say_and_tick(self) -> None:
+    def _expect_and_schedule(self) -> None:
         self._expect()
-        tick_s = DEAF_TICK_S if self._is_deaf else TICK_S
+        tick_s = POLL_TICK_S if self._lacks_listener else TICK_S
         self._tick = asyncio.get_running_loop().call_later(tick_s, self._run_tick)
 
     @property
-    def _is_deaf(self) -> bool:
+    def _lacks_listener(self) -> bool:
         return self._listener is None or self._tracker.arena.closed
 
     def _expect(self) -> None:
         """Announces that a task waits, before the check, so a later result wakes the loop."""
-        if not self._is_deaf:
+        if not self._lacks_listener:
             with contextlib.suppress(ShmaccumError):  # the tick detects the problem
                 self._tracker.arena.native.expect_completion()
 
@@ -142,10 +142,10 @@ class LoopResults:
     def _run_tick(self) -> None:
         if not self._tracker.arena.closed and self._watch.is_abandoned():
             self._waiters.give_up()
-        if self._listener is not None and not self._is_deaf:
+        if self._listener is not None and not self._lacks_listener:
             with contextlib.suppress(OSError, ShmaccumError):  # the next tick tries again
                 self._listener.check()
-        self._say_and_tick()
+        self._expect_and_schedule()
         self._run_checks()
 
 
@@ -204,7 +204,7 @@ def wait_in_loop(future: DeliveryFuture) -> Generator[Any, None, None]:
     task = TaskWaiter(asyncio.get_running_loop())
     with results.listening(results.call_observers):
         results.watch(future, task)
-        tracker.hurry(future)
+        tracker.wake_waiting_sender(future)
         try:
             yield from task.waiter
         finally:

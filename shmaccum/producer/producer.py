@@ -186,7 +186,7 @@ class Producer(_native.NativeProducer):
             self._tracker,
             self._wait_for_partitions,
             *self._native_hooks(),
-            rescue=None if self._fallback is None else self._rescue,
+            fallback=None if self._fallback is None else self._send_elsewhere,
             is_adaptive=self._options.partitioner_adaptive_partitioning_enable,
             ignores_keys=self._options.partitioner_ignore_keys,
         )
@@ -260,7 +260,7 @@ class Producer(_native.NativeProducer):
             _synced_together.reset(token)
             self._sync()
 
-    def _rescue(self, error: Exception, /, *arguments: Any, **named: Any) -> Any:
+    def _send_elsewhere(self, error: Exception, /, *arguments: Any, **named: Any) -> Any:
         """Passes a record that could not be appended to the object of `on_unusable`."""
         assert self._fallback is not None
         return self._fallback.send(error, lambda target: target.send(*arguments, **named))
@@ -336,7 +336,7 @@ class Producer(_native.NativeProducer):
         """
         columns = TopicRecords(values, keys, headers, timestamps_ms, partition)
         if self._fallback is not None:
-            return self._send_many_or_rescue(self._fallback, topic, columns.listed())
+            return self._send_many_or_elsewhere(self._fallback, topic, columns.listed())
         return self._append_many(topic, columns)
 
     def _append_many(self, topic: str, columns: TopicRecords) -> Deliveries:
@@ -348,7 +348,7 @@ class Producer(_native.NativeProducer):
                 raise
         return self._deliveries(lambda: self.append_columns(topic, *columns), self._pipeline)
 
-    def _send_many_or_rescue(self, fallback: Fallback, topic: str, columns: TopicRecords) -> Deliveries:
+    def _send_many_or_elsewhere(self, fallback: Fallback, topic: str, columns: TopicRecords) -> Deliveries:
         """If some records could not be appended, sends all of them through the object of `on_unusable`.
 
         It is unknown which records were appended.
@@ -391,10 +391,10 @@ class Producer(_native.NativeProducer):
                 "send_many(), or another producer"
             )
         if self._fallback is not None:
-            return self._append_arrow_or_rescue(self._fallback, batch, topic)
+            return self._append_arrow_or_elsewhere(self._fallback, batch, topic)
         return self._deliveries(lambda: self.append_rows(batch, topic))
 
-    def _append_arrow_or_rescue(self, fallback: Fallback, batch: object, topic: str | None) -> Deliveries:
+    def _append_arrow_or_elsewhere(self, fallback: Fallback, batch: object, topic: str | None) -> Deliveries:
         """Sends the first row that cannot be appended, and all later rows, through the object of `on_unusable`.
 
         Returns:

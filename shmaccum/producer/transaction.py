@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 from shmaccum.arena import Arena
 from shmaccum.arena.removal import RemovalWatch, check_takes_records, removed_error
 from shmaccum.arena.reports import read_entries, reason_of_failed_transaction
-from shmaccum.arena.results import FENCED_STANDING, TransactionReason
+from shmaccum.arena.results import FENCED_STATE, TransactionReason
 from shmaccum.arena.sender_state import sender_state
 from shmaccum.common import clock, cooperative
 from shmaccum.common.units import parse_timeout_s
@@ -76,7 +76,7 @@ def run_step(native: _native.Arena, waits: Waits) -> None:
 
 
 def unfence_waits(arena: Arena, wake: Callable[[], object], timeout_s: float) -> Waits:
-    """The step of a process that takes the transactional_id back, for which the last transaction must be over.
+    """The step of a process that takes the transactional_id back. It waits for the end of the last transaction.
 
     Args:
         arena: attached; it has a transactional_id.
@@ -159,7 +159,7 @@ class Transaction:
 
     def begin_waits(self, timeout_s: float) -> Waits:
         """The step of `begin`."""
-        if self._native.transaction_standing & FENCED_STANDING:
+        if self._native.transaction_recovery_state & FENCED_STATE:
             raise ProducerFencedError(
                 f"another producer has the transactional_id {self._arena.transactional_id!r} of {self._arena.name}, or "
                 "the brokers aborted its last transaction after a timeout: call init_transactions() to take the id back"

@@ -192,7 +192,7 @@ class Relay(ClosedOnExit):
         origin = _key(record)
         number = self._counts.get(origin)
         if number is None or self._pid != os.getpid():
-            raise self._out_of_turn(record)
+            raise self._turn_error(record)
         place = TopicPartition(record.topic, record.partition)
         one = self._input(place)
         if (record.offset, number) not in one.known:
@@ -215,7 +215,7 @@ class Relay(ClosedOnExit):
             )
         return found
 
-    def _out_of_turn(self, record: ConsumerRecord) -> ConsumerStateError:
+    def _turn_error(self, record: ConsumerRecord) -> ConsumerStateError:
         if self._pid != os.getpid():
             return ConsumerStateError(
                 f"this relay belongs to process {self._pid}, which forked this one: create a separate relay"

@@ -70,7 +70,7 @@ class ArenaCloser:
             self._native.begin_closing()
             self.error = self.error or report_removal(self._arena)
 
-    def check_something_is_left(self, half: SenderHalf) -> None:
+    def raise_if_nothing_left(self, half: SenderHalf) -> None:
         """Raise if nothing is left to deliver. Called after the sender has taken the role, before it opens its sink.
 
         Raises:

@@ -168,7 +168,7 @@ class Backlog:
 
     # --- arrivals
 
-    def take_up(self, end_offset: int) -> None:
+    def continue_from(self, end_offset: int) -> None:
         """Continue with everything below the end, which a former sender left. The rows name the arena's batches."""
         if end_offset < self.position.offset:  # the end of the log was lost in a crash of the host
             self.file.write_position(OverflowPosition(end_offset, identity=self.position.identity))
@@ -296,7 +296,7 @@ class Backlog:
 
     def _make_wire(self, spilled: SpilledBatch, first: int, end: int) -> None:
         """Make the wire of some records. The sink has released the bytes of the former one."""
-        spilled.dress(self.place, self.index, self._identity_of(spilled.batch, first))
+        spilled.build_wire(self.place, self.index, self._identity_of(spilled.batch, first))
         if end - first < spilled.record_count:
             spilled.cut(first, end)
 

@@ -21,7 +21,7 @@ DOUBLINGS_MAX = 62
 class Backoff:
     """A pause that doubles with each failure in a row, up to a limit, with 20 % jitter.
 
-    Kafka draws the jitter at each check whether the pause has passed. Here it is drawn once per pause.
+    Kafka draws new jitter each time that it checks whether the pause is over. Here it is drawn once per pause.
 
     Args:
         initial_ms: the first pause, without the jitter.

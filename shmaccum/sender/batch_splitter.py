@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delivers batches that a sink finds too large in parts (docs/decisions/0005).
+"""Splits batches that a sink rejects as too large, and delivers the parts (docs/decisions/0005).
 
 The batch stays in flight in its slot, and its partition is muted, so that no younger batch overtakes it. One part at a
 time is made in private memory and delivered. Its result is recorded for its records, and the next part follows.

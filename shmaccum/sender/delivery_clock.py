@@ -67,13 +67,13 @@ class DeliveryClock:
         self._checked_ns = now_ns
         outage = self._sink.peer.outage
         if outage != self.outage:
-            self._turn(outage, now_ns)
+            self._handle_outage_change(outage, now_ns)
             step_ns = 0
         if outage is None:
             self._unproved_ns += 0 if self._overflow.is_getting_emptier else step_ns
-            self._prove()
+            self._count_proved()
 
-    def _prove(self) -> None:
+    def _count_proved(self) -> None:
         answer_count = self._sink.peer.answer_count
         if answer_count is not None and answer_count == self._answer_count:
             return
@@ -82,7 +82,7 @@ class DeliveryClock:
             self._half.run_delivery_clock(self._unproved_ns)
             self._unproved_ns = 0
 
-    def _turn(self, outage: str | None, now_ns: int) -> None:
+    def _handle_outage_change(self, outage: str | None, now_ns: int) -> None:
         """Handle the start, the end or a new reason of an outage."""
         was_outage, self.outage = self.outage, outage
         self._unproved_ns = 0

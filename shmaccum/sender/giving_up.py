@@ -5,7 +5,8 @@ Only a user decides this, by ``shmaccum recover ARENA --give-up-overflow``. Afte
 disk, and the next sender delivers the records of the arena. The futures of the lost records raise
 `DeliveryFailedError`.
 
-A supervisor restarts a sender that refuses the arena and ends. So this function retries for a while to take the role.
+Each sender refuses such an arena and ends, and a supervisor starts the next one. So this function tries for a while to
+take the role in between.
 """
 
 from __future__ import annotations

@@ -72,10 +72,10 @@ class ArenaTransactions:
 
     @property
     def recovery_state(self) -> int:
-        return self._native.transaction_standing
+        return self._native.transaction_recovery_state
 
     def save_recovery_state(self, recovery_state: int) -> None:
-        self._half.keep_transaction_standing(recovery_state)
+        self._half.store_recovery_state(recovery_state)
 
     def fail(self, why: TransactionReason, sentence: str) -> None:
         # The report comes first, because a producer whose commit fails reads the reason.

@@ -6,8 +6,9 @@ sender. A new id is acquired if the arena has none, or if another sink gave it. 
 sequences, so all batches get new ones.
 
 After a crash of the host, the arena may assign sequences a second time. A broker would drop the new batches as
-duplicates, so the arena acquires another id; batches with a sequence keep it. A sink that compares records refuses such
-a batch, so the id stays. The id of a transactional producer also stays: its sink begins a new epoch for each sender.
+duplicates, so the arena acquires another id; batches with a sequence keep it. A sink that compares the records of
+duplicates would reject such a batch instead of dropping it. For such a sink, the id stays. The id of a transactional
+producer also stays: its sink begins a new epoch for each sender.
 
 A batch that is rejected as out of sequence, although it was sent as the oldest of its partition, is certainly not in
 the sink. A batch before it is missing there (it expired, or was rejected), so the sink will accept no sequence of this
@@ -44,7 +45,7 @@ class ProducerIdentity:
     def acquire(self) -> bool:
         """Return True if batches may be drained, or False while the sink is acquiring an id."""
         if not self._is_known or not (self._ids is None or self._ids.knows_producer_id):
-            self._is_known = self._is_still_good() or self._ask()
+            self._is_known = self._is_usable() or self._ask()
         if self._waiting:
             self._start_over_where_possible()
         return self._is_known
@@ -77,7 +78,7 @@ class ProducerIdentity:
         self._half.resequence(partition_index)
         return producer_id, epoch + 1
 
-    def _is_still_good(self) -> bool:
+    def _is_usable(self) -> bool:
         producer_id, _, identity = self._native.producer_identity
         is_ours = producer_id >= 0 and identity == self._sink.identity
         if self._ids is None or not is_ours or not self._ids.knows_producer_id:

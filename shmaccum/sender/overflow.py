@@ -177,7 +177,7 @@ class Overflow:
         self._reader = LogReader(self._directory.path, on_corrupt="skip")
         for topic in self._directory.topics():
             for number in range(self._directory.partition_count(topic)):
-                self._take_up(TopicPartition(topic, number))
+                self._add_found(TopicPartition(topic, number))
         for index in self._native.spilled()["partitions"]:
             if index not in self._backlogs:
                 self._half.set_spilled(index, 0, 0)
@@ -230,7 +230,7 @@ class Overflow:
         end_offset = self._directory.partition(*place).log_end_offset if is_there else 0
         path = os.path.join(self._folder, str(place))
         if not os.path.exists(path):
-            return end_offset > 0  # only the results are unknown: the records are sent again
+            return end_offset > 0  # records without rows are sent again, and get no results
         file = SpillFile(path, is_synced=self._is_synced)
         try:
             own = [row for row in file.rows(0) if row.arena == self._tag]
@@ -255,7 +255,7 @@ class Overflow:
             return
         if any(backlog.window.is_in_flight for backlog in self._backlogs.values()):
             return
-        self._let_go()
+        self._close_backlogs()
         try:
             self._open()
         except (OSError, LogError) as error:
@@ -276,11 +276,11 @@ class Overflow:
             places = ", ".join(map(str, recreated[:3]))
             self._host.report(f"files in {self._folder} were removed or replaced ({places}). They are recreated")
 
-    def _take_up(self, place: TopicPartition) -> None:
+    def _add_found(self, place: TopicPartition) -> None:
         self._directory.partition(*place)  # created here if a former sender died before it did so
         backlog = self._new_backlog(self._half.partition_index(*place), place)
         log = self._log(backlog)
-        backlog.take_up(log.log_end_offset)
+        backlog.continue_from(log.log_end_offset)
         if backlog.is_empty:
             self._forget_producers(log)
         else:
@@ -335,7 +335,9 @@ class Overflow:
 
     @property
     def is_settled(self) -> bool:
-        """True if no batch of the arena can also be in the log. Otherwise, the sequence shows whether a batch is."""
+        """True if no batch of the arena can also be in the log. Otherwise, the log compares sequences to find
+        duplicates.
+        """
         return not self._unsettled
 
     @property
@@ -541,7 +543,7 @@ class Overflow:
     def _write(self, wires: Sequence[WireBatch], now_ns: int) -> int:
         backlog = self._backlog_of(wires[0])
         log = self._log(backlog)
-        # This sink knows the producer ids of the first batches of a partition.
+        # Before the first batch of a partition, records which sink knows the producer ids of its batches.
         identity = self._native.producer_identity[2]
         if backlog.is_empty and backlog.position.identity != identity:
             backlog.file.write_position(backlog.position._replace(identity=identity))
@@ -566,7 +568,7 @@ class Overflow:
         if backlog is None:
             self._directory.create_topic(wire.topic, wire.partition + 1)
             backlog = self._new_backlog(wire.partition_index, TopicPartition(wire.topic, wire.partition))
-            backlog.take_up(self._log(backlog).log_end_offset)
+            backlog.continue_from(self._log(backlog).log_end_offset)
         return backlog
 
     def _fail(self, sentence: str, now_ns: int) -> None:
@@ -713,7 +715,7 @@ class Overflow:
     def _out_of_sequence(self, backlog: Backlog, ack: Ack, now_ns: int) -> None:
         """Retry. If it is the oldest batch, and was retried before, the rest starts over in a new epoch.
 
-        In its first attempt, the batch may only have overtaken an older one.
+        The first attempt proves nothing, because the batch may have overtaken an older one.
         """
         spilled = SpilledBatch.of(ack.wire)
         if backlog.window.is_first(spilled) and spilled.attempt_count > 1:
@@ -830,10 +832,10 @@ class Overflow:
         Raises:
             OSError: the last sync failed.
         """
-        self._let_go()
+        self._close_backlogs()
         self._directory.close()
 
-    def _let_go(self) -> None:
+    def _close_backlogs(self) -> None:
         for backlog in self._backlogs.values():
             backlog.rest()
             backlog.file.close()

@@ -114,7 +114,9 @@ class PumpRunner:
         return carried
 
     def _record_recent(self, partitions: dict[int, None], now_ns: int) -> None:
-        """Record the partitions for the next plans, so that a partition that gets ready does not end the call."""
+        """Record the partitions for the next plans. A plan with all recent partitions is seldom ended by one that it
+        lacks.
+        """
         if now_ns >= self._turn_at_ns:
             self._turn_at_ns = now_ns + TURN_NS
             self._recent, self._of_turn = self._of_turn, {}
@@ -165,7 +167,7 @@ class PumpRunner:
                 begun_count += sum(len(unanswered.wires) for unanswered in end.unanswered)
                 given_back.callback(self._sockets.return_socket, borrowed, delivered, end)
         if pumped.batch_count:
-            self._short_waits.went(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
+            self._short_waits.record_sent(pumped.largest_size, pumped.linger_ns, pumped.last_begun_ns)
             self._metrics.delivered(pumped, now_ns)
             self._record_recent(dict.fromkeys(rows), now_ns)
         return PumpResult(begun_count, left or ())

@@ -10,7 +10,7 @@ Rules, and differences from Kafka's sender:
 * A partition that backs off, is muted or has enough in flight is skipped, and delays no other partition.
 * No user code runs here: the producing processes run callbacks.
 * A partition without batches costs nothing: a round looks only at partitions that have some.
-* After a sink raises, it is not called for a while. It keeps its batches, or they are delivered again.
+* After a sink raises, it is not called for a while. Batches that it has stay there, and the others are retried.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Shipment:
         """The offset after the last record of `wire`."""
         return self.first_offset + self.wire.record_count
 
-    def dress(self, target: TopicPartition, index: int, producer: tuple[int, int, int]) -> None:
+    def build_wire(self, target: TopicPartition, index: int, producer: tuple[int, int, int]) -> None:
         """Make `wire`: the records as they are in the log, after a header as a producer writes it.
 
         Args:
@@ -341,7 +341,7 @@ def damage_sentence(subject: str, damage: CorruptLogError, done: str) -> str:
 
     Args:
         subject: the partition.
-        done: the participle for the records that can be read.
+        done: what happened to the readable records, such as "shipped".
     """
     return (
         f"{subject} is damaged: bytes {damage.position} to {damage.resume_position} of {damage.segment} "

@@ -157,7 +157,7 @@ class Sender:
         if not self._take_role():
             return False
         try:
-            self._arena_closer.check_something_is_left(self._half)
+            self._arena_closer.raise_if_nothing_left(self._half)
             self._presence = presence = Presence(self.arena)
             self._wake_fifo = wake_fifo = WakeFifo(self.arena)
             places = Places(self.arena.native)
@@ -398,7 +398,9 @@ class Sender:
         return is_delivered and self._rounds.transaction_state not in ENDING_STATES
 
     def _is_emptied(self) -> bool:
-        """True if a removed arena is empty. Waits a little while only a producer keeps the sender from leaving."""
+        """True if a removed arena is empty. If the sender waits only for a producer that is about to append, sleeps
+        briefly.
+        """
         assert self._rounds is not None
         is_kept = self._rounds.has_overflow or self._rounds.transaction_state != "none"
         is_over = not is_kept and self._arena_closer.is_over()
@@ -492,7 +494,7 @@ class Sender:
             self._release_all(is_in_order=is_in_order)
 
     def _release_all(self, *, is_in_order: bool) -> None:
-        """Close the resources of the role, from the last line to the first. Each is closed even if another raises."""
+        """Close the resources of the role, in the reverse order of the lines. Each is closed even if another raises."""
         with contextlib.ExitStack() as stack:
             if self._owns_arena:
                 stack.callback(self.arena.close)

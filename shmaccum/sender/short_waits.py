@@ -48,9 +48,9 @@ class ShortWaits:
 
     def sent(self, wires: Sequence[WireBatch], now_ns: int) -> None:
         said_ns = [wire.batch.linger_ns for wire in wires if wire.batch.linger_ns >= 0]
-        self.went(max([wire.size for wire in wires]), min(said_ns, default=-1), now_ns)
+        self.record_sent(max([wire.size for wire in wires]), min(said_ns, default=-1), now_ns)
 
-    def went(self, size: float, linger_ns: int, now_ns: int) -> None:
+    def record_sent(self, size: float, linger_ns: int, now_ns: int) -> None:
         """Record that batches are being sent, or were sent.
 
         Args:
@@ -68,7 +68,9 @@ class ShortWaits:
 
     @property
     def depth(self) -> tuple[int, int]:
-        """The next wait in nanoseconds, and in microseconds for producers; 0 if no batch wakes the sender."""
+        """The length of the next wait in nanoseconds, and the value for producers in microseconds. The latter is 0 if
+        no batch is to wake the sender.
+        """
         return self._wait_ns, self._wait_ns // NS_PER_US if self._is_open else 0
 
     def begin(self, now_ns: int, sink: Sink) -> int:

@@ -24,9 +24,11 @@ Why it is safe
     leaves the arena. A death during a write leaves a partial row at the end, which the next sender truncates.
     The head is allocated with the file, so a position needs no space on a full disk. The head is written together with
     its first position. A file that is shorter than a head, because its creator died, has no rows and is initialized.
-    So is a head of zeros without rows: the host crashed after the size had reached the disk, and before the head had.
-    Rows of zeros at the end are cut off. The size had reached the disk, and the rows had not; or the rows were cut off
-    after their delivery, which had reached the disk for their bytes only.
+    A head of zeros without rows is initialized, too: the host crashed after the size of the file had reached the disk,
+    and before the head had.
+    Rows of zeros at the end are cut off. A crash of the host leaves them in two cases: only the size of the file had
+    reached the disk, and not the rows; or the rows were cut off after their delivery, and the disk had their bytes
+    cleared, but the size unchanged.
     Once a second, the sender checks that the path leads to its file. A file that was removed, moved or replaced is
     recreated, so the next sender knows what was delivered.
     Hostile bytes: a row that fits no batch is ignored, and the arena checks every number in it.

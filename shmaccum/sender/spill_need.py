@@ -14,8 +14,8 @@ Rules
     `overflow_after_ms`, or it was stopped, the outage starts at the end of that time.
     Stuck partitions may use half of the buffers (topic_share.h, R1). Their batches spill before they use as much,
     because producers would wait otherwise.
-    While a process waits for a buffer, some buffers are freed, however many are in use: the share of a topic may end
-    below `overflow_at`.
+    While a process waits for a buffer, some buffers are freed even below `overflow_at`, because the share of its topic
+    may be used up before that.
     Batches of stuck and held partitions spill before they expire, however many buffers are in use. In an outage that
     the sink reports, no batch ages, so batches stay.
 """
@@ -68,7 +68,7 @@ class SpillClock:
         self._late_ns = options.delivery_timeout_ms * NS_PER_MS // 2
         self._checked_ns: int | None = None
         self._begun_ns = 0
-        """Just before this time, no sender delivered anything."""
+        """The end of the last span in which no sender delivered anything."""
 
     def need(self, linger_ns: int, now_ns: int, *, holds_any: bool) -> SpillNeed:
         """Return what has to be moved now.

@@ -103,10 +103,10 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     types = {field.name: field.dataType for field in schema.fields}
     wanted = [name for name in SINK_COLUMNS if name in types and not (name == "topic" and topic is not None)]
     if "value" not in types:
-        raise InvalidArgumentError(f"the frame has no column 'value', which a record needs; {_instead(types)}")
+        raise InvalidArgumentError(f"the frame has no column 'value', which a record needs; {_columns_clause(types)}")
     if topic is None and "topic" not in types:
         raise InvalidArgumentError(
-            f"no topic is set: set .option('topic', NAME), or add a column 'topic'; {_instead(types)}"
+            f"no topic is set: set .option('topic', NAME), or add a column 'topic'; {_columns_clause(types)}"
         )
     for name in wanted:
         words, is_right = SINK_COLUMNS[name]
@@ -118,6 +118,6 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
     return tuple(name for name in types if name in wanted)
 
 
-def _instead(types: Mapping[str, DataType]) -> str:
+def _columns_clause(types: Mapping[str, DataType]) -> str:
     """Return a clause with the frame's columns. Their names are case-sensitive, even if Spark ignores case."""
     return f"its columns are {', '.join(types) or 'none'}"

@@ -253,13 +253,13 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _let_go_in_child() -> None:
+def _close_elections() -> None:
     """Close the descriptors in a child. Otherwise, the lock of a killed parent would live on in its children."""
     while _elections:
         os.close(_elections.pop())
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_close_elections)
 
 
 # --- its sink

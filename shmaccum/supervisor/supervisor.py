@@ -143,7 +143,7 @@ class SenderSupervisor:
         self._is_over = self._has_failed = False
         self._restarts = Restarts()
         self._epoch = 0
-        self._met_s: float | None = None
+        self._adopted_s: float | None = None
         self._is_absent = False
         self._absent_s = 0.0
         self._in_vain = GrowingPause(NAME_CHECK_S, ABSENT_CHECK_S)
@@ -235,21 +235,21 @@ class SenderSupervisor:
         if not native.is_attached:
             self.watch.pause(ABSENT_CHECK_S)
         elif native.sender_is_alive:
-            self._attend(arena)
+            self._supervise_sender(arena)
         else:
-            self._miss(arena)
+            self._handle_absence(arena)
 
     # --- there is a sender
 
-    def _attend(self, arena: Arena) -> None:
+    def _supervise_sender(self, arena: Arena) -> None:
         if self._epoch != arena.native.sender()["epoch"] or self._is_absent:
-            self._meet(arena)
+            self._adopt_sender(arena)
             return
         self.watch.wait()
         if self._stalls is not None and not self._is_over and arena.native.sender_is_alive:
             self._stalls.check()
 
-    def _meet(self, arena: Arena) -> None:
+    def _adopt_sender(self, arena: Arena) -> None:
         epoch = arena.native.sender()["epoch"]
         if not expect_sink(arena, self.recipe.sink_name):
             self.watch.pause(self._in_vain.take())  # it has not published its sink yet
@@ -257,14 +257,14 @@ class SenderSupervisor:
         if self._is_absent:
             logger.info("%s again", living_sender(arena))
         self._in_vain.reset()
-        self.failure, self._is_absent, self._epoch, self._met_s = None, False, epoch, clock.monotonic()
+        self.failure, self._is_absent, self._epoch, self._adopted_s = None, False, epoch, clock.monotonic()
         if self._stalls is None and (limit_ms := self.recipe.replace_stalled_ms) is not None:
             self._stalls = StallWatch(arena, self.watch, limit_ms)
             self.watch.check_s = min(CHECK_S, self._stalls.check_s)
 
     # --- there is none
 
-    def _miss(self, arena: Arena) -> None:
+    def _handle_absence(self, arena: Arena) -> None:
         native = arena.native
         if has_lost_its_name(arena):
             native.begin_closing()
@@ -282,8 +282,8 @@ class SenderSupervisor:
     def _record_absence(self, arena: Arena, died: bool) -> None:
         now_s = clock.monotonic()
         self._is_absent, self._absent_s = True, now_s
-        if died and self._met_s is not None:
-            self._restarts.count(now_s - self._met_s)
+        if died and self._adopted_s is not None:
+            self._restarts.count(now_s - self._adopted_s)
         if arena.has_external_sender or not died:
             how = "died" if died else "left cleanly"
             logger.warning(

@@ -185,7 +185,7 @@ static void append_one(struct accumulator *accumulator, uint32_t partition_index
         }
         reservation = (struct reservation){.slots = slots, .count = slots_wait(accumulator, result.need, slots)};
     }
-    buffer_pool_give_back(accumulator->arena, reservation.slots, reservation.count, &accumulator->appender->wakes);
+    buffer_pool_return(accumulator->arena, reservation.slots, reservation.count, &accumulator->appender->wakes);
 }
 
 static void producer_run(uint32_t producer)
@@ -214,7 +214,7 @@ static void batch_deliver(struct accumulator *accumulator, const struct drained_
     ledger_deliver(bytes, batch->size);
 }
 
-static uint32_t sender_pass(struct accumulator *accumulator, bool is_last)
+static uint32_t sender_scan_hints(struct accumulator *accumulator, bool is_last)
 {
     static struct wake_set wakes;
     uint32_t partitions[DRAIN_MAX];
@@ -246,7 +246,7 @@ static void sender_deliver(struct accumulator *accumulator)
     uint64_t maintained_ns = 0;
     for (;;) {
         bool is_last = ledger->is_finished == 2;
-        uint32_t count = sender_pass(accumulator, is_last);
+        uint32_t count = sender_scan_hints(accumulator, is_last);
         if (arena_now_ns(accumulator->arena) - maintained_ns > 20 * NS_PER_MS || is_last) {
             sender_maintain(accumulator->sender, &wakes);
             maintained_ns = arena_now_ns(accumulator->arena);

@@ -503,7 +503,7 @@ static void survivor_leave_queue(struct world *world)
     status = world_wait_in_queue(world, slots);
     WORLD_EXPECT(world, status == STATUS_OK, "the survivor's wait returned %s", status_name(status));
     if (status == STATUS_OK) {
-        buffer_pool_give_back(world->arena, slots, world->wait.need, NULL);
+        buffer_pool_return(world->arena, slots, world->wait.need, NULL);
     }
     world->is_queued = false;
 }
@@ -710,7 +710,7 @@ static void survivor_allocate(struct world *world)
     WORLD_EXPECT(world, status == STATUS_OK, "%u slots are free, but none can be allocated",
                  world_count_slots(world, SLOT_FREE));
     if (status == STATUS_OK) {
-        TIMED(world, "give back", buffer_pool_give_back(world->arena, &slot_index, 1, NULL));
+        TIMED(world, "give back", buffer_pool_return(world->arena, &slot_index, 1, NULL));
     }
     world->wait = queued;
 }

@@ -278,7 +278,7 @@ MUTANTS = (
     Mutant(
         "chain-pieces-of-dead-processes-not-freed",
         "arena/buffer_pool.c",
-        "    locked_free_abandoned(arena, SLOT_CONT); /* after their heads */\n",
+        "    locked_free_abandoned(arena, SLOT_CONT); /* pieces are freed after their heads */\n",
         "",
         (("copy", "append-chain"),),
     ),
@@ -691,8 +691,8 @@ MUTANTS = (
         "opened-sum-raised-before-open",
         "producer/producer_batch.c",
         "    store_seq_cst_u64(&slot->word, opened); /* P3; an OWNED slot, which no other process may change */\n"
-        "    POINT(slot_opened);\n    topic_share_opened(arena, hold->partition_index, 1);\n",
-        "    topic_share_opened(arena, hold->partition_index, 1);\n"
+        "    POINT(slot_opened);\n    topic_share_count_opened(arena, hold->partition_index, 1);\n",
+        "    topic_share_count_opened(arena, hold->partition_index, 1);\n"
         "    store_seq_cst_u64(&slot->word, opened);\n    POINT(slot_opened);\n",
         (("test", "arena/topic_share_test"),),
     ),
@@ -862,8 +862,8 @@ MUTANTS = (
     Mutant(
         "process-share-not-lowered-after-a-cancelled-wait",
         "arena/process_share.c",
-        "    process_share_granted(arena, need);\n    process_share_subtract(arena, need);\n",
-        "    process_share_granted(arena, need);\n",
+        "    process_share_end_wait(arena, need);\n    process_share_subtract(arena, need);\n",
+        "    process_share_end_wait(arena, need);\n",
         (("test", "arena/process_share_test"),),
         is_quick=True,
     ),
@@ -1165,8 +1165,8 @@ MUTANTS = (
     Mutant(
         "log-index-has-entries-of-unwritten-batches",
         "log/segment_end.c",
-        "    append.index_error = batches_note(log, batches, append.batch_count);\n",
-        "    append.index_error = batches_note(log, batches, count);\n",
+        "    append.index_error = batches_index(log, batches, append.batch_count);\n",
+        "    append.index_error = batches_index(log, batches, count);\n",
         (("copy", "log-where-space-ends"),),
         is_quick=True,
     ),
@@ -1229,11 +1229,11 @@ MUTANTS = (
     Mutant(
         "spill-frees-a-slot-before-the-spilled-range-has-its-batch",
         "sender/complete.c",
-        "    batch_take_in(half, slot_index, seq);\n"
+        "    batch_count_spilled(half, slot_index, seq);\n"
         "    batch_become_done(half, slot_index, wakes);\n    return STATUS_OK;\n",
         "    uint32_t partition = half->notes[slot_index].partition_index;\n"
         "    batch_become_done(half, slot_index, wakes);\n"
-        "    spilled_take_in(half->arena, partition, seq);\n"
+        "    spilled_extend_to(half->arena, partition, seq);\n"
         "    return STATUS_OK;\n",
         (("copy", "spill"),),
         is_quick=True,

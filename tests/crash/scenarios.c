@@ -328,7 +328,7 @@ static void begin_revoked(struct world *world)
     buffer_pool_wait_on(world->arena, &other, NULL);
     uint32_t slot_index;
     REQUIRE(buffer_pool_leave(world->arena, &other, &slot_index, NULL) == STATUS_OK);
-    buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    buffer_pool_return(world->arena, &slot_index, 1, NULL);
     REQUIRE(buffer_pool_is_parked(world->arena, &world->wait));
 }
 
@@ -608,7 +608,7 @@ static enum status operate_allocate(struct world *world)
 {
     uint32_t slot_index;
     RETURN_IF_FAILED(buffer_pool_try_allocate(world->arena, &slot_index));
-    buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    buffer_pool_return(world->arena, &slot_index, 1, NULL);
     return STATUS_OK;
 }
 
@@ -626,7 +626,7 @@ static enum status operate_cancel(struct world *world)
 {
     uint32_t slot_index;
     RETURN_IF_FAILED(buffer_pool_leave(world->arena, &world->wait, &slot_index, NULL));
-    buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    buffer_pool_return(world->arena, &slot_index, 1, NULL);
     return STATUS_OK;
 }
 
@@ -645,7 +645,7 @@ static enum status operate_wait(struct world *world)
         status = buffer_pool_leave(world->arena, &world->wait, &slot_index, &wakes);
     }
     RETURN_IF_FAILED(status);
-    buffer_pool_give_back(world->arena, &slot_index, 1, &wakes);
+    buffer_pool_return(world->arena, &slot_index, 1, &wakes);
     waiters_wake(world->arena, &wakes);
     return STATUS_OK;
 }
@@ -657,7 +657,7 @@ static enum status operate_wait_on(struct world *world)
     buffer_pool_wait_on(world->arena, &world->wait, NULL);
     enum status status = buffer_pool_leave(world->arena, &world->wait, &slot_index, NULL);
     if (status == STATUS_OK) {
-        buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+        buffer_pool_return(world->arena, &slot_index, 1, NULL);
     }
     return status;
 }
@@ -673,7 +673,7 @@ static enum status operate_parked_turn(struct world *world)
     waiters_wake(world->arena, &wakes);
     enum status status = buffer_pool_leave(world->arena, &world->other_wait, &slot_index, NULL);
     if (status == STATUS_OK) {
-        buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+        buffer_pool_return(world->arena, &slot_index, 1, NULL);
     }
     return operate_wait_on(world);
 }
@@ -687,7 +687,7 @@ static enum status operate_enqueue_stuck(struct world *world)
 
 static enum status operate_give_back(struct world *world)
 {
-    buffer_pool_give_back(world->arena, &world->drained[0].slot_index, 1, NULL);
+    buffer_pool_return(world->arena, &world->drained[0].slot_index, 1, NULL);
     return STATUS_OK;
 }
 
@@ -716,7 +716,7 @@ static enum status operate_use_share(struct world *world)
         return STATUS_OK;
     }
     RETURN_IF_FAILED(status);
-    buffer_pool_give_back(world->arena, &slot_index, 1, NULL);
+    buffer_pool_return(world->arena, &slot_index, 1, NULL);
     return STATUS_OK;
 }
 

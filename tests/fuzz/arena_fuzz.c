@@ -475,7 +475,7 @@ static void work_append_waiting(struct worker *worker, const struct event *event
     struct reservation reservation = {.slots = slots, .count = result.need};
     if (buffer_pool_leave(arena, &wait, slots, &worker->wakes) == STATUS_OK) {
         whatever(accumulator_append(worker->accumulator, partition_of(worker, event), &one, 1, &reservation, &result));
-        buffer_pool_give_back(arena, reservation.slots, reservation.count, &worker->wakes);
+        buffer_pool_return(arena, reservation.slots, reservation.count, &worker->wakes);
     }
 }
 

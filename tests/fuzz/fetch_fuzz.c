@@ -502,7 +502,7 @@ static PyObject *answer_end(PyObject *outcome, size_t *received)
 {
     *received = answer_receive(0);
     while (is_under_way(outcome)) {
-        PyObject *next = served_go_on(world.sockets[0], outcome);
+        PyObject *next = served_send_more(world.sockets[0], outcome);
         size_t size = answer_receive(*received);
         if (is_under_way(next) && size == *received) {
             fuzz_fail("an answer is under way, and nothing comes of it");

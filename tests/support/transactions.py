@@ -17,7 +17,7 @@ import pytest
 
 from shmaccum import Producer, Sender
 from shmaccum.arena import Arena
-from shmaccum.arena.results import FENCED_STANDING, TransactionReason
+from shmaccum.arena.results import FENCED_STATE, TransactionReason
 from shmaccum.common.format.group_offsets import OFFSETS_TOPIC, GroupMember, OffsetToCommit, unpack_offsets
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import ShmaccumError
@@ -130,7 +130,7 @@ def fence(arena: Arena) -> None:
     """Make a sender find out that another producer has the transactional id."""
     with Accumulator(arena) as sides:
         sides.become_sender()
-        sides.half.keep_transaction_standing(FENCED_STANDING)
+        sides.half.store_recovery_state(FENCED_STATE)
         sides.half.fail_transaction(TransactionReason.FENCED)
 
 

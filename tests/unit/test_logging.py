@@ -368,7 +368,7 @@ def test_a_child_is_free_of_a_lock_that_a_thread_of_its_parent_held() -> None:
     thread.start()
     assert held.wait(WATCHDOG_S)
     try:
-        run_in_child(drops.take_owed)
+        run_in_child(drops.take_unreported)
     finally:
         may_go.set()
         thread.join(WATCHDOG_S)

@@ -169,8 +169,8 @@ PROPERTY(arena_open, transaction, "(number of the newest transaction, its state,
 VALUE(arena_open, transaction_begun_ns,
       PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_begun_ns)),
       "The time of the arena's clock when the newest transaction began. 0 if there was none.")
-VALUE(arena_open, transaction_standing,
-      PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_standing)),
+VALUE(arena_open, transaction_recovery_state,
+      PyLong_FromUnsignedLongLong(load_relaxed_u64(&self->core->globals->transaction_recovery_state)),
       "The progress of the transaction in the sink, as stored by the last sender. 0 if there is none.")
 VALUE(arena_open, transaction_why, PyLong_FromUnsignedLong(transaction_word_why(transaction_read(self->core))),
       "Why the newest transaction was aborted, as a number. 0 if it was not.")

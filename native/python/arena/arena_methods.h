@@ -31,7 +31,7 @@ static inline bool arena_open_begin(const struct arena_object *self)
     return arena_object_is_open(self);
 }
 
-/* If the memory was lost, what the call read or wrote is invalid. */
+/* If the memory was lost during the call, its result is invalid. */
 static inline PyObject *arena_open_end(const struct arena_object *self, PyObject *result)
 {
     if (self->core != NULL && UNLIKELY(arena_is_lost(self->core))) {

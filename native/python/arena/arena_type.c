@@ -71,7 +71,7 @@ bool arena_object_is_closed(const struct arena_object *self)
 
 bool arena_object_is_open(const struct arena_object *self)
 {
-    return !arena_object_is_closed(self) && arena_object_is_kept(self);
+    return !arena_object_is_closed(self) && arena_object_check_memory(self);
 }
 
 COLD bool arena_object_raise_lost(const struct arena_object *self)

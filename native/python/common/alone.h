@@ -16,7 +16,7 @@
 #include <Python.h>
 
 /* BEGIN and END are in one block, and no jump leaves the block. BOTH locks two objects at the same time. Nested
- * sections do not, because the outer one may be released during the wait for the inner one. */
+ * sections would not lock both: the outer section may be released during the wait for the inner one. */
 #ifdef Py_GIL_DISABLED
 #define ALONE_BEGIN(object) Py_BEGIN_CRITICAL_SECTION(object)
 #define ALONE_END() Py_END_CRITICAL_SECTION()

@@ -29,7 +29,7 @@ bool arena_object_is_closed(const struct arena_object *self);
 bool arena_object_raise_lost(const struct arena_object *self);
 
 /* Returns false with an exception set if the memory of an open arena is lost. */
-static inline bool arena_object_is_kept(const struct arena_object *self)
+static inline bool arena_object_check_memory(const struct arena_object *self)
 {
     return LIKELY(!arena_is_lost(self->core)) || arena_object_raise_lost(self);
 }

@@ -183,7 +183,7 @@ bool held_keep(struct held *held, PyObject *object)
 /* ---- bytes ---- */
 
 /* Raises TypeError instead of BufferError, which in shmaccum means that the arena is full. */
-static bool buffer_refuse(const char *name)
+static bool buffer_raise_type_error(const char *name)
 {
     if (PyErr_ExceptionMatches(PyExc_BufferError)) {
         PyErr_Clear();
@@ -205,7 +205,7 @@ bool bytes_parse_slow(const struct module_state *state, PyObject *object, const 
         return false;
     }
     if (PyObject_GetBuffer(object, &item->buffer, PyBUF_SIMPLE) < 0) {
-        return buffer_refuse(name);
+        return buffer_raise_type_error(name);
     }
     if (item->buffer.len > INT32_MAX) {
         raise_format(state, STATUS_RECORD_TOO_LARGE, "the %s has %zd bytes, a record takes at most %d", name,

@@ -3,14 +3,14 @@
 
 #include <Python.h>
 
-static void *gil_let_go(void)
+static void *gil_release(void)
 {
     return PyEval_SaveThread();
 }
 
-static void gil_take_again(void *state)
+static void gil_reacquire(void *state)
 {
     PyEval_RestoreThread(state);
 }
 
-const struct blocking_hooks gil_hooks = {.begin = gil_let_go, .end = gil_take_again};
+const struct blocking_hooks gil_hooks = {.begin = gil_release, .end = gil_reacquire};

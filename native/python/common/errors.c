@@ -94,7 +94,7 @@ PyObject *raise_error(const struct module_state *state, const struct error *erro
 PyObject *raise_status(const struct module_state *state, enum status status)
 {
     if (status == STATUS_OS) {
-        return PyErr_NoMemory(); /* functions that run once per record fail only in malloc */
+        return PyErr_NoMemory(); /* only these functions return OS without an errno, and only if malloc failed */
     }
     PyErr_SetString(class_of(state, status), status_sentence(status));
     return NULL;

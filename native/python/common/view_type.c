@@ -29,7 +29,7 @@ static void counts_add(const struct view_counts *counts, uint32_t amount)
 }
 
 /* The counts are raised before a buffer is exported, and lowered after its release. So at 0, no buffer is exported. */
-static bool view_hold(struct view_object *self)
+static bool view_acquire(struct view_object *self)
 {
     uint32_t buffer_count = load_acquire_u32(&self->buffer_count); /* V6 */
     counts_add(&self->counts, 1);
@@ -42,7 +42,7 @@ static bool view_hold(struct view_object *self)
     return false;
 }
 
-static void view_let_go(struct view_object *self)
+static void view_release(struct view_object *self)
 {
     add_u32(&self->buffer_count, (uint32_t)-1); /* V6 */
     counts_add(&self->counts, (uint32_t)-1);
@@ -51,14 +51,14 @@ static void view_let_go(struct view_object *self)
 static int view_get_buffer(PyObject *object, Py_buffer *buffer, int flags)
 {
     struct view_object *self = (struct view_object *)object;
-    if (!view_hold(self)) {
+    if (!view_acquire(self)) {
         buffer->obj = NULL;
         PyErr_SetString(PyExc_BufferError, "all memoryviews of this memory were released: get another one from the "
                                            "arena or the batch");
         return -1;
     }
     if (PyBuffer_FillInfo(buffer, object, (void *)(uintptr_t)self->start, self->size, 1, flags) < 0) {
-        view_let_go(self);
+        view_release(self);
         return -1;
     }
     return 0;
@@ -67,7 +67,7 @@ static int view_get_buffer(PyObject *object, Py_buffer *buffer, int flags)
 static void view_release_buffer(PyObject *object, Py_buffer *buffer)
 {
     (void)buffer;
-    view_let_go((struct view_object *)object);
+    view_release((struct view_object *)object);
 }
 
 static int view_traverse(PyObject *object, visitproc visit, void *arg)
@@ -103,7 +103,7 @@ PyObject *view_memory(struct module_state *state, PyObject *owner, const struct 
     counts_add(counts, 1);
     PyObject_GC_Track(self);
     PyObject *memory = PyMemoryView_FromObject((PyObject *)self);
-    view_let_go(self);
+    view_release(self);
     Py_DECREF(self);
     return memory;
 }

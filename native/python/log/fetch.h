@@ -88,6 +88,6 @@ PyObject *fetch_serve(int socket, const struct serving *given);
 bool is_under_way(PyObject *outcome);
 
 /* Sends more bytes of a Served. Returns the Served for the rest, or NULL with OSError as above. */
-PyObject *served_go_on(int socket, PyObject *served);
+PyObject *served_send_more(int socket, PyObject *served);
 
 #endif

@@ -218,7 +218,7 @@ PyType_Spec log_end_spec = NATIVE_TYPE("LogEnd", struct log_end_object, log_end_
 
 /* ---- calls ---- */
 
-bool log_end_take(struct log_end_object *log)
+bool log_end_begin_call(struct log_end_object *log)
 {
     bool is_free;
     ALONE_BEGIN((PyObject *)log);
@@ -228,7 +228,7 @@ bool log_end_take(struct log_end_object *log)
     return is_free;
 }
 
-void log_end_leave(struct log_end_object *log)
+void log_end_end_call(struct log_end_object *log)
 {
     ALONE_BEGIN((PyObject *)log);
     log->is_in_call = false;
@@ -325,7 +325,7 @@ static void rows_delete(PyObject *rows, Py_ssize_t first, Py_ssize_t end)
     }
 }
 
-bool log_end_remember(struct log_end_object *log, const struct log_batch *batches, uint32_t count)
+bool log_end_add_rows(struct log_end_object *log, const struct log_batch *batches, uint32_t count)
 {
     PyObject *rows = count == 0 || batches[0].producer_id < 0 ? NULL : rows_of(log, batches[0].producer_id);
     int64_t offset = log->core.segment->next_offset;
@@ -342,7 +342,7 @@ bool log_end_remember(struct log_end_object *log, const struct log_batch *batche
     return true;
 }
 
-void log_end_settle(struct log_end_object *log, const struct log_batch *batches, uint32_t count,
+void log_end_keep_written(struct log_end_object *log, const struct log_batch *batches, uint32_t count,
                      uint32_t written_count)
 {
     PyObject *rows = count == 0 || batches[0].producer_id < 0 ? NULL : rows_of(log, batches[0].producer_id);

@@ -28,23 +28,23 @@ struct log_end_object {
     PyObject *path; /* bytes, for `core` */
     struct log_end core;
     bool is_open;
-    bool is_in_call; /* an append of a running call is planned */
+    bool is_in_call; /* a running call appends, or is about to append */
 };
 
 /* Begins a call. Returns false if another call is running. */
-bool log_end_take(struct log_end_object *log);
-void log_end_leave(struct log_end_object *log);
+bool log_end_begin_call(struct log_end_object *log);
+void log_end_end_call(struct log_end_object *log);
 
 /* Returns how many of the batches, from the first on, are ordinary. */
 uint32_t log_end_fit(const struct log_end_object *log, const struct log_batch *batches, uint32_t count);
 
 /* Adds batches that fit to the producers' table before they are written. Returns false with an exception set, and
  * without added rows. */
-bool log_end_remember(struct log_end_object *log, const struct log_batch *batches, uint32_t count);
+bool log_end_add_rows(struct log_end_object *log, const struct log_batch *batches, uint32_t count);
 
 /* Call after the write: the first `written_count` of the `count` added batches are in the file. Removes the rows of the
  * others, and the oldest rows of a producer that has too many. */
-void log_end_settle(struct log_end_object *log, const struct log_batch *batches, uint32_t count,
+void log_end_keep_written(struct log_end_object *log, const struct log_batch *batches, uint32_t count,
                      uint32_t written_count);
 
 #endif

@@ -285,7 +285,7 @@ static bool is_whole(Py_ssize_t sent, PyObject *pieces)
 }
 
 /* Returns the number of bytes of the response that are sent so far, or -1 with an exception set. */
-static Py_ssize_t answer_go_on(int socket, PyObject *pieces, Py_ssize_t gone)
+static Py_ssize_t answer_send_more(int socket, PyObject *pieces, Py_ssize_t gone)
 {
     Py_ssize_t sent = pieces_send(socket, pieces, gone);
     if (sent < 0 && PyErr_ExceptionMatches(PyExc_BlockingIOError)) {
@@ -311,7 +311,7 @@ static void made_drop(struct made *made)
 /* Sends the answer. Returns a Served, which takes over the parts, or NULL with an exception set. */
 static PyObject *answer_send(const struct fetch *fetch, int socket, struct made *made)
 {
-    Py_ssize_t sent = answer_go_on(socket, made->pieces, 0);
+    Py_ssize_t sent = answer_send_more(socket, made->pieces, 0);
     PyObject *served = NULL;
     if (sent >= 0) {
         double took_s = (double)(monotonic_ns() - fetch->begun_ns) / (double)NS_PER_S;
@@ -328,10 +328,10 @@ bool is_under_way(PyObject *outcome)
     return outcome != NULL && PyTuple_Check(outcome) && PyTuple_GET_SIZE(PyTuple_GET_ITEM(outcome, SERVED_PIECES)) > 0;
 }
 
-PyObject *served_go_on(int socket, PyObject *served)
+PyObject *served_send_more(int socket, PyObject *served)
 {
     PyObject *pieces = PyTuple_GET_ITEM(served, SERVED_PIECES);
-    Py_ssize_t sent = answer_go_on(socket, pieces, PyLong_AsSsize_t(PyTuple_GET_ITEM(served, SERVED_SENT)));
+    Py_ssize_t sent = answer_send_more(socket, pieces, PyLong_AsSsize_t(PyTuple_GET_ITEM(served, SERVED_SENT)));
     if (sent < 0) {
         return NULL;
     }

@@ -2,11 +2,11 @@
  *
  * serve_ready(epoll, timeout_ns, clients, ...): waits for the files of a server's loop, and answers ordinary fetches.
  *
- *   epoll ──> event ──┬── of a client ────────> fetch_serve ──┬── answered in part ──> under way
- *                     │                                       ├── answered whole ────> noted, and the wait continues
- *                     │                                       └── anything else ─────> noted, and the call ends
- *                     ├── of one under way ───> served_go_on ─┴── the same three
- *                     └── of any other file ────────────────────> noted, and the call ends
+ *   epoll ──> event ──┬── of a client ────────> fetch_serve ──────┬── answered in part ──> under way
+ *                     │                                           ├── answered whole ────> noted, then waits again
+ *                     │                                           └── anything else ─────> noted, and the call ends
+ *                     ├── of one under way ───> served_send_more ─┴── the same three
+ *                     └── of any other file ─────────────────────────────────────────────> noted, and the call ends
  *
  *   clients    { descriptor: a client without a response under way }
  *   under_way  { descriptor: (client, Served) }
@@ -50,7 +50,7 @@ struct loop {
 };
 
 /* Takes over the outcome, which may be NULL with an exception set. */
-static bool note(struct loop *loop, PyObject *source, uint32_t events, PyObject *outcome)
+static bool noted_append(struct loop *loop, PyObject *source, uint32_t events, PyObject *outcome)
 {
     return outcome != NULL && list_put(loop->noted, Py_BuildValue("(OIN)", source, events, outcome));
 }
@@ -64,10 +64,10 @@ static bool is_ended(PyObject *outcome)
 }
 
 /* Notes an outcome. Ends the call if Python has to continue with it. */
-static bool outcome_note(struct loop *loop, PyObject *client, uint32_t events, PyObject *outcome)
+static bool outcome_handle(struct loop *loop, PyObject *client, uint32_t events, PyObject *outcome)
 {
     loop->is_over |= outcome == NULL || !is_ended(outcome);
-    return note(loop, client, events, outcome);
+    return noted_append(loop, client, events, outcome);
 }
 
 /* Returns the outcome of a client. If OSError is set, this is the outcome. Returns NULL with any other exception. */
@@ -90,7 +90,7 @@ static bool events_ask(const struct loop *loop, int descriptor, uint32_t events)
 /* ---- answers under way ---- */
 
 /* Stores a response that is under way. Takes over the Served. */
-static bool under_way_put(struct loop *loop, PyObject *descriptor, PyObject *client, PyObject *served)
+static bool under_way_store(struct loop *loop, PyObject *descriptor, PyObject *client, PyObject *served)
 {
     PyObject *one = Py_BuildValue("(ON)", client, served);
     bool is_put = one != NULL && PyDict_SetItem(loop->under_way, descriptor, one) == 0;
@@ -100,29 +100,29 @@ static bool under_way_put(struct loop *loop, PyObject *descriptor, PyObject *cli
 
 static bool under_way_begin(struct loop *loop, PyObject *descriptor, PyObject *client, PyObject *served)
 {
-    return under_way_put(loop, descriptor, client, served) &&
+    return under_way_store(loop, descriptor, client, served) &&
            events_ask(loop, (int)PyLong_AsLong(descriptor), EPOLLOUT);
 }
 
 static bool under_way_end(struct loop *loop, PyObject *descriptor, PyObject *client, PyObject *outcome)
 {
-    return outcome_note(loop, client, EPOLLOUT, outcome) && PyDict_DelItem(loop->under_way, descriptor) == 0 &&
+    return outcome_handle(loop, client, EPOLLOUT, outcome) && PyDict_DelItem(loop->under_way, descriptor) == 0 &&
            events_ask(loop, (int)PyLong_AsLong(descriptor), EPOLLIN);
 }
 
 /* Sends the next portion of an answer. */
-static bool under_way_go_on(struct loop *loop, PyObject *descriptor, PyObject *one)
+static bool under_way_send_more(struct loop *loop, PyObject *descriptor, PyObject *one)
 {
     PyObject *client = Py_NewRef(PyTuple_GET_ITEM(one, 0));
-    PyObject *outcome = outcome_of(served_go_on((int)PyLong_AsLong(descriptor), PyTuple_GET_ITEM(one, 1)));
-    bool is_right = is_under_way(outcome) ? under_way_put(loop, descriptor, client, outcome)
+    PyObject *outcome = outcome_of(served_send_more((int)PyLong_AsLong(descriptor), PyTuple_GET_ITEM(one, 1)));
+    bool is_right = is_under_way(outcome) ? under_way_store(loop, descriptor, client, outcome)
                                           : under_way_end(loop, descriptor, client, outcome);
     Py_DECREF(client);
     return is_right;
 }
 
 /* Notes the responses that are still under way, so that Python sends the rest. */
-static bool under_way_note(struct loop *loop)
+static bool under_way_list(struct loop *loop)
 {
     PyObject *descriptor;
     PyObject *one;
@@ -130,7 +130,7 @@ static bool under_way_note(struct loop *loop)
     bool is_right = true;
     while (is_right && PyDict_Next(loop->under_way, &position, &descriptor, &one)) {
         PyObject *served = Py_NewRef(PyTuple_GET_ITEM(one, 1));
-        is_right = note(loop, PyTuple_GET_ITEM(one, 0), EPOLLOUT, served) &&
+        is_right = noted_append(loop, PyTuple_GET_ITEM(one, 0), EPOLLOUT, served) &&
                    events_ask(loop, (int)PyLong_AsLong(descriptor), EPOLLIN);
     }
     return is_right;
@@ -166,13 +166,13 @@ static bool client_serve(struct loop *loop, PyObject *descriptor, PyObject *clie
     if (is_under_way(outcome)) {
         return under_way_begin(loop, descriptor, client, outcome);
     }
-    return outcome_note(loop, client, EPOLLIN, outcome);
+    return outcome_handle(loop, client, EPOLLIN, outcome);
 }
 
 static bool other_note(struct loop *loop, PyObject *descriptor, uint32_t events)
 {
     loop->is_over = true;
-    return note(loop, descriptor, events, Py_NewRef(Py_None));
+    return noted_append(loop, descriptor, events, Py_NewRef(Py_None));
 }
 
 /* Returns a new reference to the value of a descriptor, or NULL if there is none or an exception is set. */
@@ -187,7 +187,7 @@ static bool descriptor_take(struct loop *loop, PyObject *descriptor, uint32_t ev
     PyObject *client = one == NULL ? value_of(loop->given->clients, descriptor) : NULL;
     bool is_taken = PyErr_Occurred() == NULL;
     if (is_taken && one != NULL) {
-        is_taken = under_way_go_on(loop, descriptor, one);
+        is_taken = under_way_send_more(loop, descriptor, one);
     } else if (is_taken && client != NULL && events == EPOLLIN) {
         is_taken = client_serve(loop, descriptor, client);
     } else if (is_taken) {
@@ -218,7 +218,7 @@ static int events_wait(const struct loop *loop, int64_t left_ns, struct epoll_ev
 }
 
 /* Waits once, and handles the events. Returns false with an exception, for example that of a signal handler. */
-static bool turn(struct loop *loop, int64_t left_ns)
+static bool loop_wait_once(struct loop *loop, int64_t left_ns)
 {
     struct epoll_event events[EVENTS_MAX];
     int count = events_wait(loop, left_ns, events);
@@ -242,7 +242,7 @@ static bool loop_run(struct loop *loop)
     int64_t left_ns = loop->given->timeout_ns;
     bool is_right = true;
     while (is_right && !loop->is_over) {
-        is_right = turn(loop, left_ns);
+        is_right = loop_wait_once(loop, left_ns);
         left_ns = end_ns - monotonic_ns();
         loop->is_over |= left_ns <= 0;
     }
@@ -263,7 +263,7 @@ PyObject *py_module_serve_ready(PyObject *module, const struct py_module_serve_r
     loop.noted = PyList_New(0);
     loop.under_way = PyDict_New();
     bool is_right = loop.noted != NULL && loop.under_way != NULL;
-    if (is_right && !(loop_run(&loop) && under_way_note(&loop))) {
+    if (is_right && !(loop_run(&loop) && under_way_list(&loop))) {
         under_way_break(&loop);
         is_right = false;
     }

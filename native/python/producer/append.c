@@ -73,7 +73,7 @@ static struct buffer_wait_object *slots_wait_briefly(struct appender_object *sel
     if (place == NULL || place->stage == WAIT_OVER || buffer_wait_take(place)) {
         return place;
     }
-    if (!append_ring(self)) { /* wakes the sender, because batches must not linger while a process waits */
+    if (!append_wake_sender(self)) { /* wakes the sender, because batches must not linger while a process waits */
         Py_DECREF(place);
         return NULL;
     }
@@ -114,7 +114,7 @@ static struct buffer_wait_object *slots_wait(struct appender_object *self, struc
     return answer;
 }
 
-static void slots_leave(struct buffer_wait_object **wait)
+static void slots_end_wait(struct buffer_wait_object **wait)
 {
     if (*wait != NULL) {
         buffer_wait_finish(*wait);
@@ -130,12 +130,12 @@ static bool append_prepare_again(struct appender_object *self, struct append_tar
     if (status == STATUS_TRY_AGAIN) {
         return target->choose_again(target);
     }
-    slots_leave(wait);
+    slots_end_wait(wait);
     if (status == STATUS_EXHAUSTED) {
         *wait = slots_wait(self, target, need);
         return *wait != NULL;
     }
-    if (arena_object_is_kept(self->arena)) {
+    if (arena_object_check_memory(self->arena)) {
         raise_status(self->state, status);
     }
     return false;
@@ -159,19 +159,19 @@ COLD bool append_run_slow(struct appender_object *self, struct append_target *ta
         status = appender_append(self->core, &order, result);
         is_sender_wanted |= result->is_sender_wanted;
     }
-    slots_leave(&wait);
+    slots_end_wait(&wait);
     result->is_sender_wanted = is_sender_wanted;
     return status == STATUS_OK;
 }
 
-bool append_ring(struct appender_object *self)
+bool append_wake_sender(struct appender_object *self)
 {
     const struct arena *core = self->arena->core;
-    if (self->ring == NULL || self->ring == Py_None ||
+    if (self->wake == NULL || self->wake == Py_None ||
         (exchange_u32(&core->globals->sender_sleep, 0) == 0 && !process_sender_is_silent(core))) { /* D3 */
         return true;
     }
-    PyObject *answer = PyObject_CallNoArgs(self->ring);
+    PyObject *answer = PyObject_CallNoArgs(self->wake);
     Py_XDECREF(answer);
     return answer != NULL;
 }

@@ -52,7 +52,7 @@ static inline bool record_prepare(const struct appender_object *self, struct wal
 /* ---- append ---- */
 
 /* Wakes the sender if this process clears its sleep flag, or if its heartbeat is old. */
-bool append_ring(struct appender_object *self);
+bool append_wake_sender(struct appender_object *self);
 
 /* Continues after any status other than STATUS_OK: chooses again, waits for slots, or raises. */
 bool append_run_slow(struct appender_object *self, struct append_target *target,
@@ -60,10 +60,10 @@ bool append_run_slow(struct appender_object *self, struct append_target *target,
                      struct append_result *result);
 
 /* Once per batch: wakes the sender and waiters after an append. Returns false with an exception set. */
-static inline bool append_tell(struct appender_object *self, const struct append_result *result)
+static inline bool append_wake_all(struct appender_object *self, const struct append_result *result)
 {
     waiters_wake(self->arena->core, &self->core->wakes);
-    return LIKELY(!result->is_sender_wanted) || append_ring(self);
+    return LIKELY(!result->is_sender_wanted) || append_wake_sender(self);
 }
 
 /* Appends as many of records[0..count) as fit in one batch, at least one. Returns false with an exception set; then
@@ -77,7 +77,7 @@ static inline bool append_run(struct appender_object *self, struct append_target
     if (UNLIKELY(status != STATUS_OK) && !append_run_slow(self, target, records, count, status, result)) {
         return false;
     }
-    return append_tell(self, result) && arena_object_is_kept(self->arena);
+    return append_wake_all(self, result) && arena_object_check_memory(self->arena);
 }
 
 #endif

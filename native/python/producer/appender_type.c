@@ -60,7 +60,7 @@ static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena,
     self->state = arena->state;
     self->arena = (struct arena_object *)Py_NewRef((PyObject *)arena);
     self->wait = Py_NewRef(callables[0]);
-    self->ring = Py_NewRef(callables[1]);
+    self->wake = Py_NewRef(callables[1]);
     self->sleeps = settings->sleeps != 0;
     self->max_block_ms = settings->max_block_ms;
     bool is_open;
@@ -75,7 +75,7 @@ static PyObject *appender_create(PyTypeObject *type, struct arena_object *arena,
 
 static PyObject *appender_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"arena", "wait", "ring", "max_block_ms", "linger_ns", "sleeps", NULL};
+    static char *names[] = {"arena", "wait", "wake", "max_block_ms", "linger_ns", "sleeps", NULL};
     static const struct integer_range max_block_range = {"max_block_ms", 0, INT64_MAX / 1000000};
     static const struct integer_range linger_range = {"linger_ns", 0, INT64_MAX - 1};
     const struct module_state *state = PyType_GetModuleState(type);
@@ -87,7 +87,7 @@ static PyObject *appender_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|OOOp:Appender", names, state->arena_type, &arena,
                                      &callables[0], &callables[1], &max_block, &linger, &settings.sleeps) ||
         !callable_check(callables[0], "wait") ||
-        (callables[1] != Py_None && !callable_check(callables[1], "ring")) ||
+        (callables[1] != Py_None && !callable_check(callables[1], "wake")) ||
         !integer_parse_optional(state, max_block, &max_block_range, &settings.max_block_ms) ||
         !integer_parse_optional(state, linger, &linger_range, &settings.linger_ns)) {
         return NULL;
@@ -134,7 +134,7 @@ static int appender_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(object));
     Py_VISIT((PyObject *)self->arena);
     Py_VISIT(self->wait);
-    Py_VISIT(self->ring);
+    Py_VISIT(self->wake);
     return 0;
 }
 
@@ -142,7 +142,7 @@ static int appender_clear(PyObject *object)
 {
     struct appender_object *self = appender_of(object);
     Py_CLEAR(self->wait);
-    Py_CLEAR(self->ring);
+    Py_CLEAR(self->wake);
     return 0;
 }
 

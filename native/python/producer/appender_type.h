@@ -15,7 +15,7 @@ struct appender_object {
     struct arena_object *arena;
     struct appender *core; /* NULL once closed */
     PyObject *wait; /* wait(need, max_block_ms, deadline_ns, place or None) -> BufferWait whose slots were taken */
-    PyObject *ring; /* ring(), or None */
+    PyObject *wake; /* wake(), or None */
     bool sleeps; /* the first slice of a wait is in C; otherwise, all of it is in `wait` */
     int64_t max_block_ms;
     uint32_t call_count;

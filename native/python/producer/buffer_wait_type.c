@@ -171,7 +171,7 @@ static void wait_end(struct buffer_wait_object *self)
         stage = WAIT_TAKEN;
     }
     if (stage == WAIT_TAKEN) {
-        buffer_pool_give_back(core, self->left.slots, self->left.count, &wakes);
+        buffer_pool_return(core, self->left.slots, self->left.count, &wakes);
     }
     waiters_wake(core, &wakes);
     self->arena->call_count--;
@@ -270,7 +270,7 @@ static bool wait_is_queued(const struct buffer_wait_object *self)
 /* Converts a status of buffer_pool_poll to a bool. Returns NULL with an exception set. */
 static PyObject *polled(struct buffer_wait_object *self, enum status status)
 {
-    if (!arena_object_is_kept(self->arena)) {
+    if (!arena_object_check_memory(self->arena)) {
         return NULL;
     }
     switch (status) {

@@ -107,7 +107,7 @@ static struct arena_object *arena_of(const struct sending *sending)
 }
 
 /* Returns false with an exception set. */
-static inline bool send_told(const struct sending *sending, PyObject *const *parts)
+static inline bool send_with_callback(const struct sending *sending, PyObject *const *parts)
 {
     const struct record_parts record = {parts[0], parts[1], parts[2], Py_None};
     struct waiter *waiter = waiter_new(sending->callback, &record);
@@ -151,7 +151,7 @@ static inline bool produce(const struct sending *sending, PyObject *const *bound
     PyObject *parts[] = {bound[TOPIC], value, key};
     bool is_sent = false;
     if (LIKELY(key != NULL) && sending->callback != Py_None) {
-        is_sent = send_told(sending, parts);
+        is_sent = send_with_callback(sending, parts);
     } else if (LIKELY(key != NULL)) {
         PyObject *future = producer_send((PyObject *)sending->producer, parts, 3, NULL);
         is_sent = future != NULL;
@@ -195,7 +195,7 @@ static PyObject *confluent_produce_through(PyObject *object, PyTypeObject *type,
         return PyErr_Format(PyExc_TypeError, "_produce_through() takes a Producer or None, a callback or None, and "
                                              "a ResultWaiters");
     }
-    ALONE_BEGIN(self); /* a thread that sees the producer also needs the others, so it is set last */
+    ALONE_BEGIN(self); /* the producer is set last: a thread that sees it also needs the other two */
     self->state = state;
     Py_XSETREF(self->waiters, (struct waiters_object *)Py_NewRef(args[2]));
     Py_XSETREF(self->on_delivery, args[1] == Py_None ? NULL : Py_NewRef(args[1]));
@@ -206,7 +206,7 @@ static PyObject *confluent_produce_through(PyObject *object, PyTypeObject *type,
 
 /* ---- call ---- */
 
-/* What the messages of a batch have in common. */
+/* The objects that all messages of a batch use. */
 struct calling {
     PyObject *message_type;   /* confluent_kafka.Message */
     PyObject *time_kind;      /* TIMESTAMP_CREATE_TIME */
@@ -261,7 +261,7 @@ static inline PyObject *message_new(const struct calling *calling, const struct 
 static inline PyObject *callback_call(struct calling *calling, const struct waiter *waiter)
 {
     if (UNLIKELY(waiter->record.topic == NULL)) {
-        return PyErr_Format(PyExc_TypeError, "a waiter of another object has no record");
+        return PyErr_Format(PyExc_TypeError, "a waiter that another object added has no record");
     }
     if (UNLIKELY(!waiter->base.has_completion || waiter->base.completion.result != RESULT_SUCCEEDED)) {
         waiter_complete(waiter);
@@ -276,7 +276,7 @@ static inline PyObject *callback_call(struct calling *calling, const struct wait
     return answer;
 }
 
-/* A callback may fork: the child has other waiters. */
+/* Returns NULL if the waiters were replaced: a callback may have forked, and a child has its own waiters. */
 static struct waiter *waiter_take_next(struct confluent_object *self, struct waiters_object *waiters)
 {
     bool is_current;

@@ -64,7 +64,7 @@ static void future_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     Py_DECREF(future_of(object)->tracker);
     Py_XDECREF(future_of(object)->completion);
-    spare_future_give(PyType_GetModuleState(type), object);
+    spare_future_store(PyType_GetModuleState(type), object);
     Py_DECREF(type);
 }
 
@@ -116,7 +116,7 @@ static PyObject *functions_of(PyObject *self)
 enum { DELEGATE_ARGUMENT_COUNT_MAX = 16 };
 
 /* Calls NAME(future, ...) with the arguments of a call. */
-static PyObject *delegate(PyObject *self, const char *name, PyObject *const *args, Py_ssize_t count, PyObject *names)
+static PyObject *future_call(PyObject *self, const char *name, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
     PyObject *passed[1 + DELEGATE_ARGUMENT_COUNT_MAX] = {self};
@@ -135,7 +135,7 @@ static PyObject *delegate(PyObject *self, const char *name, PyObject *const *arg
 #define DELEGATED(name)                                                                                          \
     static PyObject *future_##name(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)     \
     {                                                                                                            \
-        return delegate(self, #name, args, count, names);                                                        \
+        return future_call(self, #name, args, count, names);                                                     \
     }
 
 DELEGATED(add_both)
@@ -149,17 +149,17 @@ DELEGATED(succeeded)
 
 static PyObject *future_property(PyObject *self, void *name)
 {
-    return delegate(self, name, NULL, 0, NULL);
+    return future_call(self, name, NULL, 0, NULL);
 }
 
 static PyObject *future_repr(PyObject *self)
 {
-    return delegate(self, "describe", NULL, 0, NULL);
+    return future_call(self, "describe", NULL, 0, NULL);
 }
 
 static PyObject *future_await(PyObject *self)
 {
-    return delegate(self, "wait", NULL, 0, NULL);
+    return future_call(self, "wait", NULL, 0, NULL);
 }
 
 /* ---- the type ---- */

@@ -41,7 +41,7 @@ static inline struct future_object *spare_future_take(struct module_state *state
     return future;
 }
 
-static inline void spare_future_give(struct module_state *state, PyObject *future)
+static inline void spare_future_store(struct module_state *state, PyObject *future)
 {
     if (SPARES_FUTURE && LIKELY(state->spare_future == NULL)) {
         state->spare_future = future;

@@ -61,7 +61,7 @@ static bool row_topic(struct arrow_call *call, int64_t start, struct chunk *chun
     if (slices[i].size < 0) {
         return raise_no_topic(call, start + i);
     }
-    return many_topic_by_name(&call->many, slices[i].start, (uint32_t)slices[i].size, &chunk->topics[i]);
+    return many_find_topic_by_name(&call->many, slices[i].start, (uint32_t)slices[i].size, &chunk->topics[i]);
 }
 
 /* Finds the topics of the rows. For a new topic, Python may have to wait; a pending exception of a later row is
@@ -71,7 +71,7 @@ static void fill_topics(struct arrow_call *call, int64_t start, struct chunk *ch
     PyObject *former = PyErr_Occurred() ? exception_take() : NULL;
     for (uint32_t i = 0; i < chunk->count; i++) {
         if (UNLIKELY(!row_topic(call, start, chunk, i))) {
-            (void)many_row_failed(&call->many, chunk, i);
+            (void)many_end_chunk_before(&call->many, chunk, i);
         }
     }
     if (former != NULL && !PyErr_Occurred()) {
@@ -103,11 +103,11 @@ static void chunk_fill(struct arrow_call *call, const struct arrow_batch *batch,
     struct error error;
     if (UNLIKELY(arrow_rows_read(batch, start, &chunk->count, call->rows, &error) != STATUS_OK)) {
         (void)arrow_raise(call, &error);
-        (void)many_row_failed(&call->many, chunk, chunk->count);
+        (void)many_end_chunk_before(&call->many, chunk, chunk->count);
     }
     for (uint32_t i = 0; i < chunk->count; i++) {
         row_fill(call, chunk, i);
-        (void)many_measure(&call->many, chunk, i);
+        (void)many_measure_record(&call->many, chunk, i);
     }
     if (call->topic == NULL) { /* the last step, because it may wait */
         fill_topics(call, start, chunk);
@@ -121,7 +121,7 @@ static COLD bool unsent_begin(struct arrow_call *call)
 {
     const struct producer_object *producer = call->many.producer;
     const struct arena *arena = producer->appender->arena->core;
-    if (producer->rescue == NULL || arena == NULL ||
+    if (producer->fallback == NULL || arena == NULL ||
         (arena_takes_records(arena) && !arena_is_poisoned(arena) && !arena_is_lost(arena))) {
         return false;
     }
@@ -172,7 +172,7 @@ static bool batch_append(struct arrow_call *call, const struct ArrowSchema *sche
         chunk.count = left < CHUNK_COUNT_MAX ? (uint32_t)left : CHUNK_COUNT_MAX;
         chunk.has_timestamps = batch.has_timestamp;
         chunk_fill(call, &batch, start, &chunk);
-        is_done = many_chunk(&call->many, &chunk);
+        is_done = many_append_chunk(&call->many, &chunk);
         if (UNLIKELY(!is_done) && unsent_begin(call)) {
             return unsent_add(call, &batch, start);
         }
@@ -285,7 +285,7 @@ PyObject *py_producer_append_rows(struct producer_object *self, const struct py_
     arrow_rows_begin(&rows);
     bool has_begun = many_begin(self, &call.many);
     bool is_ready =
-        has_begun && (call.topic_given == NULL || many_topic(&call.many, call.topic_given, &call.topic));
+        has_begun && (call.topic_given == NULL || many_find_topic(&call.many, call.topic_given, &call.topic));
     if (is_ready || unsent_begin(&call)) {
         (void)source_append(&call, given->batch);
     }

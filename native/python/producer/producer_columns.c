@@ -78,9 +78,9 @@ static void chunk_fill(const struct columns_call *call, Py_ssize_t start, struct
 {
     for (uint32_t i = 0; i < chunk->count; i++) {
         if (UNLIKELY(!row_fill(call, start + (Py_ssize_t)i, chunk, i, held))) {
-            (void)many_row_failed(&call->many, chunk, i);
+            (void)many_end_chunk_before(&call->many, chunk, i);
         } else {
-            (void)many_measure(&call->many, chunk, i);
+            (void)many_measure_record(&call->many, chunk, i);
         }
     }
 }
@@ -95,7 +95,7 @@ static bool columns_append(struct columns_call *call)
         chunk.count = left < CHUNK_COUNT_MAX ? (uint32_t)left : CHUNK_COUNT_MAX;
         chunk.has_timestamps = call->columns[TIMESTAMPS] != NULL;
         chunk_fill(call, start, &chunk, &held);
-        is_done = many_chunk(&call->many, &chunk);
+        is_done = many_append_chunk(&call->many, &chunk);
         held_release(&held);
     }
     return is_done;
@@ -106,7 +106,7 @@ PyObject *py_producer_append_columns(struct producer_object *self, const struct 
     struct columns_call call = {.topic = NULL};
     PyObject *receipt = NULL;
     if (columns_parse(&call, self->state, given) && many_begin(self, &call.many)) {
-        bool is_done = many_topic(&call.many, given->topic, &call.topic) && columns_append(&call);
+        bool is_done = many_find_topic(&call.many, given->topic, &call.topic) && columns_append(&call);
         receipt = many_end(&call.many, is_done);
     }
     for (int i = 0; i < COLUMN_COUNT; i++) {

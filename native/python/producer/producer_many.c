@@ -15,7 +15,7 @@ static struct append_target target_of(const struct many *many)
                                   .deadline_ns = many->deadline_ns};
 }
 
-bool many_topic(struct many *many, PyObject *topic, struct topic_note **note)
+bool many_find_topic(struct many *many, PyObject *topic, struct topic_note **note)
 {
     struct append_target target = target_of(many);
     uint32_t topic_index;
@@ -26,7 +26,7 @@ bool many_topic(struct many *many, PyObject *topic, struct topic_note **note)
     return is_known;
 }
 
-bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note)
+bool many_find_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note)
 {
     const struct arena_object *arena = many->producer->appender->arena;
     uint32_t topic_index;
@@ -36,7 +36,7 @@ bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size,
         return true;
     }
     PyObject *topic = PyUnicode_DecodeUTF8(name, (Py_ssize_t)name_size, "backslashreplace");
-    bool is_found = topic != NULL && many_topic(many, topic, note);
+    bool is_found = topic != NULL && many_find_topic(many, topic, note);
     Py_XDECREF(topic);
     return is_found;
 }
@@ -75,7 +75,7 @@ static bool chunk_assign_all(struct many *many, struct chunk *chunk, struct assi
                             : partition_find_slow(producer->appender, topic_index, partition,
                                                   &assignment->partition_indices[assignment->count++]);
         if (!is_found) {
-            return many_row_failed(many, chunk, i);
+            return many_end_chunk_before(many, chunk, i);
         }
     }
     return true;
@@ -104,7 +104,7 @@ static bool group_choose_again(struct append_target *target)
  * microseconds. An odd number, because the core commits an odd number of records at once (producer_batch.c). */
 enum { RUN_COUNT_MAX = 63 };
 
-static void group_note(struct group_call *call, const struct append_result *result)
+static void group_count_appended(struct group_call *call, const struct append_result *result)
 {
     struct producer_object *producer = call->many->producer;
     receipt_add_run(&call->many->receipt->receipt, call->append.partition_index, &result->first, result->appended);
@@ -123,7 +123,7 @@ static bool group_append_some(struct group_call *call)
     bool is_appended =
         append_run(call->many->producer->appender, &call->append, call->group.records, count, &result);
     if (result.appended > 0) {
-        group_note(call, &result);
+        group_count_appended(call, &result);
     }
     call->many->deadline_ns = call->append.deadline_ns;
     return is_appended;
@@ -146,7 +146,7 @@ static bool group_append(struct many *many, struct chunk_group group)
 /* ---- chunks ---- */
 
 /* Releases the GIL briefly and handles signals during a long call. */
-static bool many_breathe(const struct many *many)
+static bool many_check_signals(const struct many *many)
 {
     enum { RECORDS_BETWEEN = 16384 };
     if (LIKELY(many->receipt->receipt.row_count % RECORDS_BETWEEN >= CHUNK_COUNT_MAX)) {
@@ -210,7 +210,7 @@ static COLD bool chunk_append_before(struct many *many, const struct chunk *chun
     return false;
 }
 
-bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i)
+bool many_end_chunk_before(const struct many *many, struct chunk *chunk, uint32_t i)
 {
     PyObject *exception = exception_take();
     PyObject *index = PyLong_FromUnsignedLong(many->receipt->receipt.row_count + i);
@@ -223,7 +223,7 @@ bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i)
     return false;
 }
 
-bool many_chunk(struct many *many, struct chunk *chunk)
+bool many_append_chunk(struct many *many, struct chunk *chunk)
 {
     struct assignment assignment;
     assignment.count = 0;
@@ -237,7 +237,7 @@ bool many_chunk(struct many *many, struct chunk *chunk)
         exception_put(former);
         return chunk_append_before(many, chunk, &assignment);
     }
-    return chunk_append(many, chunk, &assignment) && many_breathe(many);
+    return chunk_append(many, chunk, &assignment) && many_check_signals(many);
 }
 
 /* ---- calls ---- */
@@ -258,7 +258,7 @@ bool many_begin(struct producer_object *producer, struct many *many)
 }
 
 /* Sets the attribute `appended` of the exception to the receipt of the appended records. */
-static void exception_tell(struct receipt_object *receipt)
+static void exception_set_appended(struct receipt_object *receipt)
 {
     PyObject *exception = exception_take();
     if (PyObject_SetAttrString(exception, "appended", (PyObject *)receipt) < 0) {
@@ -273,7 +273,7 @@ PyObject *many_end(struct many *many, bool is_done)
     if (is_done) {
         return (PyObject *)many->receipt;
     }
-    exception_tell(many->receipt);
+    exception_set_appended(many->receipt);
     Py_DECREF((PyObject *)many->receipt);
     return NULL;
 }

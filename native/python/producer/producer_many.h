@@ -46,17 +46,17 @@ bool many_begin(struct producer_object *producer, struct many *many);
 PyObject *many_end(struct many *many, bool is_done);
 
 /* Finds the producer's data of a topic, and waits for its partition count. Returns false with an exception set. */
-bool many_topic(struct many *many, PyObject *topic, struct topic_note **note);
+bool many_find_topic(struct many *many, PyObject *topic, struct topic_note **note);
 
 /* The same for a name of any type. */
-bool many_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note);
+bool many_find_topic_by_name(struct many *many, const char *name, uint32_t name_size, struct topic_note **note);
 
 /* Ends the chunk before record i, and stores its index in the exception that is set. Replaces an exception of a later
  * record. Returns false. */
-bool many_row_failed(const struct many *many, struct chunk *chunk, uint32_t i);
+bool many_end_chunk_before(const struct many *many, struct chunk *chunk, uint32_t i);
 
 /* Measures record i of the chunk, or ends the chunk before it. */
-static inline bool many_measure(const struct many *many, struct chunk *chunk, uint32_t i)
+static inline bool many_measure_record(const struct many *many, struct chunk *chunk, uint32_t i)
 {
     const struct appender_object *appender = many->producer->appender;
     struct measured_record *measured = &chunk->records[i];
@@ -64,10 +64,10 @@ static inline bool many_measure(const struct many *many, struct chunk *chunk, ui
     if (LIKELY(status == STATUS_OK)) {
         return true;
     }
-    return raise_measure(appender, measured, status) || many_row_failed(many, chunk, i);
+    return raise_measure(appender, measured, status) || many_end_chunk_before(many, chunk, i);
 }
 
 /* Appends the whole chunk. Returns false with an exception set. A pending exception stays. */
-bool many_chunk(struct many *many, struct chunk *chunk);
+bool many_append_chunk(struct many *many, struct chunk *chunk);
 
 #endif

@@ -11,7 +11,7 @@
  * Python callables, which are arguments of __init__, do the rare work: wait for a partition count; prepare a record
  * (interceptors, serializers, a partitioner of the user); and conclude an append (interceptors, waiting for the disk).
  * Every record takes one path: prepare → append → conclude. Without these callables, a producer only appends. If a send
- * raises, `rescue` is called with its arguments.
+ * raises, `fallback` is called with its arguments.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -59,7 +59,7 @@ struct producer_arguments {
     PyObject *wait_for_partitions;
     PyObject *prepare;
     PyObject *conclude;
-    PyObject *rescue;
+    PyObject *fallback;
     int is_adaptive;
     int ignores_keys;
 };
@@ -72,8 +72,8 @@ static int producer_open(struct producer_object *self, const struct producer_arg
     self->wait_for_partitions = Py_NewRef(given->wait_for_partitions);
     self->prepare = given->prepare == Py_None ? NULL : Py_NewRef(given->prepare);
     self->conclude = given->conclude == Py_None ? NULL : Py_NewRef(given->conclude);
-    self->rescue = given->rescue == Py_None ? NULL : Py_NewRef(given->rescue);
-    self->is_piped = self->prepare != NULL || self->conclude != NULL || self->rescue != NULL;
+    self->fallback = given->fallback == Py_None ? NULL : Py_NewRef(given->fallback);
+    self->is_piped = self->prepare != NULL || self->conclude != NULL || self->fallback != NULL;
     self->ignores_keys = given->ignores_keys;
     wall_clock_begin(&self->clock);
     self->partitioner = (struct partitioner){.arena = self->appender->arena->core,
@@ -99,12 +99,12 @@ static struct module_state *state_of(PyObject *object)
 static int producer_init(PyObject *object, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"appender", "tracker",     "wait_for_partitions", "prepare",
-                            "conclude", "is_adaptive", "ignores_keys",        "rescue", NULL};
+                            "conclude", "is_adaptive", "ignores_keys",        "fallback", NULL};
     struct module_state *state = state_of(object);
-    struct producer_arguments given = {.prepare = Py_None, .conclude = Py_None, .rescue = Py_None, .is_adaptive = 1};
+    struct producer_arguments given = {.prepare = Py_None, .conclude = Py_None, .fallback = Py_None, .is_adaptive = 1};
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OO|OOppO:Producer", names, state->appender_type,
                                      &given.appender, &given.tracker, &given.wait_for_partitions, &given.prepare,
-                                     &given.conclude, &given.is_adaptive, &given.ignores_keys, &given.rescue)) {
+                                     &given.conclude, &given.is_adaptive, &given.ignores_keys, &given.fallback)) {
         return -1;
     }
     if (producer_of(object)->appender != NULL) {
@@ -123,7 +123,7 @@ static int producer_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->wait_for_partitions);
     Py_VISIT(self->prepare);
     Py_VISIT(self->conclude);
-    Py_VISIT(self->rescue);
+    Py_VISIT(self->fallback);
     return 0;
 }
 
@@ -136,7 +136,7 @@ static int producer_clear(PyObject *object)
     Py_CLEAR(self->wait_for_partitions);
     Py_CLEAR(self->prepare);
     Py_CLEAR(self->conclude);
-    Py_CLEAR(self->rescue);
+    Py_CLEAR(self->fallback);
     return 0;
 }
 
@@ -324,9 +324,9 @@ static COLD int32_t headers_size(const struct record *record)
     return (int32_t)size;
 }
 
-static inline void send_note(struct producer_object *self, struct future_object *future,
-                             const struct measured_record *measured, const struct append_target *target,
-                             const struct append_result *result)
+static inline void send_count_appended(struct producer_object *self, struct future_object *future,
+                                       const struct measured_record *measured, const struct append_target *target,
+                                       const struct append_result *result)
 {
     future_object_fill(future, target->partition_index, &result->first);
     future->key_size = measured->record.key_size;
@@ -349,7 +349,7 @@ static inline PyObject *record_send(struct producer_object *self, struct append_
         Py_DECREF(future);
         return NULL;
     }
-    send_note(self, future, measured, target, &result);
+    send_count_appended(self, future, measured, target, &result);
     return (PyObject *)future;
 }
 
@@ -383,8 +383,8 @@ static inline PyObject *send_bound(struct producer_object *self, PyObject **boun
     return future;
 }
 
-static inline PyObject *send_given(struct producer_object *self, PyObject *const *args, Py_ssize_t count,
-                                   PyObject *names)
+static inline PyObject *send_with_arguments(struct producer_object *self, PyObject *const *args, Py_ssize_t count,
+                                            PyObject *names)
 {
     PyObject *bound[ARGUMENT_COUNT_MAX];
     if (UNLIKELY(!producer_call_begin(self))) {
@@ -397,12 +397,12 @@ static inline PyObject *send_given(struct producer_object *self, PyObject *const
     return future;
 }
 
-static inline PyObject *send_alone(struct producer_object *self, PyObject *const *args, Py_ssize_t count,
-                                   PyObject *names)
+static inline PyObject *send_exclusively(struct producer_object *self, PyObject *const *args, Py_ssize_t count,
+                                         PyObject *names)
 {
     PyObject *future;
     ALONE_BEGIN(arena_of_producer((PyObject *)self));
-    future = send_given(self, args, count, names);
+    future = send_with_arguments(self, args, count, names);
     ALONE_END();
     return future;
 }
@@ -419,7 +419,7 @@ static PyObject *send_prepared(struct producer_object *self, PyObject *const *ar
     if (record == NULL) {
         return NULL;
     }
-    PyObject *future = send_alone(self, ((PyTupleObject *)record)->ob_item, PyTuple_GET_SIZE(record), NULL);
+    PyObject *future = send_exclusively(self, ((PyTupleObject *)record)->ob_item, PyTuple_GET_SIZE(record), NULL);
     Py_DECREF(record);
     return future;
 }
@@ -449,32 +449,33 @@ static bool producer_is_open_alone(struct producer_object *self)
     return is_open;
 }
 
-static COLD PyObject *send_piped(struct producer_object *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+static COLD PyObject *send_through_pipeline(struct producer_object *self, PyObject *const *args, Py_ssize_t count,
+                                             PyObject *names)
 {
     if (!producer_is_open_alone(self)) {
         return NULL;
     }
-    PyObject *future = self->prepare == NULL ? send_alone(self, args, count, names)
+    PyObject *future = self->prepare == NULL ? send_exclusively(self, args, count, names)
                                              : send_prepared(self, args, count, names);
     return self->conclude == NULL ? future : send_conclude(self, future);
 }
 
-/* Returns the result of rescue(exception, *args, **names), or raises. Called outside of counted calls. */
-static COLD PyObject *send_rescue(const struct producer_object *self, PyObject *const *args, Py_ssize_t count,
-                                  PyObject *names)
+/* Returns the result of fallback(exception, *args, **names), or raises. Called outside of counted calls. */
+static COLD PyObject *send_through_fallback(const struct producer_object *self, PyObject *const *args, Py_ssize_t count,
+                                            PyObject *names)
 {
     PyObject *passed[1 + SEND_ARGUMENT_COUNT];
     Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
-    if (self->rescue == NULL || total > SEND_ARGUMENT_COUNT) {
+    if (self->fallback == NULL || total > SEND_ARGUMENT_COUNT) {
         return NULL;
     }
     passed[0] = exception_take();
     for (Py_ssize_t i = 0; i < total; i++) {
         passed[1 + i] = args[i];
     }
-    PyObject *rescue = Py_NewRef(self->rescue);
-    PyObject *answer = PyObject_Vectorcall(rescue, passed, (size_t)count + 1, names);
-    Py_DECREF(rescue);
+    PyObject *fallback = Py_NewRef(self->fallback);
+    PyObject *answer = PyObject_Vectorcall(fallback, passed, (size_t)count + 1, names);
+    Py_DECREF(fallback);
     Py_DECREF(passed[0]);
     return answer;
 }
@@ -483,10 +484,10 @@ PyObject *producer_send(PyObject *object, PyObject *const *args, Py_ssize_t coun
 {
     struct producer_object *self = producer_of(object);
     if (UNLIKELY(self->is_piped)) {
-        PyObject *future = send_piped(self, args, count, names);
-        return future != NULL ? future : send_rescue(self, args, count, names);
+        PyObject *future = send_through_pipeline(self, args, count, names);
+        return future != NULL ? future : send_through_fallback(self, args, count, names);
     }
-    return send_alone(self, args, count, names);
+    return send_exclusively(self, args, count, names);
 }
 
 /* ---- the type ---- */

@@ -7,8 +7,8 @@
 #include "producer/record_chunk.h"
 #include "python/producer/append.h"
 
-/* A cell of a cache from the address of a str to the topic index. An equal str at another address takes longer. The
- * cell has a reference to its str, so that its address is not reused. */
+/* A cell of a cache from the address of a str to the topic index. For an equal str at another address, the topic is
+ * looked up by its name. The cell has a reference to its str, so that its address is not reused. */
 struct topic_cell {
     PyObject *topic;
     uint32_t topic_index;
@@ -24,9 +24,9 @@ struct producer_object {
     PyObject *wait_for_partitions; /* (topic, max_block_ms, deadline_ns, least) -> partition count, or raises */
     PyObject *prepare; /* (arguments of send) -> the six arguments, serialized; NULL if records are sent unchanged */
     PyObject *conclude;  /* called with (future or None, exception or None) after each append, or NULL */
-    PyObject *rescue; /* called with (exception, arguments of send...) if a send raised, or NULL */
+    PyObject *fallback; /* called with (exception, arguments of send...) if a send raised, or NULL */
     bool is_open;
-    bool is_piped; /* prepare, conclude or rescue is set */
+    bool is_piped; /* prepare, conclude or fallback is set */
     bool ignores_keys;
     uint64_t record_count; /* the number of records that were sent through this producer */
     uint64_t record_bytes;

@@ -40,7 +40,7 @@ static void receipt_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* A receipt has its results also after the arena is closed in this process. */
+/* After all results were copied, the receipt no longer needs the arena, which may be closed in this process. */
 static bool receipt_answerable_begin(const struct receipt_object *self)
 {
     return receipt_is_resolved(&self->receipt) || arena_object_is_open(self->arena);
@@ -128,9 +128,9 @@ PyObject *py_receipt_row(struct receipt_object *self, const struct py_receipt_ro
 /* ---- results ---- */
 
 /* Returns True if all records are resolved, else False, or NULL with an exception set. */
-static PyObject *receipt_answer(struct receipt_object *self, enum status status)
+static PyObject *receipt_status_to_bool(struct receipt_object *self, enum status status)
 {
-    if (!arena_object_is_kept(self->arena)) {
+    if (!arena_object_check_memory(self->arena)) {
         return NULL;
     }
     if (status == STATUS_OK || status == STATUS_PENDING) {
@@ -144,7 +144,7 @@ PyObject *py_receipt_resolve(struct receipt_object *self)
     if (receipt_is_resolved(&self->receipt)) {
         Py_RETURN_TRUE;
     }
-    return receipt_answer(self, receipt_resolve(&self->receipt, self->arena->core));
+    return receipt_status_to_bool(self, receipt_resolve(&self->receipt, self->arena->core));
 }
 
 static PyObject *total_to_tuple(const void *totals, uint32_t index)
@@ -158,7 +158,7 @@ static PyObject *total_to_tuple(const void *totals, uint32_t index)
 PyObject *py_receipt_totals(struct receipt_object *self)
 {
     if (!receipt_is_resolved(&self->receipt)) {
-        PyObject *answer = receipt_answer(self, receipt_resolve_all(&self->receipt, self->arena->core));
+        PyObject *answer = receipt_status_to_bool(self, receipt_resolve_all(&self->receipt, self->arena->core));
         if (answer == NULL) {
             return NULL;
         }

@@ -110,7 +110,7 @@ static PyObject *link_report(const void *links, uint32_t index)
                          (long long)link->sent_size, (long long)link->received_total);
 }
 
-bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed)
+bool batch_loop_report_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed)
 {
     return kept != NULL && list_put(given->found, Py_BuildValue("(NO)", kept, has_failed ? Py_True : Py_False));
 }

@@ -33,6 +33,6 @@ bool batch_loop_run_unlocked(const struct batch_loop_arguments *given, struct sh
                              PyThreadState **thread);
 
 /* Appends the report of the recorder, or NULL, to `found`, and takes it over. Returns false with an exception set. */
-bool batch_loop_tell_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed);
+bool batch_loop_report_kept(const struct batch_loop_arguments *given, PyObject *kept, bool has_failed);
 
 #endif

@@ -11,7 +11,7 @@
 
 PROPERTY(batch_readable, buffers, "Read-only memoryviews of the wire bytes, in order. Release them after use.")
 PROPERTY(any, is_ended, "True if its result was recorded while it is in flight (it expired or was aborted).")
-VALUE(any, is_over, PyBool_FromLong(self->is_over || !stint_is_current(self)),
+VALUE(any, is_over, PyBool_FromLong(self->is_over || !batch_role_is_current(self)),
       "True if it was completed or requeued, or its sender role ended.")
 PROPERTY(any, partition, "Kafka's partition number.")
 PROPERTY(batch_readable, record_size_max, "The size of its largest record in bytes, computed by each call.")

@@ -34,7 +34,7 @@ static PyObject *arena_of_batch(PyObject *self)
 PyObject *batch_object_new(struct sender_half_object *half, const struct drained_batch *facts)
 {
     const struct arena *arena = half->arena->core;
-    uint32_t slot_count = (uint32_t)divide_up(facts->size, arena->geometry.batch_size);
+    uint32_t slot_count = (uint32_t)divide_rounded_up(facts->size, arena->geometry.batch_size);
     struct batch_object *self =
         PyObject_GC_NewVar(struct batch_object, half->state->batch_type, (Py_ssize_t)slot_count);
     if (self == NULL) {
@@ -42,7 +42,7 @@ PyObject *batch_object_new(struct sender_half_object *half, const struct drained
     }
     self->half = (struct sender_half_object *)Py_NewRef((PyObject *)half);
     self->facts = *facts;
-    self->stint = half->stint;
+    self->role_number = half->role_number;
     store_relaxed_u32(&self->export_count, 0);
     self->is_over = false;
     self->slot_count = slot_chain_walk(arena, facts->slot_index, self->slots, slot_count);
@@ -50,9 +50,9 @@ PyObject *batch_object_new(struct sender_half_object *half, const struct drained
     return (PyObject *)self;
 }
 
-static bool stint_is_current(const struct batch_object *self)
+static bool batch_role_is_current(const struct batch_object *self)
 {
-    return half_has_role(self->half) && self->stint == self->half->stint;
+    return half_has_role(self->half) && self->role_number == self->half->role_number;
 }
 
 bool batch_object_is_current(const struct batch_object *self)
@@ -62,7 +62,7 @@ bool batch_object_is_current(const struct batch_object *self)
         raise_format(state, STATUS_STALE, "the batch was completed or requeued already: its memory may be reused");
         return false;
     }
-    if (!stint_is_current(self)) {
+    if (!batch_role_is_current(self)) {
         raise_format(state, STATUS_STALE, "the sender role that drained this batch has ended: drain it again");
         return false;
     }
@@ -72,7 +72,7 @@ bool batch_object_is_current(const struct batch_object *self)
 static void batch_abandon(const struct batch_object *self)
 {
     struct sender_half_object *half = self->half;
-    if (!self->is_over && stint_is_current(self) &&
+    if (!self->is_over && batch_role_is_current(self) &&
         half->abandoned_count < half->arena->core->geometry.slot_count) {
         half->abandoned[half->abandoned_count++] =
             (struct abandoned_batch){.seq = self->facts.seq, .slot_index = self->facts.slot_index};
@@ -247,16 +247,16 @@ PyObject *py_batch_record_size_max(struct batch_object *self)
 }
 
 /* Returns the sender's data of the batch, or NULL if it is not in flight. */
-static const struct slot_note *batch_note(const struct batch_object *self)
+static const struct slot_note *batch_slot_note(const struct batch_object *self)
 {
-    return self->is_over || !stint_is_current(self)
+    return self->is_over || !batch_role_is_current(self)
                ? NULL
                : &self->half->core->notes[self->facts.slot_index];
 }
 
 PyObject *py_batch_is_ended(struct batch_object *self)
 {
-    const struct slot_note *note = batch_note(self);
+    const struct slot_note *note = batch_slot_note(self);
     return PyBool_FromLong(note != NULL && note->is_ended);
 }
 

@@ -9,7 +9,7 @@ struct batch_object {
     PyVarObject ob_base;
     struct sender_half_object *half;
     struct drained_batch facts;
-    uint64_t stint;
+    uint64_t role_number;
     atomic_u32 export_count;
     uint32_t slot_count;
     bool is_over; /* completed, requeued or quarantined */

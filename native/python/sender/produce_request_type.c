@@ -229,7 +229,7 @@ static bool batches_take(struct produce_request_object *self, PyObject *tuple)
     return true;
 }
 
-static bool own_write(struct produce_request_object *self)
+static bool own_bytes_encode(struct produce_request_object *self)
 {
     struct produce_request *request = &self->request;
     size_t *cuts = PyMem_Malloc(((size_t)request->batch_count + 1) * sizeof *cuts);
@@ -265,7 +265,7 @@ static bool request_fill(struct produce_request_object *self, PyObject *topics)
         PyErr_NoMemory();
         return false;
     }
-    return batches_take(self, topics) && own_write(self);
+    return batches_take(self, topics) && own_bytes_encode(self);
 }
 
 static PyObject *request_new(PyTypeObject *type, PyObject *args, PyObject *names)
@@ -332,7 +332,7 @@ static void request_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static bool request_is_ours(const struct produce_request_object *self)
+static bool request_check_idle(const struct produce_request_object *self)
 {
     if (self->is_sending) {
         PyErr_SetString(self->state->arena_in_use, "another thread sends the request");
@@ -340,14 +340,14 @@ static bool request_is_ours(const struct produce_request_object *self)
     return !self->is_sending;
 }
 
-#define request_own_begin request_is_ours
+#define request_own_begin request_check_idle
 #define request_own_end any_end
 #define METHODS_PART METHODS_DECLARED
 #include "python/sender/produce_request_method_list.h"
 
 /* ---- its way to the socket ---- */
 
-/* The flag prevents that another thread changes the pieces during the system call. */
+/* The flag prevents another thread from changing the pieces during the system call. */
 static bool is_written(const struct produce_request_object *self)
 {
     return !self->is_sending && !pieces_are_left(&self->pieces);

@@ -24,7 +24,7 @@
 #include "python/sender/part.h"
 #include "sender/log_pass.h"
 
-enum { PASSES_NS = 4000000 }; /* after this time, no further pass begins, so that the sender does its other work */
+enum { PASSES_NS = 4000000 }; /* after this time no further pass begins, because the sender has other work */
 
 struct append_call {
     struct sender_half_object *half;
@@ -110,12 +110,12 @@ static uint32_t run_fit(const struct append_call *call, struct log_run *run, str
                         uint32_t count)
 {
     struct log_batch *batches = log_pass_batches(&call->pass, run);
-    if (log == NULL || !log_end_take(log)) {
+    if (log == NULL || !log_end_begin_call(log)) {
         return 0;
     }
     run->log = &log->core;
     uint32_t fit_count = log_end_fit(log, batches, log_run_describe(call->half->core, run->drained, count, batches));
-    if (!log_end_remember(log, batches, fit_count)) {
+    if (!log_end_add_rows(log, batches, fit_count)) {
         PyErr_Clear(); /* if there is no memory, Python appends the batches */
         fit_count = 0;
     }
@@ -139,11 +139,11 @@ static void runs_complete(struct append_call *call)
     for (uint32_t i = 0; i < call->pass.run_count; i++) {
         const struct log_pass_run *one = &call->pass.runs[i];
         if (one->fit_count > 0) {
-            log_end_settle(call->logs[i], one->run.batches, one->fit_count, one->run.append.batch_count);
+            log_end_keep_written(call->logs[i], one->run.batches, one->fit_count, one->run.append.batch_count);
             log_pass_end(&call->pass, i, &call->half->wakes);
         }
         if (one->run.log != NULL) {
-            log_end_leave(call->logs[i]);
+            log_end_end_call(call->logs[i]);
         }
     }
 }
@@ -189,7 +189,7 @@ static void call_pass(struct append_call *call, const struct drain_options *opti
 
 /* Returns true if every drained batch was appended, and in_flight_max ended the drain. An overflow has one pass,
  * because Python counts the rows of a spill file. */
-static bool call_may_go_on(const struct append_call *call, uint32_t partition_count, uint32_t ended_count)
+static bool call_may_continue(const struct append_call *call, uint32_t partition_count, uint32_t ended_count)
 {
     return ended_count > 0 && ended_count == call->pass.drained_count && call->pass.seen_count == partition_count &&
            !call->pass.spills;
@@ -212,7 +212,7 @@ static bool call_run(struct append_call *call, const struct py_half_append_to_lo
         if (!rows_add(call, rows)) {
             return false;
         }
-        goes_on = call_may_go_on(call, partition_count, ended_count) && arena_now_ns(arena) - begin_ns < PASSES_NS;
+        goes_on = call_may_continue(call, partition_count, ended_count) && arena_now_ns(arena) - begin_ns < PASSES_NS;
         options.continues_last = true;
     }
     uint64_t end_ns = arena_now_ns(arena);

@@ -106,7 +106,7 @@ PyObject *py_half_run_batch_loop(struct sender_half_object *self, const struct p
     uint32_t count = (uint32_t)PyTuple_GET_SIZE(given->spills);
     bool has_run = recorder.spills.streams != NULL &&
                    batch_loop_run_unlocked(&loop, &recorder.spills.recorder, &recorder.thread) &&
-                   batch_loop_tell_kept(&loop, tuple_of(count, spill_report, recorder.spills.streams),
+                   batch_loop_report_kept(&loop, tuple_of(count, spill_report, recorder.spills.streams),
                                     recorder.spills.recorder.is_over);
     PyMem_Free(recorder.spills.streams);
     return has_run ? Py_NewRef(Py_None) : NULL;

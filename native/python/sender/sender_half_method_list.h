@@ -85,8 +85,8 @@ RESULT_OF(half_call, end_transaction, INTEGER(number, 1, INT64_MAX) INTEGER_OR(w
 RESULT_OF(half_call, fail_transaction, INTEGER(why, TRANSACTION_WHY_NOT + 1, TRANSACTION_WHY_COUNT - 1),
           NONE_AFTER(transaction_fail(self->arena->core, (enum transaction_why)given->why)),
           "Make an open or committing transaction abort-only, with this reason.")
-RESULT_OF(half_call, keep_transaction_standing, WORD(standing),
-          NONE_AFTER(transaction_standing_store(self->arena->core, given->standing)),
+RESULT_OF(half_call, store_recovery_state, WORD(recovery_state),
+          NONE_AFTER(transaction_store_recovery_state(self->arena->core, given->recovery_state)),
           "Store the progress of the transaction in the sink, for the next sender.")
 METHOD(half_call, next_transaction_task, INTEGER(timeout_ns, 0, INT64_MAX),
        "Advance the end of the arena's transaction. Return (whether to commit, number) for the sink, or None.")

@@ -25,8 +25,8 @@
 #include "python/sender/part.h"
 #include "sender/pump.h"
 
-enum plan_part { PLAN_LINKS, PLAN_TOPICS, PLAN_PLACES, PLAN_LINGER, PLAN_SIZE, PLAN_IN_FLIGHT, PLAN_BELL, PLAN_RESULTS,
-                 PLAN_COUNT };
+enum plan_part { PLAN_LINKS, PLAN_TOPICS, PLAN_PLACES, PLAN_LINGER, PLAN_SIZE, PLAN_IN_FLIGHT, PLAN_WAKE_FD,
+                 PLAN_RESULTS, PLAN_COUNT };
 
 struct call {
     struct sender_half_object *half;
@@ -132,7 +132,7 @@ static bool limits_fill(struct call *call)
     if (!part_take_number(call->plan, PLAN_LINGER, 0, INT64_MAX, &number[0]) ||
         !part_take_number(call->plan, PLAN_SIZE, 1, INT32_MAX / 2, &number[1]) ||
         !part_take_number(call->plan, PLAN_IN_FLIGHT, 1, UINT32_MAX, &number[2]) ||
-        !part_take_number(call->plan, PLAN_BELL, 0, INT32_MAX, &number[3])) {
+        !part_take_number(call->plan, PLAN_WAKE_FD, 0, INT32_MAX, &number[3])) {
         return false;
     }
     call->pump.linger_ns = (uint64_t)number[0];
@@ -209,7 +209,7 @@ static void call_free(struct call *call)
 /* ---- the rounds ---- */
 
 /* Wakes the waiters that the round has served, and calls on_results. Returns false with an exception set. */
-static bool round_tell(struct call *call)
+static bool round_report_results(struct call *call)
 {
     if (!call->pump.delays_waiters) {
         waiters_wake(call->half->arena->core, &call->half->wakes);
@@ -228,7 +228,7 @@ static bool rounds_run(struct call *call)
 {
     bool is_told = true;
     while (pump_round(&call->pump, &call->half->wakes)) {
-        is_told = is_told && round_tell(call) && PyErr_CheckSignals() == 0; /* runs signal handlers */
+        is_told = is_told && round_report_results(call) && PyErr_CheckSignals() == 0; /* runs signal handlers */
         if (call->half->is_interrupted || !is_told) {
             pump_stop(&call->pump);
         }
@@ -237,7 +237,7 @@ static bool rounds_run(struct call *call)
         Py_END_ALLOW_THREADS
     }
     call->half->is_interrupted = false;
-    return is_told && round_tell(call);
+    return is_told && round_report_results(call);
 }
 
 /* ---- the outcome ---- */

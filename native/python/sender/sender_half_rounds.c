@@ -164,7 +164,7 @@ PyObject *py_half_dead_letters(struct sender_half_object *self)
 /* ---- the end of a batch ---- */
 
 /* Returns the batch if it is in flight and this sender has drained it. Otherwise sets an exception. */
-static struct batch_object *batch_parse_lent(struct sender_half_object *self, PyObject *object)
+static struct batch_object *batch_parse_in_flight(struct sender_half_object *self, PyObject *object)
 {
     if (!Py_IS_TYPE(object, self->state->batch_type)) {
         PyErr_Format(PyExc_TypeError, "a Batch is needed, not %.80s", Py_TYPE(object)->tp_name);
@@ -181,7 +181,7 @@ static struct batch_object *batch_parse_lent(struct sender_half_object *self, Py
 /* The same, and checks that no buffer of it is exported. */
 static struct batch_object *batch_parse(struct sender_half_object *self, PyObject *object)
 {
-    struct batch_object *batch = batch_parse_lent(self, object);
+    struct batch_object *batch = batch_parse_in_flight(self, object);
     uint32_t export_count = batch == NULL ? 0 : load_acquire_u32(&batch->export_count); /* V6 */
     if (export_count > 0) {
         PyErr_Format(self->state->batch_in_use, "buffers of the batch are still in use, %u of them: release its "
@@ -303,7 +303,7 @@ static bool batch_is_ordinary(const struct sender_half_object *self, const struc
            record_count == batch->facts.record_count && !self->core->notes[batch->facts.slot_index].is_ended;
 }
 
-static bool many_leave(struct many *many, Py_ssize_t place)
+static bool many_skip(struct many *many, Py_ssize_t place)
 {
     return list_put(many->left, PyLong_FromSsize_t(place));
 }
@@ -319,7 +319,7 @@ static bool many_take(struct sender_half_object *self, struct many *many, Py_ssi
     if (!Py_IS_TYPE(batch, self->state->batch_type) || batch->half != self ||
         !batch_object_is_current(batch)) {
         PyErr_Clear(); /* complete() will raise the error */
-        return many_leave(many, place);
+        return many_skip(many, place);
     }
     *completion = (struct batch_completion){.seq = batch->facts.seq, .slot_index = batch->facts.slot_index};
     completion->outcome.result = RESULT_SUCCEEDED;
@@ -331,7 +331,7 @@ static bool many_take(struct sender_half_object *self, struct many *many, Py_ssi
         return false;
     }
     if (!batch_is_ordinary(self, batch, record_count)) {
-        return many_leave(many, place);
+        return many_skip(many, place);
     }
     many->batches[many->completion_count++] = batch;
     return true;
@@ -383,7 +383,7 @@ PyObject *py_half_spill(struct sender_half_object *self, const struct py_half_sp
 
 PyObject *py_half_spill_in_flight(struct sender_half_object *self, const struct py_half_spill_in_flight *given)
 {
-    struct batch_object *batch = batch_parse_lent(self, given->batch);
+    struct batch_object *batch = batch_parse_in_flight(self, given->batch);
     if (batch == NULL) {
         return NULL;
     }

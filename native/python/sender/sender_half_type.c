@@ -54,7 +54,7 @@ bool half_begin(struct sender_half_object *self)
         PyErr_SetString(self->state->not_sender, "this process is not the arena's sender: call become_sender() first");
         return false;
     }
-    if (!half_is_free(self) || !arena_object_is_kept(self->arena)) {
+    if (!half_is_free(self) || !arena_object_check_memory(self->arena)) {
         return false;
     }
     call_begin(self);
@@ -67,7 +67,7 @@ PyObject *half_end(struct sender_half_object *self, PyObject *result)
     self->is_in_call = false;
     waiters_wake(self->arena->core, &self->wakes);
     self->arena->call_count--;
-    if (result != NULL && !arena_object_is_kept(self->arena)) {
+    if (result != NULL && !arena_object_check_memory(self->arena)) {
         Py_CLEAR(result);
     }
     return result;
@@ -96,12 +96,12 @@ static PyObject *role_take(struct sender_half_object *self)
 {
     const struct role_options options = {.sink_name = self->sink_name, .wants_dead_letters = self->wants_dead_letters};
     struct error error;
-    role_drop(self); /* after a fork, this is a copy of the parent's queues */
+    role_drop(self); /* in a forked child, frees the copy of the parent's queues */
     enum status status = sender_role_take(self->arena->core, &options, &self->core, &error);
     if (status != STATUS_OK) {
         return raise_error(self->state, &error);
     }
-    self->stint++;
+    self->role_number++;
     Py_RETURN_NONE;
 }
 

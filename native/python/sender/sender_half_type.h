@@ -27,7 +27,7 @@ struct sender_half_object {
     bool is_interrupted; /* the running call of `pump` has to end */
     bool wants_dead_letters;         /* for the next time the role is taken */
     char sink_name[SINK_NAME_SIZE];  /* for the next time the role is taken */
-    uint64_t stint; /* how often it took the role. A batch with an earlier number is invalid */
+    uint64_t role_number; /* how often it took the role. A batch with an earlier number is invalid */
     struct abandoned_batch *abandoned; /* one for each slot; NULL before the role is first taken */
     uint32_t abandoned_count;
 };

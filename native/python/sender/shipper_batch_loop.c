@@ -25,7 +25,7 @@ PyObject *py_module_run_batch_loop(PyObject *module, const struct py_module_run_
     PyThreadState *thread;
     (void)module;
     bool has_run = batch_loop_run_unlocked(&loop, &positions.recorder, &thread) &&
-                   batch_loop_tell_kept(&loop, PyLong_FromLongLong(positions.size), positions.has_failed);
+                   batch_loop_report_kept(&loop, PyLong_FromLongLong(positions.size), positions.has_failed);
     positions_free(&positions);
     return has_run ? Py_NewRef(Py_None) : NULL;
 }

@@ -9,9 +9,10 @@
     checked   a consumer has checked the plan of its group
 
 Rules: only one selector at a time has the instance, so an event wakes the listener alone. The listener reads it, and
-wakes the waiting consumers that watch its path. While any consumer waits, the listener is a waiting one. A listener
-remains so after its wait until another consumer waits, so a single consumer needs no system call for that. The lock
-file of a group is handled by `plan_checks`: one consumer gets its path, and the timer is set to the next check.
+wakes the waiting consumers that watch its path. While any consumer waits, the listener is a waiting one. After its
+wait, the listener keeps the instance until another consumer waits. So a single consumer needs no system call to pass it
+on. The lock file of a group is handled by `plan_checks`: one consumer gets its path, and the timer is set to the next
+check.
 
 Why no event is lost: changed paths, plan checks, waiting consumers and the listener change under one lock. A consumer
 with a changed path does not start to wait. A selector that gets an instance with unread events is ready at once.

@@ -62,7 +62,9 @@ def checked(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def texts_of(options: object) -> dict[str, str]:
-    """The options that are settings of topics, as they are stored. A writer has no options of clients' batches."""
+    """The options that are settings of topics, as they are stored. If the writer is not a server, it has no options for
+    batches of clients.
+    """
     found = {name: getattr(options, field) for name, field in SETTINGS.items() if hasattr(options, field)}
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in found.items()}
 

@@ -76,7 +76,7 @@ def assign_in_turn(group: Subscriptions) -> Assignment:
 def assign_sticky(group: Subscriptions) -> Assignment:
     """Balance the partitions with as few changes of owners as possible (Kafka's StickyAssignor)."""
     shares = _Shares(group)
-    shares.deal()
+    shares.assign_free_places()
     shares.balance()
     return shares.assignment()
 
@@ -142,7 +142,7 @@ class _Shares:
             heappop(heap)
         return heap[0][1] if heap else None
 
-    def deal(self) -> None:
+    def assign_free_places(self) -> None:
         """Assign each free partition to its member with the smallest load. Partitions with few members come first."""
         sizes = Counter(self._kinds.values())
         wanting = {topic: sum(sizes[kind] for kind in audience) for topic, audience in self._audiences.items()}

@@ -20,11 +20,12 @@ and a forked child closes its copy. A child never unlocks, because that would re
 byte is locked for one write. A member only writes the offsets of partitions whose bytes it has locked. No member waits
 for the planner's byte: if it is locked, the member checks the plan again a moment later.
 
-Procedure: a member locks the mode and a free member byte, and appends its row to the joins. If a member is missing or
-outdated in the plan, or if other members live than the plan has, it locks the planner's byte. It checks again, and if
-the plan is still wrong, it publishes one for all living members and all rows of the joins. So members that join while
-a plan is being made share the next one. After a plan, each member releases the partitions that it no longer has
-(commit, unlock, wake the others), and locks its new ones as soon as their former owners have released them.
+Procedure: a member locks the mode and a free member byte, and appends its row to the joins. If the plan lacks this
+member or has an outdated row of it, or if the living members are not those of the plan, it locks the planner's byte. It
+checks again, and if the plan is still wrong, it publishes one for all living members and all rows of the joins. So
+members that join while a plan is being made share the next one. After a plan, each member releases the partitions that
+it no longer has (commit, unlock, wake the others), and locks its new ones as soon as their former owners have released
+them.
 
 Deaths: when a member dies, the kernel closes its descriptor. inotify reports that (IN_CLOSE_WRITE) just before the
 locks are released, so the others check repeatedly for a moment. If it dies before it is in a plan, its byte is free, so

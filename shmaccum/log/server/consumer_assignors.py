@@ -50,7 +50,7 @@ def assign_uniformly(members: Subscriptions, counts: Counts, former: Mapping[str
         if place not in owners:
             owners[place] = loads.least(place[0])
             loads.add(owners[place], 1)
-    while _even_out(owners, loads):
+    while _balance_loads(owners, loads):
         pass
     places: dict[str, set[Place]] = {member: set() for member in members}
     for place, owner in owners.items():
@@ -82,7 +82,7 @@ def _former_owners(members: Subscriptions, counts: Counts, former: Mapping[str, 
     return owners
 
 
-def _even_out(owners: dict[Place, str], loads: _Loads) -> bool:
+def _balance_loads(owners: dict[Place, str], loads: _Loads) -> bool:
     """Move places to members with at least two places fewer. Return False if no place was moved.
 
     Each move reduces the sum of the squares of all loads, so the moves come to an end.

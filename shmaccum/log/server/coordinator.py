@@ -209,7 +209,7 @@ class Coordinator:
         """Returns the group, loaded for writing, or an error. The group with an empty name has no members (KIP-289)."""
         if not group_id and has_members:
             return BrokerError.INVALID_GROUP_ID
-        self._deadline_ms = None  # the request may set an earlier one
+        self._deadline_ms = None  # the request may cause an earlier deadline
         loaded = self._groups.get(group_id)
         if loaded is None:
             if len(self._groups) >= self._loaded_max and not self._unload_one():

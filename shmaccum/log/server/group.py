@@ -488,7 +488,7 @@ class Group:
             error = BrokerError.INCONSISTENT_GROUP_PROTOCOL
         if error is None and self.state is GroupState.PREPARING:
             error = BrokerError.REBALANCE_IN_PROGRESS
-        if error is None and self._outgrows(assignments):
+        if error is None and self._exceeds_size_max(assignments):
             error = BrokerError.GROUP_MAX_SIZE_REACHED
         if error is not None:
             self.answers.append(Answer(token, SyncAnswer(error)))
@@ -508,7 +508,7 @@ class Group:
         is_other_type = protocol_type is not None and protocol_type != self.protocol_type
         return is_other_type or (protocol is not None and protocol != self.protocol)
 
-    def _outgrows(self, assignments: Sequence[tuple[str, bytes]]) -> bool:
+    def _exceeds_size_max(self, assignments: Sequence[tuple[str, bytes]]) -> bool:
         """Returns whether these assignments, in place of the present ones, would exceed the size limit."""
         former = sum(len(member.assignment) for member in self.members.values()) if assignments else 0
         return self.size - former + sum(len(assignment) for _, assignment in assignments) > self.size_max

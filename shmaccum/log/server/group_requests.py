@@ -76,7 +76,7 @@ class GroupRequests:
         message = call.message
         loaded = self._groups.load_known(message.group_id)
         if isinstance(loaded, BrokerError):
-            return _left_nothing(loaded, call)
+            return _leave_failed(loaded, call)
         if call.version < 3:
             error = loaded.group.leave(message.member_id, None, self._groups.now_ms())
             self._groups.store_and_answer(loaded)
@@ -151,7 +151,7 @@ class GroupRequests:
         return {"results": results}
 
 
-def _left_nothing(error: BrokerError, call: Call) -> Values:
+def _leave_failed(error: BrokerError, call: Call) -> Values:
     """Return the response to LeaveGroup if the group cannot be loaded. An unknown group has no members."""
     if error is not BrokerError.UNKNOWN_MEMBER_ID or call.version < 3:
         return {"error_code": error, "members": []}

@@ -6,7 +6,7 @@
     segments   | 0 ....... | 4711 ....... | 9022 ... whole batches ... | torn or being written |
                                             ^ found before              ^ verified end
 
-Rules: only whole batches with a verified CRC, and the batches before them, are served. The end only moves forward. A
+Rules: only bytes below the verified end are served. The end moves past a new batch after its CRC was verified. A
 file range stays valid after it was returned: no byte below a verified end is overwritten, and a file that retention
 deletes stays readable while its range is in use.
 

@@ -115,7 +115,7 @@ class Sessions:
             return BrokerError.FETCH_SESSION_ID_NOT_FOUND
         self._sessions.move_to_end(session.session_id)
         if request.wanted:
-            self._shed()
+            self._remove_oldest()
         return session
 
     def _begin(self, request: FetchRequest) -> Session | None:
@@ -123,10 +123,10 @@ class Sessions:
             return None
         session_id = next(number for number in map(_random_id, itertools.count()) if number not in self._sessions)
         session = self._sessions[session_id] = Session(session_id, request.wanted)
-        self._shed()
+        self._remove_oldest()
         return session
 
-    def _shed(self) -> None:
+    def _remove_oldest(self) -> None:
         """Removes the oldest sessions while their number or their total of partitions is too large."""
         total = sum(len(session.wanted) for session in self._sessions.values())
         while len(self._sessions) > SESSIONS_MAX or (total > TOTAL_MAX and len(self._sessions) > 1):

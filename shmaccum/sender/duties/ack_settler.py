@@ -103,7 +103,7 @@ class AckSettler:
                 self._handle(singles[place], now_ns)
 
     def settle_kept(self, now_ns: int) -> None:
-        """Retry the acks that could not be applied, because views of their bytes were left."""
+        """Retry the acks that could not be applied, because views of their bytes were still in use."""
         kept, self._kept = self._kept, []
         for ack in kept:
             release_views(ack.wire.buffers)
@@ -158,7 +158,7 @@ class AckSettler:
     def _out_of_sequence(self, ack: Ack, now_ns: int) -> None:
         """Retry. After a second attempt, the partition starts over in a new epoch.
 
-        In its first attempt, the batch may only have overtaken an older one.
+        The first attempt proves nothing, because the batch may have overtaken an older one.
         """
         was_oldest = ack.wire.batch.attempt_count > 1
         partition_index = ack.wire.partition_index

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the batches of the arena (Kafka's sendProducerData): ready → plan → drain → check → deliver.
 
-The core sends ordinary batches. `SocketBatchSender` passes the sink's sockets to the pump, and `LogBatchSender` passes
-the ends of its logs to the append. `BatchSender` delivers the other batches: those for another sink, a batch that is
-larger than a buffer, one that has to be split or is damaged, the first batch of a partition, and everything after an
-error. Batches of the overflow are sent before any of the arena.
+The core sends ordinary batches. `SocketBatchSender` passes the sink's sockets to the pump. `LogBatchSender` passes the
+ends of the sink's logs to the native call that appends. `BatchSender` delivers the other batches: those for another
+sink, a batch that is larger than a buffer, one that has to be split or is damaged, the first batch of a partition, and
+everything after an error. Batches of the overflow are sent before any of the arena.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class LogBatchSender(BatchSender):
             return batches, seen_count, 0
         delivered = Delivered(*numbers)
         shared.results_waker.wake_if_awaited()
-        shared.short_waits.went(delivered.largest_size, delivered.linger_ns, now_ns)
+        shared.short_waits.record_sent(delivered.largest_size, delivered.linger_ns, now_ns)
         shared.metrics.delivered(delivered, now_ns)
         shared.trouble.ask(lambda: self.logs.appended(delivered.rows), None)
         return batches, seen_count, delivered.batch_count

@@ -16,8 +16,8 @@ that expires gets its result in time, and keeps its memory until it is written.
 
 Deaths: the next sender finds the decision and writes the batch. If it was written already, it is the last batch in the
 log of its partition, since its memory is freed before the next one is written. The sender recognises it by its name.
-If a batch cannot be written (disk full), it keeps its memory, and writing is tried again every second. Nothing is lost,
-and producers wait for buffers when all of them have failed batches.
+If a batch cannot be written (disk full), it keeps its memory, and writing is tried again every second. Nothing is lost.
+When failed batches use all buffers, producers wait.
 """
 
 from __future__ import annotations

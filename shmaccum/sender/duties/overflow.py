@@ -28,7 +28,7 @@ class NoOverflow(Duty):
 
     @property
     def is_settled(self) -> bool:
-        """False while a batch may be both in the arena and in the overflow. Its sequence shows whether it is."""
+        """False while the same batch may be both in the arena and in the overflow. The log then compares sequences."""
         return True
 
     @property

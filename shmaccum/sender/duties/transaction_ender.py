@@ -9,8 +9,9 @@
 
 A durable arena is forced to disk before the sink gets a decision to commit, and again before the sink gets a batch of
 the next transaction. A crash of the host resets an arena to what is on disk. Without the first sync, the next boot
-could abort a transaction that the sink has committed in part. Without the second, it would commit a former transaction
-again, together with the batches of the next one that the sink has; or its epoch would be older than the sink's.
+could abort a transaction that the sink has committed in part. Without the second, the next boot would find the former
+transaction, and commit it again. This commit would include the batches of the next transaction that the sink has, or it
+would have an older epoch than the sink.
 
 After an abort, the sink lacks the sequences of the discarded batches. So every partition starts over in the next epoch,
 as in Kafka's producer.

@@ -6,9 +6,10 @@ Rules, besides those of the window (send_window.py)
     and a sequence that is computed from its offset. Base offset and leader epoch are those of a batch from a producer.
 
     If a sink takes files, it gets the records unread, and the stream reads only headers. The new checksum of such a
-    batch is right only if the former one was. So the sink rejects a damaged batch, and its ack proves a header. After
-    an unread batch failed, the stream verifies its bytes. If they are damaged, the stream removes all unacked batches
-    from the window, and verifies every byte when it reads from its position again, which finds and reports the damage.
+    batch is computed from the old one, and is wrong if the batch is damaged. So the sink rejects a damaged batch, and
+    an ack proves that the batch is intact. After an unread batch failed, the stream verifies its bytes. If they are
+    damaged, the stream removes all unacked batches from the window, and verifies every byte when it reads from its
+    position again, which finds and reports the damage.
     At the end of the headers (the end of a segment, damage), it reads in the same way after all unread batches are
     acked.
 
@@ -101,7 +102,7 @@ class LogStream:
         target: topic and partition at the sink.
         position: on disk.
         window: the batches that were read.
-        is_hungry: there may be unread batches.
+        may_have_more: there may be unread batches.
         refusal: why the sink does not take the next batch; None if it does, as far as is known.
         end_offset: batches from here on are not shipped; None if all are.
         record_count, byte_count: of the batches that this stream has shipped.
@@ -124,7 +125,7 @@ class LogStream:
         self.index = route.index
         self.target = TopicPartition(route.topic, place.partition)
         self.position = position
-        self.is_hungry = True
+        self.may_have_more = True
         self.refusal: str | None = None
         self.end_offset: int | None = None
         self.record_count = 0
@@ -159,9 +160,11 @@ class LogStream:
 
     @property
     def wants_reading(self) -> bool:
-        """True if the window is empty, and there may be batches to fill it; not while it waits to start over."""
+        """True if the window is empty, and the log may have batches for it. False while the partition waits to start
+        over.
+        """
         waits = self._behind_gap is not None and self._behind_gap.base_offset != self._expected
-        return self.is_hungry and not self.window.shipments and not waits and self.refusal is None
+        return self.may_have_more and not self.window.shipments and not waits and self.refusal is None
 
     def is_ordinary(self, now_ns: int) -> bool:
         """True if the native batch loop may send the next batches, once the window is empty."""
@@ -219,7 +222,7 @@ class LogStream:
             expected = window.next_offset(self.position.offset)
             batch = self._behind_gap or self._next(expected)
             if batch is None:
-                self.is_hungry = False
+                self.may_have_more = False
                 return
             self._behind_gap = None
             if batch.header.attributes & OF_A_TRANSACTION:
@@ -298,7 +301,7 @@ class LogStream:
     def _make_wire(self, shipment: ShippedBatch) -> None:
         """Make the header of a batch for the sink."""
         sequence = self.position.sequence_at(shipment.batch.base_offset)
-        shipment.dress(self.target, self.index, (self.route.producer_id, self.position.producer_epoch, sequence))
+        shipment.build_wire(self.target, self.index, (self.route.producer_id, self.position.producer_epoch, sequence))
 
     # --- the native batch loop
 
@@ -363,7 +366,7 @@ class LogStream:
         self.window.failed(shipment)
         self._is_damaged |= ack.verdict is not Verdict.OUT_OF_SEQUENCE and shipment.is_damaged()
         if self._is_damaged:
-            self.is_hungry = True
+            self.may_have_more = True
         elif ack.verdict is Verdict.OUT_OF_SEQUENCE and self.window.is_first(shipment):
             self.window.wants_epoch = True
             self._report(f"{self.place} starts over in a new epoch: {ack.message}")

@@ -80,12 +80,12 @@ if TYPE_CHECKING:
 CHECK_S = 1.0
 """The interval of scans for new partitions, and for appends that the kernel did not report."""
 OPEN_STREAMS_MAX = 64
-"""With more partitions than this, the files of one that is read to its end are closed."""
+"""If there are more partitions than this, the files of each partition that is read to its end are closed."""
 CLOSE_TIMEOUT_S = 5.0
 LOOP_MS = 800
 """The native batch loop runs for this time, and an eighth of it after a stream has ended. Then other work follows."""
 LOOP_MS_MIN = 100
-"""The time while other streams have batches in flight."""
+"""The running time of that call while streams that are not ordinary have batches in flight."""
 
 
 class ShippingProgress(NamedTuple):
@@ -268,7 +268,7 @@ class Shipper(ClosedOnExit):
             shipped.positions = {place: self._first_position(place) for place in self._identified()}
         self._file = PositionsFile(self.directory, shipped, shipped_to)
         self._watch.add(self.directory)
-        self._take_up()
+        self._add_found()
         return True
 
     def _find_identity(self) -> str | None:
@@ -313,7 +313,7 @@ class Shipper(ClosedOnExit):
         offset = self._starts.offset_in(partition)
         return ShippedPosition(offset, origin=offset, topic_id=topic_id_of(partition.folder))
 
-    def _take_up(self) -> None:
+    def _add_found(self) -> None:
         """Create a stream for each partition that has none, or whose folder was replaced."""
         assert self._file is not None
         self._checked_ns = clock.monotonic_ns()
@@ -397,7 +397,7 @@ class Shipper(ClosedOnExit):
         self._is_ending = True
         for stream in self.streams:
             stream.end_offset = stream.log_end_offset()
-            stream.is_hungry = True
+            stream.may_have_more = True
 
     @property
     def _is_over(self) -> bool:
@@ -407,7 +407,7 @@ class Shipper(ClosedOnExit):
     def is_done(self) -> bool:
         """True if every partition is shipped as far as it was read to its end, or is refused by the sink."""
         return all(
-            (stream.is_empty and not stream.is_hungry)
+            (stream.is_empty and not stream.may_have_more)
             or (stream.refusal is not None and not stream.window.is_in_flight)
             for stream in self.streams
         )
@@ -437,10 +437,10 @@ class Shipper(ClosedOnExit):
             self._answered.clear()
             self._recreate_names()
         if is_due or self.directory in changed:
-            self._guard(self._take_up)
+            self._guard(self._add_found)
             self._checked_ns = clock.monotonic_ns()
         for stream in self.streams:
-            stream.is_hungry |= is_due or stream.folder in changed
+            stream.may_have_more |= is_due or stream.folder in changed
 
     def _recreate_names(self) -> None:
         """Retake the lock and rewrite the positions if their files were removed or replaced.
@@ -492,7 +492,7 @@ class Shipper(ClosedOnExit):
             self._no_loop_before_ns = clock.monotonic_ns() + int(CHECK_S * NS_PER_S)
 
     def _may_loop(self, stream: LogStream, now_ns: int) -> bool:
-        return stream.is_hungry and stream.is_empty and stream.is_ordinary(now_ns)
+        return stream.may_have_more and stream.is_empty and stream.is_ordinary(now_ns)
 
     def _take_positions(self, ends: Mapping[LogStream, StreamEnd], size: int) -> bool:
         """Apply the positions that the native batch loop has written. Return False if the file is not in its place."""
@@ -504,7 +504,7 @@ class Shipper(ClosedOnExit):
         now_ns = clock.monotonic_ns()
         left = self.options.read_ahead_bytes - sum(stream.memory_size for stream in self.streams)
         for stream in self.streams:
-            if not stream.is_hungry or (stream.refusal is not None and not stream.is_empty):
+            if not stream.may_have_more or (stream.refusal is not None and not stream.is_empty):
                 continue
             if self._sockets is not None and not stream.is_empty and stream.is_ordinary(now_ns):
                 continue  # the native batch loop sends it when its window is empty
@@ -517,9 +517,9 @@ class Shipper(ClosedOnExit):
                 stream.read(has_room)
             except (OSError, ShmaccumError) as error:
                 self._host.report(f"{stream.place} cannot be read now: {_words(error)}")
-                stream.is_hungry = False  # the next scan tries again
+                stream.may_have_more = False  # the next scan tries again
                 stream.window.rest()
-            if not stream.is_hungry and len(self.streams) > OPEN_STREAMS_MAX:
+            if not stream.may_have_more and len(self.streams) > OPEN_STREAMS_MAX:
                 stream.window.rest()
             left -= stream.memory_size - former
 
@@ -534,7 +534,7 @@ class Shipper(ClosedOnExit):
             return
         for stream, position in due:
             stream.advance(position)
-            stream.is_hungry = True
+            stream.may_have_more = True
 
     def _guard(self, action: Any) -> Any:
         """Call a function. A failure is reported, and retried in a later round."""
@@ -559,9 +559,9 @@ class Shipper(ClosedOnExit):
         if self._rate.wait_ns(now_ns):
             return []
         waiting = [stream for stream in self.streams if stream.next_to_send(now_ns) is not None]
-        return [stream.index for stream in waiting if stream in self._answered or self._can_go(stream)]
+        return [stream.index for stream in waiting if stream in self._answered or self._sink_has_partition(stream)]
 
-    def _can_go(self, stream: LogStream) -> bool:
+    def _sink_has_partition(self, stream: LogStream) -> bool:
         """True if the sink has this partition. It is asked until it responds, and again periodically."""
         try:
             count = self.sink.partition_count(stream.route.topic)

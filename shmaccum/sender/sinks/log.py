@@ -123,7 +123,7 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
 
     @property
     def outage(self) -> str | None:
-        """The medium's error, if the last write failed for that; or what the log has lost, until it is there again.
+        """A sentence about a missing file or folder, until it is back; or about the last write, if the medium failed.
 
         Any other error of one partition is not an outage.
         """
@@ -281,8 +281,8 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
     def _sync_unsynced(self) -> None:
         """Force the log to disk, and release the acks that waited for it.
 
-        The acks before the recovery point of each log are released. A log that was closed or lost has the point of its
-        last sync.
+        The acks of batches before the recovery point of their log are released. The other batches are retried. If a log
+        was closed or lost, its recovery point is that of its last sync.
         """
         unsynced, self._unsynced = self._unsynced, []
         self._unsynced_counts.clear()

@@ -63,7 +63,8 @@ Durability
     Ack frees them there. So unless the level is "process", the sink returns an Ack, or the end of a transaction, only
     after it has forced the data to disk, or a peer has confirmed that. A new file also needs its folder to be on disk.
     An unset option of the sink follows the source. `open` refuses a lower level that was given explicitly, and names
-    the remedy. Where the peer decides (acks of Kafka), the sink reports a lower level once.
+    the remedy. If the level depends on the peer (acks of Kafka), the sink does not refuse a lower one, but reports it
+    once.
     A sink that stores nothing (``null:``, ``memory:``) accepts any level. `shmaccum.common.durability` has the levels.
 
 Order
@@ -378,7 +379,7 @@ class HostTransactions(Protocol):
         """The 64 bits saved last, by any sender; 0 if there are none, or if the id must be acquired again."""
 
     def save_recovery_state(self, recovery_state: int) -> None:
-        """Save 64 bits for the next sender. The two highest are `FENCED_STANDING` and `LOST_STANDING`."""
+        """Save 64 bits for the next sender. The two highest are `FENCED_STATE` and `LOST_STATE`."""
 
     def fail(self, why: TransactionReason, sentence: str) -> None:
         """Make the transaction abort only, unless it is decided or over. The sentence is reported."""

@@ -21,7 +21,7 @@ static uint32_t slots_allocated(struct arena *arena, uint32_t *slots, uint32_t c
 
 static void give_back(struct arena *arena, uint32_t slot_index)
 {
-    buffer_pool_give_back(arena, &slot_index, 1, NULL);
+    buffer_pool_return(arena, &slot_index, 1, NULL);
 }
 
 static struct buffer_wait wait_begun(struct arena *arena, uint32_t need)
@@ -35,7 +35,7 @@ static void take_and_give_back(struct arena *arena, const struct buffer_wait *wa
 {
     uint32_t slots[SLOTS];
     EXPECT_STATUS(buffer_pool_take(arena, wait, slots), STATUS_OK);
-    buffer_pool_give_back(arena, slots, wait->need, NULL);
+    buffer_pool_return(arena, slots, wait->need, NULL);
 }
 
 /* ---- the fast path ---- */
@@ -53,10 +53,10 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), an_allocation_names_its_owner_and_
         seen |= UINT64_C(1) << slots[i];
     }
     EXPECT_EQ_U64(seen, LOW_BITS(SLOTS));
-    buffer_pool_give_back(arena, slots, SLOTS, NULL);
+    buffer_pool_return(arena, slots, SLOTS, NULL);
     EXPECT_EQ_U64(slot_word_generation(slot_word_at(arena, 3)), 1);
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
-    buffer_pool_give_back(arena, slots, SLOTS, NULL);
+    buffer_pool_return(arena, slots, SLOTS, NULL);
     expect_all_free(arena);
 }
 
@@ -69,7 +69,7 @@ TEST_IN_ARENA(geometry_of(MANY, 100), more_slots_than_one_bitmap_word_are_all_fo
     give_back(arena, 199);
     EXPECT_EQ_U64(slots_allocated(arena, slots + MANY, 1), 1);
     EXPECT_EQ_U64(slots[MANY], 199);
-    buffer_pool_give_back(arena, slots, MANY, NULL);
+    buffer_pool_return(arena, slots, MANY, NULL);
 }
 
 TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_slot_is_scrubbed_as_far_as_it_was_written_before_it_is_free)
@@ -132,7 +132,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), the_longest_waiting_is_served_firs
     }
     for (int i = 0; i < 3; i++) {
         struct wake_set wakes = {0};
-        buffer_pool_give_back(arena, &slots[i], 1, &wakes);
+        buffer_pool_return(arena, &slots[i], 1, &wakes);
         EXPECT_EQ_U64(wakes.bits[0], UINT64_C(1) << waits[i].waiter_index);
         EXPECT_STATUS(buffer_pool_poll(others[i], &waits[i]), STATUS_OK);
         EXPECT_STATUS(i < 2 ? buffer_pool_poll(others[i + 1], &waits[i + 1]) : STATUS_EXHAUSTED, STATUS_EXHAUSTED);
@@ -142,7 +142,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), the_longest_waiting_is_served_firs
         take_and_give_back(others[i], &waits[i]);
         arena_detach(others[i]);
     }
-    buffer_pool_give_back(arena, slots + 3, SLOTS - 3, NULL);
+    buffer_pool_return(arena, slots + 3, SLOTS - 3, NULL);
     expect_all_free(arena);
 }
 
@@ -159,7 +159,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_free_slot_does_not_go_to_a_newco
     give_back(arena, slots[1]);
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
     take_and_give_back(arena, &wait);
-    buffer_pool_give_back(arena, slots + 2, SLOTS - 3, NULL);
+    buffer_pool_return(arena, slots + 2, SLOTS - 3, NULL);
     expect_all_free(arena);
 }
 
@@ -184,7 +184,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), when_every_waiter_entry_is_taken_t
     }
     EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &one_more, NULL), STATUS_NO_WAITER);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 8);
-    buffer_pool_give_back(arena, slots, SLOTS, NULL);
+    buffer_pool_return(arena, slots, SLOTS, NULL);
     for (int i = 0; i < 8; i++) {
         take_and_give_back(arena, &waits[i]);
     }
@@ -208,7 +208,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancelled_wait_leaves_its_part_t
     EXPECT_STATUS(buffer_pool_leave(arena, &large, (uint32_t[8]){0}, NULL), STATUS_STALE);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), 0);
     take_and_give_back(arena, &small);
-    buffer_pool_give_back(arena, slots, SLOTS - 2, NULL);
+    buffer_pool_return(arena, slots, SLOTS - 2, NULL);
     expect_all_free(arena);
 }
 
@@ -217,7 +217,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancel_that_comes_too_late_says_
     struct buffer_wait wait = wait_begun(arena, 2);
     uint32_t slots[SLOTS];
     EXPECT_STATUS(buffer_pool_leave(arena, &wait, slots, NULL), STATUS_OK);
-    buffer_pool_give_back(arena, slots, wait.need, NULL);
+    buffer_pool_return(arena, slots, wait.need, NULL);
     expect_all_free(arena);
 }
 
@@ -247,7 +247,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), slots_for_an_oversized_record_are_
     }
     buffer_pool_repair(arena); /* this call counts again */
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), (uint64_t)3 * BATCH_SIZE);
-    buffer_pool_give_back(arena, slots, 3, NULL);
+    buffer_pool_return(arena, slots, 3, NULL);
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->oversized_bytes), 0);
     expect_all_free(arena);
 }
@@ -268,7 +268,7 @@ TEST(the_cap_on_oversized_slots_blocks_only_the_oversized)
     struct buffer_wait normal = wait_begun(arena, 1);
     EXPECT_STATUS(buffer_pool_poll(arena, &normal), STATUS_OK);
     take_and_give_back(arena, &normal);
-    buffer_pool_give_back(arena, slots, 3, NULL);
+    buffer_pool_return(arena, slots, 3, NULL);
     EXPECT_STATUS(buffer_pool_poll(arena, &second), STATUS_OK);
     EXPECT_STATUS(buffer_pool_poll(arena, &third), STATUS_OK); /* 2 + 2 slots are the cap */
     take_and_give_back(arena, &second);
@@ -294,7 +294,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE),
     EXPECT_STATUS(buffer_pool_poll(arena, &second), STATUS_OK);
     take_and_give_back(arena, &first);
     take_and_give_back(arena, &second);
-    buffer_pool_give_back(arena, slots + 4, SLOTS - 4, NULL);
+    buffer_pool_return(arena, slots + 4, SLOTS - 4, NULL);
     expect_all_free(arena);
 }
 
@@ -342,7 +342,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), who_steals_the_pool_lock_repairs_b
     struct buffer_wait wait = wait_begun(arena, 1);
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
     take_and_give_back(arena, &wait);
-    buffer_pool_give_back(arena, slots, SLOTS - 1, NULL);
+    buffer_pool_return(arena, slots, SLOTS - 1, NULL);
     expect_all_free(arena);
 }
 
@@ -358,7 +358,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), what_the_living_hold_is_not_touche
     EXPECT_EQ_U64(counter_value(arena, COUNTER_SLOTS_REPAIRED), 0);
     EXPECT_STATUS(buffer_pool_poll(other, &wait), STATUS_OK);
     take_and_give_back(other, &wait);
-    buffer_pool_give_back(other, slots, 2, NULL);
+    buffer_pool_return(other, slots, 2, NULL);
     arena_detach(other);
     expect_all_free(arena);
 }
@@ -417,7 +417,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), lost_hints_and_wrong_counts_are_re
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 0);
     expect_all_free(arena);
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
-    buffer_pool_give_back(arena, slots, SLOTS, NULL);
+    buffer_pool_return(arena, slots, SLOTS, NULL);
 }
 
 TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), hints_that_promise_too_much_are_harmless)
@@ -428,7 +428,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), hints_that_promise_too_much_are_ha
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS + 1), SLOTS);
     store_relaxed_u64(&arena->free_hints[0], UINT64_MAX);
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &slots[SLOTS]), STATUS_EXHAUSTED);
-    buffer_pool_give_back(arena, slots, SLOTS, NULL);
+    buffer_pool_return(arena, slots, SLOTS, NULL);
     expect_all_free(arena);
 }
 
@@ -442,7 +442,7 @@ static void run_everything(struct arena *arena, void *unused)
     struct buffer_wait other = wait_begun(arena, 3);
     give_back(arena, slots[0]);
     EXPECT_STATUS(buffer_pool_leave(arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
-    buffer_pool_give_back(arena, slots + 1, count - 1, NULL);
+    buffer_pool_return(arena, slots + 1, count - 1, NULL);
     take_and_give_back(arena, &other);
 }
 

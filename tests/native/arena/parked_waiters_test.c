@@ -176,7 +176,7 @@ static void host_end(struct host *host)
     for (uint32_t i = 0; i < PARKED; i++) {
         if (host->waits[i].need != 0 && buffer_pool_poll(host->arena, &host->waits[i]) != STATUS_STALE &&
             buffer_pool_leave(host->arena, &host->waits[i], slots, NULL) == STATUS_OK) {
-            buffer_pool_give_back(host->arena, slots, host->waits[i].need, NULL);
+            buffer_pool_return(host->arena, slots, host->waits[i].need, NULL);
         }
     }
     set_stuck(host, false);

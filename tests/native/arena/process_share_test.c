@@ -69,10 +69,10 @@ TEST(a_process_holds_its_share_and_no_more)
     EXPECT_EQ_U64(counter_value(arena, COUNTER_SHARES_USED), 1);
     EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 0);
     EXPECT_EQ_U64(slots_allocated(other, others, SLOTS), SHARE);
-    buffer_pool_give_back(arena, mine, SHARE, NULL);
+    buffer_pool_return(arena, mine, SHARE, NULL);
     EXPECT_EQ_U64(slots_allocated(arena, mine, SLOTS), SHARE);
-    buffer_pool_give_back(arena, mine, SHARE, NULL);
-    buffer_pool_give_back(other, others, SHARE, NULL);
+    buffer_pool_return(arena, mine, SHARE, NULL);
+    buffer_pool_return(other, others, SHARE, NULL);
     arena_detach(other);
     expect_all_free(arena);
     arena_end(arena, file);
@@ -82,7 +82,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, 512), without_a_limit_one_process_may_have_all)
 {
     uint32_t mine[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, mine, SLOTS), SLOTS);
-    buffer_pool_give_back(arena, mine, SLOTS, NULL);
+    buffer_pool_return(arena, mine, SLOTS, NULL);
 }
 
 TEST(what_the_sender_frees_is_found_by_the_next_look)
@@ -104,7 +104,7 @@ TEST(what_the_sender_frees_is_found_by_the_next_look)
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_OK); /* the check has returned it */
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(process_share_held(arena), SHARE);
-    buffer_pool_give_back(arena, mine, 2, NULL);
+    buffer_pool_return(arena, mine, 2, NULL);
     batch_ended(sender, mine[2]);
     arena_detach(sender);
     expect_all_free(arena);
@@ -129,7 +129,7 @@ TEST(one_that_has_used_up_its_share_lets_its_own_batches_linger_no_more)
     EXPECT_EQ_U64(slot_state_at(arena, others), SLOT_OPEN);
     batch_ended(arena, mine[0]);
     batch_ended(other, others);
-    buffer_pool_give_back(arena, &mine[1], 2, NULL);
+    buffer_pool_return(arena, &mine[1], 2, NULL);
     arena_detach(other);
     expect_all_free(arena);
     arena_end(arena, file);
@@ -159,10 +159,10 @@ TEST(one_that_waits_in_the_queue_counts_what_it_waits_for)
     EXPECT_STATUS(buffer_pool_leave(arena, &waits[2], (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
     for (uint32_t i = 0; i < 2; i++) {
         EXPECT_STATUS(buffer_pool_take(arena, &waits[i], &slot_index), STATUS_OK);
-        buffer_pool_give_back(arena, &slot_index, 1, NULL);
+        buffer_pool_return(arena, &slot_index, 1, NULL);
     }
-    buffer_pool_give_back(hoarder, all, SHARE, NULL);
-    buffer_pool_give_back(second, all + SHARE, SHARE, NULL);
+    buffer_pool_return(hoarder, all, SHARE, NULL);
+    buffer_pool_return(second, all + SHARE, SHARE, NULL);
     arena_detach(second);
     arena_detach(hoarder);
     expect_all_free(arena);
@@ -184,13 +184,13 @@ TEST(a_process_at_its_share_delays_no_other_in_the_queue)
     EXPECT_EQ_U64(slots_allocated(others[1], last, 2), 2);
     EXPECT_STATUS(buffer_pool_enqueue(greedy, NO_PARTITION, 1, &refused, NULL), STATUS_SHARE_USED);
     EXPECT_STATUS(buffer_pool_enqueue(modest, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
-    buffer_pool_give_back(others[1], &last[0], 1, NULL);
+    buffer_pool_return(others[1], &last[0], 1, NULL);
     EXPECT_STATUS(buffer_pool_poll(modest, &wait), STATUS_OK);
     EXPECT_STATUS(buffer_pool_take(modest, &wait, &last[0]), STATUS_OK);
-    buffer_pool_give_back(modest, &last[0], 1, NULL);
-    buffer_pool_give_back(others[1], &last[1], 1, NULL);
-    buffer_pool_give_back(others[0], slots[1], SHARE, NULL);
-    buffer_pool_give_back(greedy, slots[0], SHARE, NULL);
+    buffer_pool_return(modest, &last[0], 1, NULL);
+    buffer_pool_return(others[1], &last[1], 1, NULL);
+    buffer_pool_return(others[0], slots[1], SHARE, NULL);
+    buffer_pool_return(greedy, slots[0], SHARE, NULL);
     arena_detach(modest);
     arena_detach(others[0]);
     arena_detach(others[1]);
@@ -208,7 +208,7 @@ TEST(more_than_the_share_can_never_be_had)
     uint32_t slots[SHARE];
     EXPECT_STATUS(buffer_pool_take(arena, &wait, slots), STATUS_OK);
     EXPECT_EQ_U64(process_share_held(arena), SHARE);
-    buffer_pool_give_back(arena, slots, SHARE, NULL);
+    buffer_pool_return(arena, slots, SHARE, NULL);
     EXPECT_EQ_U64(process_share_held(arena), 0);
     arena_end(arena, file);
 }
@@ -226,7 +226,7 @@ TEST(every_slot_of_an_oversized_record_counts_until_it_is_freed)
     batch_ended(sender, head);
     EXPECT_EQ_U64(process_share_held(arena), 0);
     EXPECT_STATUS(slot_waited_for(arena, &slot_index), STATUS_OK);
-    buffer_pool_give_back(arena, &slot_index, 1, NULL);
+    buffer_pool_return(arena, &slot_index, 1, NULL);
     arena_detach(sender);
     expect_all_free(arena);
     arena_end(arena, file);
@@ -241,7 +241,7 @@ TEST(what_was_granted_and_taken_is_no_more_waited_for)
         for (uint32_t i = 0; i < SHARE; i++) {
             EXPECT_STATUS(slot_waited_for(arena, &mine[i]), STATUS_OK);
         }
-        buffer_pool_give_back(arena, mine, SHARE, NULL);
+        buffer_pool_return(arena, mine, SHARE, NULL);
     }
     EXPECT_EQ_U64(arena->awaited_slot_count, 0);
     expect_all_free(arena);
@@ -260,10 +260,10 @@ TEST(one_that_gives_up_waiting_need_not_check_before_it_allocates)
     EXPECT_EQ_U64(slots_allocated(others[1], theirs[1], SHARE), SHARE);
     EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, SHARE, &wait, NULL), STATUS_OK);
     EXPECT_STATUS(buffer_pool_leave(arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
-    buffer_pool_give_back(others[0], theirs[0], SHARE, NULL);
+    buffer_pool_return(others[0], theirs[0], SHARE, NULL);
     EXPECT_EQ_U64(slots_allocated(arena, mine, SHARE), SHARE);
-    buffer_pool_give_back(arena, mine, SHARE, NULL);
-    buffer_pool_give_back(others[1], theirs[1], SHARE, NULL);
+    buffer_pool_return(arena, mine, SHARE, NULL);
+    buffer_pool_return(others[1], theirs[1], SHARE, NULL);
     arena_detach(others[0]);
     arena_detach(others[1]);
     expect_all_free(arena);
@@ -294,7 +294,7 @@ TEST(the_successor_of_a_killed_process_begins_with_nothing)
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_OWNED), 0);
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(successor, slots, SLOTS), SHARE);
-    buffer_pool_give_back(successor, slots, SHARE, NULL);
+    buffer_pool_return(successor, slots, SHARE, NULL);
     for (uint32_t i = 0; i < SLOTS; i++) {
         if (slot_state_at(arena, i) == SLOT_OPEN) {
             batch_ended(arena, i);
@@ -317,11 +317,11 @@ TEST(a_forked_child_has_a_share_of_its_own)
         struct error error;
         EXPECT_STATUS(arena_ensure_attached(arena, &error), STATUS_OK);
         EXPECT_EQ_U64(slots_allocated(arena, own, SHARE), SHARE);
-        buffer_pool_give_back(arena, own, SHARE, NULL);
+        buffer_pool_return(arena, own, SHARE, NULL);
         _exit(testing_exit_code());
     }
     EXPECT(child_is_content(child));
-    buffer_pool_give_back(arena, slots, SHARE, NULL);
+    buffer_pool_return(arena, slots, SHARE, NULL);
     buffer_pool_repair(arena);
     expect_all_free(arena);
     arena_end(arena, file);

@@ -30,11 +30,11 @@ TEST(a_range_holds_what_it_took_in_and_nothing_else)
     int file = arena_file_new();
     struct arena *arena = sending_arena(file);
     EXPECT_EQ_U64(spilled_has(arena, 1, 0), false);
-    spilled_take_in(arena, 1, 7);
+    spilled_extend_to(arena, 1, 7);
     EXPECT_EQ_U64(spilled_has(arena, 1, 7), true);
     EXPECT_EQ_U64(spilled_has(arena, 1, 6) || spilled_has(arena, 1, 8) || spilled_has(arena, 0, 7), false);
-    spilled_take_in(arena, 1, 9);
-    spilled_take_in(arena, 1, 5); /* a batch that comes late */
+    spilled_extend_to(arena, 1, 9);
+    spilled_extend_to(arena, 1, 5); /* a batch that comes late */
     EXPECT_EQ_U64(spilled_has(arena, 1, 5) && spilled_has(arena, 1, 9), true);
     EXPECT_EQ_U64(spilled_has(arena, 1, 4) || spilled_has(arena, 1, 10), false);
     spilled_set(arena, 1, 9, 10);
@@ -51,7 +51,7 @@ TEST(an_emptied_range_takes_in_an_older_batch_alone)
     int file = arena_file_new();
     struct arena *arena = sending_arena(file);
     spilled_set(arena, 1, 9, 9);
-    spilled_take_in(arena, 1, 4);
+    spilled_extend_to(arena, 1, 4);
     EXPECT_EQ_U64(spilled_has(arena, 1, 4), true);
     EXPECT_EQ_U64(spilled_has(arena, 1, 5) || spilled_has(arena, 1, 8), false);
     sending_arena_end(arena, file);
@@ -64,7 +64,7 @@ TEST(a_spilled_batch_is_pending_until_its_result_is_there)
     struct record_token token = token_of(7);
     struct completion found;
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_RESULT_EXPIRED);
-    spilled_take_in(arena, 1, 7);
+    spilled_extend_to(arena, 1, 7);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
     const struct completion result = {.seq = 7,
                                       .slot_index = 2,

@@ -391,7 +391,7 @@ static void take_and_give_back(struct host *host, const struct buffer_wait *wait
 {
     uint32_t slot_index;
     EXPECT_STATUS(buffer_pool_take(host->arena, wait, &slot_index), STATUS_OK);
-    buffer_pool_give_back(host->arena, &slot_index, 1, NULL);
+    buffer_pool_return(host->arena, &slot_index, 1, NULL);
 }
 
 TEST_WITH(host, host_begin, a_parked_waiter_delays_no_other)
@@ -452,7 +452,7 @@ TEST_WITH(host, sharing_host_begin, a_topic_with_a_parked_waiter_lingers_no_long
     EXPECT_EQ_U64(partitions[0], LIVE);
     uint32_t slot_index;
     EXPECT_STATUS(buffer_pool_leave(host->arena, &wait, &slot_index, NULL), STATUS_EXHAUSTED);
-    buffer_pool_give_back(host->arena, taken, COUNT_OF(taken), NULL);
+    buffer_pool_return(host->arena, taken, COUNT_OF(taken), NULL);
 }
 
 /* ---- revoked grants ---- */
@@ -476,7 +476,7 @@ static struct crowd crowd_begun(uint32_t need)
     }
     EXPECT_STATUS(buffer_pool_enqueue(host->arena, LIVE, need, &crowd.stopped, NULL), STATUS_OK);
     EXPECT_STATUS(buffer_pool_enqueue(host->sending, LIVE, 1, &crowd.waiting, NULL), STATUS_OK);
-    buffer_pool_give_back(host->arena, &crowd.slots[0], 1, NULL);
+    buffer_pool_return(host->arena, &crowd.slots[0], 1, NULL);
     EXPECT_EQ_U64(slots_in_state(host->arena, SLOT_GRANT), 1);
     return crowd;
 }
@@ -485,12 +485,12 @@ static void crowd_ended(struct crowd *crowd)
 {
     uint32_t slot_index;
     EXPECT_STATUS(buffer_pool_take(crowd->host.sending, &crowd->waiting, &slot_index), STATUS_OK);
-    buffer_pool_give_back(crowd->host.sending, &slot_index, 1, NULL);
-    buffer_pool_give_back(crowd->host.arena, crowd->slots + 1, SLOTS - 1, NULL);
+    buffer_pool_return(crowd->host.sending, &slot_index, 1, NULL);
+    buffer_pool_return(crowd->host.arena, crowd->slots + 1, SLOTS - 1, NULL);
     buffer_pool_wait_on(crowd->host.arena, &crowd->stopped, NULL);
     uint32_t slots[SLOTS];
     EXPECT_STATUS(buffer_pool_take(crowd->host.arena, &crowd->stopped, slots), STATUS_OK);
-    buffer_pool_give_back(crowd->host.arena, slots, crowd->stopped.need, NULL);
+    buffer_pool_return(crowd->host.arena, slots, crowd->stopped.need, NULL);
     host_end(&crowd->host);
 }
 
@@ -537,8 +537,8 @@ TEST(a_grant_is_not_revoked_while_no_other_process_waits)
     buffer_pool_help(host->sending, NULL);
     EXPECT_STATUS(buffer_pool_poll(host->arena, &crowd.stopped), STATUS_OK);
     EXPECT_STATUS(buffer_pool_take(host->arena, &crowd.stopped, &slot_index), STATUS_OK);
-    buffer_pool_give_back(host->arena, &slot_index, 1, NULL);
-    buffer_pool_give_back(host->arena, crowd.slots + 1, SLOTS - 1, NULL);
+    buffer_pool_return(host->arena, &slot_index, 1, NULL);
+    buffer_pool_return(host->arena, crowd.slots + 1, SLOTS - 1, NULL);
     host_end(host);
 }
 

@@ -95,7 +95,7 @@ static void become_waited_for(struct arena *arena)
         count++;
     }
     EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 2, &wait, NULL), STATUS_OK);
-    buffer_pool_give_back(arena, slots, 1, NULL);
+    buffer_pool_return(arena, slots, 1, NULL);
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_GRANT), 1);
 }
 

@@ -56,7 +56,7 @@ static void semaphore_make(const struct full *full)
 /* Return the remaining buffers of the beginning. No process waits. */
 static void full_end(struct full *full)
 {
-    buffer_pool_give_back(full->arena, full->slots, full->slot_count, NULL);
+    buffer_pool_return(full->arena, full->slots, full->slot_count, NULL);
     expect_all_free(full->arena);
     sem_unlink(full->name);
     arena_end(full->arena, full->file);
@@ -66,7 +66,7 @@ static void give_one_back(void *argument)
 {
     struct full *full = argument;
     struct wake_set wakes = {0};
-    buffer_pool_give_back(full->arena, &full->slots[--full->slot_count], 1, &wakes);
+    buffer_pool_return(full->arena, &full->slots[--full->slot_count], 1, &wakes);
     waiters_wake(full->arena, &wakes);
     EXPECT_EQ_U64(wakes.count, 0);
 }
@@ -84,7 +84,7 @@ static void take_and_give_back(struct arena *arena, const struct buffer_wait *wa
 {
     uint32_t slot_index;
     EXPECT_STATUS(buffer_pool_take(arena, wait, &slot_index), STATUS_OK);
-    buffer_pool_give_back(arena, &slot_index, 1, NULL);
+    buffer_pool_return(arena, &slot_index, 1, NULL);
 }
 
 static uint64_t now_ns(void)
@@ -359,7 +359,7 @@ static void give_back_and_wake(struct arena *arena, void *argument)
 {
     uint32_t slot_index = *(uint32_t *)argument;
     struct wake_set wakes = {0};
-    buffer_pool_give_back(arena, &slot_index, 1, &wakes);
+    buffer_pool_return(arena, &slot_index, 1, &wakes);
     waiters_wake(arena, &wakes);
 }
 

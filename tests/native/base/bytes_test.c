@@ -50,12 +50,12 @@ TEST(round_up_reaches_the_next_multiple_and_keeps_a_multiple)
 
 TEST(divide_up_counts_a_started_part)
 {
-    EXPECT_EQ_U64(divide_up(0, 7), 0);
-    EXPECT_EQ_U64(divide_up(1, 7), 1);
-    EXPECT_EQ_U64(divide_up(7, 7), 1);
-    EXPECT_EQ_U64(divide_up(8, 7), 2);
-    EXPECT_EQ_U64(divide_up(UINT64_MAX, 1), UINT64_MAX);
-    EXPECT_EQ_U64(divide_up(UINT64_MAX, 2), UINT64_C(1) << 63);
+    EXPECT_EQ_U64(divide_rounded_up(0, 7), 0);
+    EXPECT_EQ_U64(divide_rounded_up(1, 7), 1);
+    EXPECT_EQ_U64(divide_rounded_up(7, 7), 1);
+    EXPECT_EQ_U64(divide_rounded_up(8, 7), 2);
+    EXPECT_EQ_U64(divide_rounded_up(UINT64_MAX, 1), UINT64_MAX);
+    EXPECT_EQ_U64(divide_rounded_up(UINT64_MAX, 2), UINT64_C(1) << 63);
 }
 
 RUN_ALL()

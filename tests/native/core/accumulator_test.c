@@ -184,7 +184,7 @@ TEST_WITH(company, company_begin, without_a_free_slot_the_caller_gets_the_number
     EXPECT_STATUS(append_record(company->producer, 0, record_of(&number, 8, 1000), &result), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(result.need, 1);
     EXPECT_EQ_U64(result.appended, 0);
-    buffer_pool_give_back(company->survivor, slots, 8, NULL);
+    buffer_pool_return(company->survivor, slots, 8, NULL);
     append_waiting(company->producer, 0, record_of(&number, 8, 1000), &result);
     expect_only(company, 0, 1);
 }
@@ -226,7 +226,7 @@ TEST_WITH(company, company_begin, returning_a_spare_wakes_its_waiter)
     EXPECT_EQ_U64(company->producer->appender->wakes.count, 1);
     EXPECT_EQ_U64(company->producer->appender->wakes.bits[0], UINT64_C(1) << wait.waiter_index);
     EXPECT_STATUS(buffer_pool_take(company->survivor, &wait, &slots[6]), STATUS_OK);
-    buffer_pool_give_back(company->survivor, slots, 7, NULL);
+    buffer_pool_return(company->survivor, slots, 7, NULL);
     expect_only(company, 0, 2);
 }
 
@@ -294,7 +294,7 @@ TEST_WITH(company, company_begin, an_oversized_record_asks_for_its_slots_and_tak
     EXPECT_STATUS(accumulator_append(company->producer, 0, &record, 1, &reservation, &result), STATUS_OK);
     EXPECT_EQ_U64(reservation.count, 1);
     EXPECT(reservation.slots == slots + 2);
-    buffer_pool_give_back(company->arena, reservation.slots, 1, NULL);
+    buffer_pool_return(company->arena, reservation.slots, 1, NULL);
     expect_only(company, 0, 1);
 }
 

@@ -107,7 +107,7 @@ TEST(no_batch_is_opened_after_the_arena_closes)
     uint32_t first;
     EXPECT_STATUS(buffer_pool_try_allocate(company.arena, &first), STATUS_OK);
     EXPECT_STATUS(append_number(company.producer, 0, 0), STATUS_OK);
-    buffer_pool_give_back(company.arena, &first, 1, NULL); /* a free slot that the closer has already read */
+    buffer_pool_return(company.arena, &first, 1, NULL); /* a free slot that the closer has already read */
     EXPECT_EQ_U64(first, 0);
     interrupt_at("slot_closed", 0, append_beside, other);
     closing_begin(company.arena);
@@ -131,7 +131,7 @@ static enum status append_chain(struct company *company, const char *point)
     interrupt_at(point, 0, close_and_leave, company);
     enum status status = accumulator_append(company->producer, 0, &record, 1, &reservation, &result);
     EXPECT(interruption_is_over());
-    buffer_pool_give_back(company->arena, reservation.slots, reservation.count, NULL);
+    buffer_pool_return(company->arena, reservation.slots, reservation.count, NULL);
     return status;
 }
 

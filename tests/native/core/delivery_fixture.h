@@ -102,7 +102,7 @@ static inline void append_waiting(struct accumulator *producer, uint32_t partiti
         struct reservation reservation = {.slots = slots, .count = result->need};
         slots_waited_for(producer->arena, result->need, slots);
         status = accumulator_append(producer, partition_index, &one, 1, &reservation, result);
-        buffer_pool_give_back(producer->arena, reservation.slots, reservation.count, NULL);
+        buffer_pool_return(producer->arena, reservation.slots, reservation.count, NULL);
     }
     EXPECT_STATUS(status, STATUS_OK);
 }

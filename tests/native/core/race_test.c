@@ -89,7 +89,7 @@ static void *allocate_and_give_back(void *argument)
         uint32_t slots[2];
         allocate_waiting(member->arena, need, slots);
         expect_slots_private(member->arena, slots, need);
-        buffer_pool_give_back(member->arena, slots, need, NULL);
+        buffer_pool_return(member->arena, slots, need, NULL);
     }
     return NULL;
 }

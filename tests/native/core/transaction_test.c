@@ -50,7 +50,7 @@ static enum transaction_state state_of(const struct company *company)
 
 static uint64_t standing_of(const struct company *company)
 {
-    return load_relaxed_u64(&company->arena->globals->transaction_standing);
+    return load_relaxed_u64(&company->arena->globals->transaction_recovery_state);
 }
 
 static enum transaction_why why_of(const struct company *company)
@@ -131,7 +131,7 @@ static enum status append_chain(struct company *company, uint64_t number)
     struct reservation reservation = {.slots = slots, .count = COUNT_OF(slots)};
     struct append_result result;
     enum status status = accumulator_append(company->producer, 0, &record, 1, &reservation, &result);
-    buffer_pool_give_back(company->arena, reservation.slots, reservation.count, NULL);
+    buffer_pool_return(company->arena, reservation.slots, reservation.count, NULL);
     return status;
 }
 
@@ -191,7 +191,7 @@ TEST_WITH(company, company_begin, no_record_is_taken_outside_a_transaction_even_
     static const uint8_t value[CHAIN_VALUE_SIZE];
     EXPECT_STATUS(append_record(company->producer, 0, record_of(value, sizeof value, 1000), &result),
                   STATUS_NO_TRANSACTION);
-    buffer_pool_give_back(company->arena, slots, SLOT_COUNT, NULL);
+    buffer_pool_return(company->arena, slots, SLOT_COUNT, NULL);
     begin(company);
     EXPECT_STATUS(append(company, 0), STATUS_OK);
     EXPECT_STATUS(transaction_commit(company->arena, 1), STATUS_OK);
@@ -624,7 +624,7 @@ TEST_WITH(company, company_begin, every_send_reports_a_fenced_arena_until_the_id
         EXPECT_STATUS(append(company, 0), STATUS_FENCED);
         EXPECT_STATUS(append_chain(company, 0), STATUS_FENCED);
     }
-    transaction_standing_store(company->survivor, TRANSACTION_STANDING_FENCED);
+    transaction_store_recovery_state(company->survivor, TRANSACTION_RECOVERY_FENCED);
     EXPECT_STATUS(append(company, 0), STATUS_FENCED);
     EXPECT_STATUS(transaction_abort(company->arena, 1, TRANSACTION_WHY_ASKED), STATUS_OK);
     sender_end_it(company);
@@ -638,13 +638,13 @@ TEST_WITH(company, company_begin, every_send_reports_a_fenced_arena_until_the_id
 TEST_WITH(company, company_begin, a_fenced_arena_takes_its_id_back_between_two_transactions)
 {
     begin(company);
-    transaction_standing_store(company->survivor, TRANSACTION_STANDING_FENCED | 5);
+    transaction_store_recovery_state(company->survivor, TRANSACTION_RECOVERY_FENCED | 5);
     EXPECT_STATUS(transaction_unfence(company->arena), STATUS_PENDING); /* a transaction is open */
-    EXPECT_EQ_U64(standing_of(company), TRANSACTION_STANDING_FENCED | 5);
+    EXPECT_EQ_U64(standing_of(company), TRANSACTION_RECOVERY_FENCED | 5);
     commit(company);
     EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK);
     EXPECT_EQ_U64(standing_of(company), 0);
-    transaction_standing_store(company->survivor, 5);
+    transaction_store_recovery_state(company->survivor, 5);
     EXPECT_STATUS(transaction_unfence(company->arena), STATUS_OK); /* the arena is not fenced */
     EXPECT_EQ_U64(standing_of(company), 5);
     begin(company);
@@ -831,12 +831,12 @@ TEST(after_a_crash_of_the_host_only_what_was_decided_is_committed)
         EXPECT_STATUS(append(&company, 0), STATUS_OK);
         store_relaxed_u64(&company.arena->globals->transaction,
                           transaction_word(1, cases[i].state, TRANSACTION_WHY_NOT));
-        transaction_standing_store(company.survivor, i == 0 ? 0 : TRANSACTION_STANDING_FENCED | i);
+        transaction_store_recovery_state(company.survivor, i == 0 ? 0 : TRANSACTION_RECOVERY_FENCED | i);
         struct company again = company_met_again(&company, true);
         sender_end_it(&again);
         EXPECT_EQ_U64(why_of(&again), cases[i].why);
         EXPECT_EQ_U64(transaction_word_number(transaction_read(again.arena)), cases[i].number);
-        EXPECT_EQ_U64(standing_of(&again), i == 0 ? 0 : TRANSACTION_STANDING_LOST);
+        EXPECT_EQ_U64(standing_of(&again), i == 0 ? 0 : TRANSACTION_RECOVERY_LOST);
         EXPECT_EQ_U64(again.sink.count, 0);
         company_end(&again);
     }

@@ -9,7 +9,7 @@
 enum { ROWS = 3, BYTES_SIZE = 1024 };
 
 /* Writes a batch of three records whose header claims `record_count`, and returns its end. */
-static uint8_t *batch_put(uint8_t *target, int64_t base_offset, int16_t attributes, int32_t record_count)
+static uint8_t *request_add_next_batch(uint8_t *target, int64_t base_offset, int16_t attributes, int32_t record_count)
 {
     uint8_t *end = target + RECORD_BATCH_HEADER_SIZE;
     for (int32_t i = 0; i < ROWS; i++) {
@@ -53,8 +53,8 @@ TEST(the_plain_batches_of_a_block_become_rows)
 {
     uint8_t bytes[BYTES_SIZE];
     struct columns_memory memory;
-    uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
-    uint8_t *end = batch_put(middle, 10 + ROWS, RECORD_BATCH_LOG_APPEND_TIME, ROWS);
+    uint8_t *middle = request_add_next_batch(bytes, 10, 0, ROWS);
+    uint8_t *end = request_add_next_batch(middle, 10 + ROWS, RECORD_BATCH_LOG_APPEND_TIME, ROWS);
     for (int has_headers = 0; has_headers < 2; has_headers++) {
         struct block_walk walk = walk_over(bytes, end, has_headers != 0);
         struct record_columns columns = rows_of(&walk, &memory);
@@ -71,10 +71,10 @@ TEST(the_walk_ends_before_a_batch_that_is_not_plain)
 {
     uint8_t bytes[BYTES_SIZE];
     struct columns_memory memory;
-    uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
+    uint8_t *middle = request_add_next_batch(bytes, 10, 0, ROWS);
     static const int16_t attributes[] = {1, RECORD_BATCH_TRANSACTIONAL, RECORD_BATCH_CONTROL};
     for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
-        uint8_t *end = batch_put(middle, 10 + ROWS, attributes[i], ROWS);
+        uint8_t *end = request_add_next_batch(middle, 10 + ROWS, attributes[i], ROWS);
         struct block_walk walk = walk_over(bytes, end, false);
         struct record_columns columns = rows_of(&walk, &memory);
         EXPECT(columns.row_count == ROWS && walk.block.position == middle - bytes);
@@ -86,10 +86,10 @@ TEST(records_that_contradict_their_header_are_no_rows)
 {
     uint8_t bytes[BYTES_SIZE];
     struct columns_memory memory;
-    uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
+    uint8_t *middle = request_add_next_batch(bytes, 10, 0, ROWS);
     static const int32_t record_counts[] = {ROWS - 1, ROWS + 1, 1000000};
     for (size_t i = 0; i < sizeof record_counts / sizeof record_counts[0]; i++) {
-        uint8_t *end = batch_put(middle, 10 + ROWS, 0, record_counts[i]);
+        uint8_t *end = request_add_next_batch(middle, 10 + ROWS, 0, record_counts[i]);
         for (int has_headers = 0; has_headers < 2; has_headers++) {
             struct block_walk walk = walk_over(bytes, end, has_headers != 0);
             struct record_columns columns = rows_of(&walk, &memory);
@@ -104,8 +104,8 @@ TEST(only_rows_of_the_range_are_appended)
 {
     uint8_t bytes[BYTES_SIZE];
     struct columns_memory memory;
-    uint8_t *middle = batch_put(bytes, 10, 0, ROWS);
-    uint8_t *end = batch_put(middle, 10 + ROWS, 0, ROWS);
+    uint8_t *middle = request_add_next_batch(bytes, 10, 0, ROWS);
+    uint8_t *end = request_add_next_batch(middle, 10 + ROWS, 0, ROWS);
     struct block_walk walk = walk_over(bytes, end, false);
     walk.range = (struct log_range){11, 10 + ROWS};
     struct record_columns columns = rows_of(&walk, &memory);

@@ -455,7 +455,7 @@ TEST(a_passed_opener_gets_its_slot_back)
         EXPECT_EQ_U64(open_word_slot(load_relaxed_u64(&work.hold.partition->open)), NO_SLOT);
         partition_unlock(work.arena, &work.hold);
         EXPECT_EQ_U64(load_relaxed_u64(&work.arena->me->passed_count), 1);
-        buffer_pool_give_back(work.arena, &slot_index, 1, NULL);
+        buffer_pool_return(work.arena, &slot_index, 1, NULL);
         arena_detach(survivor);
         expect_all_free(work.arena);
         arena_end(work.arena, work.file);

@@ -137,7 +137,7 @@ TEST_WITH(ending, ending_begin, a_completion_gives_the_slot_to_a_waiter)
     EXPECT_STATUS(buffer_pool_take(ending->producing, &wait, slots), STATUS_OK);
     EXPECT_EQ_U64(slots[0], batch.slot_index);
     for (uint32_t i = 0; i < 8; i++) {
-        buffer_pool_give_back(ending->producing, &i, 1, NULL);
+        buffer_pool_return(ending->producing, &i, 1, NULL);
     }
 }
 

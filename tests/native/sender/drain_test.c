@@ -956,7 +956,7 @@ static void append_across_groups(void *argument)
     EXPECT(batch_seal(producer->arena, first, slot_word_at(producer->arena, first)));
     EXPECT_STATUS(append_number(producer, 0, 1), STATUS_OK);
     EXPECT(open_word_slot(load_acquire_u64(&producer->arena->partitions[0].open)) >= GROUP_SLOT_COUNT);
-    buffer_pool_give_back(producer->arena, slots, count, NULL);
+    buffer_pool_return(producer->arena, slots, count, NULL);
 }
 
 /* The first pass finds a batch of another partition. The second pass is overtaken, so it sees only the later batch. */

@@ -173,7 +173,7 @@ def test_an_appender_of_no_arena(arena: Arena, other: Any) -> None:
         ({"max_block_ms": -1}, InvalidArgumentError, "max_block_ms is -1"),
         ({"max_block_ms": 2**70}, InvalidArgumentError, "max_block_ms is"),
         ({"max_block_ms": "1s"}, TypeError, "max_block_ms must be an int"),
-        ({"ring": 5}, TypeError, "ring must be callable"),
+        ({"ring": 5}, TypeError, "wake must be callable"),
     ],
 )
 def test_an_option_that_cannot_be(arena: Arena, options: dict[str, Any], kind: type[Exception], sentence: str) -> None:

@@ -56,7 +56,7 @@ for _ in range(12):
 """,
     "get": """
 future = producer.send("t", b"1")
-when(begun(producer._tracker, "hurry"))
+when(begun(producer._tracker, "wake_waiting_sender"))
 future.get(50)
 """,
     "flush": """

@@ -600,7 +600,7 @@ def test_a_supervisor_continues_after_every_exception(
     with Producer(arena, sink=f"log:{tmp_path}/log") as producer:
         found = producer._supervisor
         assert found is not None
-        wait_until(lambda: not failures and found._met_s is not None, "the supervisor has met the sender")
+        wait_until(lambda: not failures and found._adopted_s is not None, "the supervisor has met the sender")
     assert "continues after an exception" in caplog.text
     end_senders(arena)
 

@@ -583,7 +583,7 @@ def test_an_id_is_taken_back_after_the_end_of_the_last_transaction(transactional
             taken_back = pool.submit(producer.init_transactions)
             with sending(transactional, MemorySink(partitions=4)):
                 taken_back.result(WATCHDOG_S)
-                assert transactional.native.transaction_standing == 0
+                assert transactional.native.transaction_recovery_state == 0
                 with producer.transaction():
                     producer.send(TOPIC, b"again", partition=0)
 

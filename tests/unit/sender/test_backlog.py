@@ -36,7 +36,7 @@ def test_sequences_start_again_from_zero_past_the_largest_one_also_within_a_batc
         reader = LogReader(tmp_path / "log").partition(*PLACE)
         backlog = Backlog(0, PLACE, reader, file, ARENA, in_flight_max=WINDOW, backoff=Backoff(100, 1000), report=print)
         file.write_position(OverflowPosition(1))
-        backlog.take_up(RECORD_COUNT)
+        backlog.continue_from(RECORD_COUNT)
         backlog.read(0, READ_SIZE)
         wire = backlog.window.shipments[0].wire
         assert (wire.producer_id, wire.producer_epoch, wire.base_sequence) == (4711, 2, 0)
@@ -55,7 +55,7 @@ def test_a_sender_finds_the_rows_after_the_position_without_those_before_it(
         reader = LogReader(tmp_path / "log").partition(*PLACE)
         backoff = Backoff(100, 1000)
         backlog = Backlog(0, PLACE, reader, file, ARENA, in_flight_max=WINDOW, backoff=backoff, report=print)
-        backlog.take_up(BATCH_COUNT * RECORD_COUNT)
+        backlog.continue_from(BATCH_COUNT * RECORD_COUNT)
         read: list[int] = []
         row = SpillFile.row
 
@@ -94,7 +94,7 @@ def shipping_peak(folder: Path, batch_count: int) -> int:
     with contextlib.closing(SpillFile(str(folder / "rows"), is_synced=False)) as file:
         reader = LogReader(folder / "log").partition(*PLACE)
         backlog = Backlog(0, PLACE, reader, file, ARENA, in_flight_max=WINDOW, backoff=Backoff(100, 1000), report=print)
-        backlog.take_up(batch_count)
+        backlog.continue_from(batch_count)
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
         while not backlog.is_empty:

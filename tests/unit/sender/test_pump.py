@@ -47,7 +47,7 @@ class Pumped:
             sink_batches=None,
             places=[("t", partition) for partition in range(PARTITION_COUNT)],
             metrics=SimpleNamespace(largest_record=lambda _: 77, delivered=lambda *_: None),
-            short_waits=SimpleNamespace(depth=(1, 2), went=lambda *_: None),
+            short_waits=SimpleNamespace(depth=(1, 2), record_sent=lambda *_: None),
             wake_fifo=SimpleNamespace(fileno=lambda: 3),
             results_waker=SimpleNamespace(wake_if_awaited=None),
             linger_ns=0,

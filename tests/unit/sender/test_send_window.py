@@ -39,7 +39,7 @@ def window(tmp_path: Path) -> SendWindow[WeakShipment]:
     )
     while (batch := window.read_verified(window.next_offset(0))) is not None:
         shipment = WeakShipment(batch)
-        shipment.dress(PLACE, 0, (PRODUCER_ID, EPOCH, batch.base_offset))
+        shipment.build_wire(PLACE, 0, (PRODUCER_ID, EPOCH, batch.base_offset))
         window.shipments.append(shipment)
     return window
 

@@ -54,7 +54,7 @@ def test_the_next_wait_follows_from_the_batches_that_were_sent(
     sender_ms: int, size: int, linger_ms: int, wait_ms: int, published_us: int
 ) -> None:
     short_waits, native = waits(sender_ms * NS_PER_MS)
-    short_waits.went(size, linger_ms * NS_PER_MS if linger_ms >= 0 else -1, 7)
+    short_waits.record_sent(size, linger_ms * NS_PER_MS if linger_ms >= 0 else -1, 7)
     assert short_waits.depth == (wait_ms * NS_PER_MS, published_us)
     sink: Any = None
     assert short_waits.begin(7 + BUSY_NS - 1, sink) == 7 + BUSY_NS - 1 + wait_ms * NS_PER_MS
@@ -73,7 +73,7 @@ def test_of_several_batches_the_largest_and_the_shortest_linger_that_was_set_cou
 
 def test_a_spill_is_followed_by_a_short_wait() -> None:
     short_waits, _ = waits(20 * NS_PER_MS)
-    short_waits.went(HALF, -1, 0)
+    short_waits.record_sent(HALF, -1, 0)
     short_waits.spilled(BUSY_NS)
     sink: Any = None
     assert short_waits.begin(2 * BUSY_NS - 1, sink) == 2 * BUSY_NS - 1 + SHORT_NS

@@ -239,7 +239,7 @@ def test_an_arena_whose_sender_another_program_supervises_gets_none(
             with pytest.raises(OtherSinkError):
                 Producer(arena, sink=f"log:{log}2")
             wait_until(
-                lambda: all(found._met_s is not None for found in list(supervisor._supervisors)),
+                lambda: all(found._adopted_s is not None for found in list(supervisor._supervisors)),
                 "the supervisor has seen it",
             )
             theirs.kill()

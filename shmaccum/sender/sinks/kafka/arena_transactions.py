@@ -12,10 +12,9 @@
 
 Rules
     The arena decides how a transaction ends, as far as the coordinator allows. A transaction that no broker knows ends
-    at once. An abort always requests the next epoch, because the discarded batches had sequences (KIP-360). If a
-    failure need not recur in the next transaction, only this transaction is aborted. After a fatal failure, a new
-    producer id is requested, as after a restart. A fenced arena begins nothing until a process takes its transactional
-    id back.
+    at once. An abort always requests the next epoch, because the discarded batches had sequences (KIP-360). After a
+    failure that the next transaction may avoid, only this transaction is aborted. After a fatal failure, a new producer
+    id is requested, as after a restart. A fenced arena begins nothing until a process takes its transactional id back.
 
 Deaths
     The next sender continues from the recovery state in the arena (`transaction.stored_state`) and the arena's own
@@ -78,7 +77,7 @@ class KafkaTransactions:
 
     Args:
         host: the transactions of the arena.
-        take_part: gives the protocol its connections.
+        take_part: called with the protocol, which then uses the connections of the sink.
         report: takes sentences for people.
         retry_backoff_ms: the pause before a request is retried.
     """
@@ -142,7 +141,7 @@ class KafkaTransactions:
         self._renew(RecoveryState())
 
     @property
-    def has_names(self) -> bool:
+    def has_current_id(self) -> bool:
         """True while the arena has the producer id and epoch that the coordinator knows."""
         recovery_state = self._protocol.recovery_state
         names = recovery_state.producer_id, recovery_state.producer_epoch
@@ -178,7 +177,7 @@ class KafkaTransactions:
         """Return the partitions that may get batches of the transaction now. The others are added to it."""
         protocol = self._protocol
         if not self._is_begun:
-            if not protocol.is_ready or not self.has_names:
+            if not protocol.is_ready or not self.has_current_id:
                 return set()
             self._number = self._host.number & NUMBER_MASK
             protocol.begin()
@@ -286,7 +285,9 @@ class KafkaTransactions:
         return self._ended(is_commit=is_commit)
 
     def _ended(self, *, is_commit: bool) -> Ended:
-        """Return the end. Producer id and epoch remain those of the arena unless the coordinator has given others."""
+        """Return the end of the transaction, with the producer id and epoch of the next one. They are those of the
+        arena, unless the coordinator has assigned others.
+        """
         recovery_state = self._protocol.recovery_state
         why = self._why_not_committed() if is_commit else TransactionReason.NOT
         if recovery_state.state is State.READY:

@@ -360,7 +360,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
 
     @property
     def knows_producer_id(self) -> bool:
-        return self._arena_transactions is None or self._arena_transactions.has_names
+        return self._arena_transactions is None or self._arena_transactions.has_current_id
 
     def group_offsets(self, group: str) -> GroupOffsets:
         """Request the committed offsets of a group. The response arrives while the sink is polled."""
@@ -548,7 +548,9 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             self._report_missing(TopicPartition(topic, partition), state.partition_count)
 
     def _report_missing(self, place: TopicPartition, partition_count: int) -> None:
-        """Report a partition that its creator declared in the arena, and the cluster lacks. Its records wait for it."""
+        """Report a partition that was declared in the arena, and that the cluster lacks. Its records wait until it
+        exists.
+        """
         now_s = clock.monotonic()
         if now_s >= self._missing_at_s.get(place, 0.0):
             self._missing_at_s[place] = now_s + MISSING_INTERVAL_S
@@ -786,8 +788,8 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
     def _send_waiting(self) -> None:
         """Send the waiting deliveries that may be sent, without batches that expired meanwhile.
 
-        `plan` omits a node with enough requests in flight. A delivery without a plan may exceed them: it has batches
-        that the pump did not send, in addition to the pump's requests.
+        `plan` omits a node with enough requests in flight. Batches that the pump did not send are delivered without a
+        plan. So together with the pump's requests, a node may have more.
         """
         for node_id, queue in list(self._queues.items()):
             while self._may_send(node_id, queue):
@@ -827,7 +829,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
             return
         self._metrics.answered(delivery.node_id, outcome.latency_ms, answer.throttle_time_ms, clock.monotonic_ns())
         if isinstance(answer, PlainAnswer):
-            self._end_well(delivery, answer.base_offsets, answer.log_append_times_ms)
+            self._ack_delivered(delivery, answer.base_offsets, answer.log_append_times_ms)
             return
         for wire, partition in delivery.answers(answer.partitions):
             if partition.error_code == 0:
@@ -838,7 +840,9 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
                 self._end(delivery, wire, partition, retries_at_once=is_new)
         delivery.end()
 
-    def _end_well(self, delivery: Delivery, base_offsets: Sequence[int], log_append_times_ms: Sequence[int]) -> None:
+    def _ack_delivered(
+        self, delivery: Delivery, base_offsets: Sequence[int], log_append_times_ms: Sequence[int]
+    ) -> None:
         """Ack the batches of a response without errors, the usual case."""
         self._known.acked(delivery.partition_indices(), clock.monotonic())
         self._acks.append(Acks(delivery.wires, base_offsets, log_append_times_ms))
@@ -848,7 +852,7 @@ class KafkaSink(Sink, ProducerIds, SinkTransactions, Sockets, Peer):
         """Ack all batches of a request with the same result: with acks=0, or without a response."""
         if answer.error_code == 0:
             unknown = [-1] * len(delivery.wires)
-            self._end_well(delivery, unknown, unknown)
+            self._ack_delivered(delivery, unknown, unknown)
             return
         for wire in delivery.wires:
             self._end(delivery, wire, answer)

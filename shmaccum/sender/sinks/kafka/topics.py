@@ -15,7 +15,7 @@ from shmaccum.sender.sinks.kafka.errors import (
     sentence,
 )
 
-HOPELESS = frozenset({INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED})
+PERMANENT_ERRORS = frozenset({INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED})
 
 
 class TopicStateView(Protocol):
@@ -64,7 +64,7 @@ class RequestedTopics:
             self._counts[topic] = state.partition_count
             self._missing_since.pop(topic, None)
         elif topic not in self._counts:
-            self._check_hope(topic, state.error_code)
+            self._check_missing_time(topic, state.error_code)
         # A topic with partitions keeps their number while its metadata is incomplete.
         return self._counts.get(topic)
 
@@ -74,8 +74,8 @@ class RequestedTopics:
         except (ValueError, TypeError) as error:
             raise UnknownTopicError(f"{topic!r} is not a valid topic name: {error}") from None
 
-    def _check_hope(self, topic: str, error_code: int) -> None:
-        if error_code in HOPELESS:
+    def _check_missing_time(self, topic: str, error_code: int) -> None:
+        if error_code in PERMANENT_ERRORS:
             self._give_up(topic, error_code, "")
         if not self._metadata.is_bootstrapped:
             return

@@ -354,7 +354,7 @@ def test_a_request_that_failed_is_unsent_only_if_its_broker_was_not_ready(
     errors = pytest.importorskip("kafka.errors")
     client_module = pytest.importorskip("shmaccum.sender.sinks.kafka.library.client")
     asked = client_module.TransactionExchange(None)
-    client_module._miss(asked, getattr(errors, name)("the reason"))
+    client_module._fail_exchange(asked, getattr(errors, name)("the reason"))
     assert (asked.is_answered, asked.error_code, asked.is_unsent) == (True, code, is_unsent)
     assert "the reason" in asked.message
 

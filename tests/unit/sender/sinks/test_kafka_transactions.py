@@ -161,7 +161,7 @@ def test_a_fenced_arena_asks_for_no_names_until_its_id_is_taken_back(
     for _ in range(ROUNDS_MAX):
         assert transactions.names() is None
         transactions.step()
-    assert (cluster.asked, transactions.has_names) == ([], False)
+    assert (cluster.asked, transactions.has_current_id) == ([], False)
     assert "another producer" in sentences[0]
     host.state, host.recovery_state = "none", 0
     step_until(transactions, lambda: cluster.asked)

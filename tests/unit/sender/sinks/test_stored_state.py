@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shmaccum.arena.results import FENCED_STANDING, LOST_STANDING
+from shmaccum.arena.results import FENCED_STATE, LOST_STATE
 from shmaccum.common.format.group_offsets import (
     TEXT_SIZE_MAX,
     GroupMember,
@@ -54,7 +54,7 @@ def test_a_recovery_state_is_read_as_it_was_stored(recovery_state: RecoveryState
     stored = StoredState(recovery_state, number, is_fenced)
     word = pack(stored)
     assert 0 < word < 2**64
-    assert bool(word & FENCED_STANDING) is is_fenced
+    assert bool(word & FENCED_STATE) is is_fenced
     assert unpack(word, 7, recovery_state.producer_epoch, 99) == stored
 
 
@@ -62,7 +62,7 @@ def test_a_recovery_state_is_read_as_it_was_stored(recovery_state: RecoveryState
 def test_any_bits_are_a_standing_or_a_lost_one(word: int, producer_id: int, epoch: int) -> None:
     recovery_state, _, is_fenced = unpack(word, producer_id, epoch, 5)
     assert isinstance(recovery_state.state, State)
-    assert is_fenced <= bool(word & FENCED_STANDING)
+    assert is_fenced <= bool(word & FENCED_STATE)
 
 
 def test_nothing_stored_is_a_new_producer() -> None:
@@ -71,7 +71,7 @@ def test_nothing_stored_is_a_new_producer() -> None:
 
 
 def test_a_lost_standing_leaves_the_outcome_of_the_newest_transaction_open() -> None:
-    assert unpack(LOST_STANDING, 7, 4, 3) == StoredState(RecoveryState(outcome=TransactionOutcome.UNKNOWN), 3)
+    assert unpack(LOST_STATE, 7, 4, 3) == StoredState(RecoveryState(outcome=TransactionOutcome.UNKNOWN), 3)
 
 
 def test_names_that_a_dead_sender_did_not_write_down_are_asked_for_again() -> None:

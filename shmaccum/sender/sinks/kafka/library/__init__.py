@@ -6,8 +6,8 @@ these parts::
 
     loop          NetworkSelector         one round of it per `Client.poll`, in the caller's thread; a task watches the
                                           wake fd; `register_event` and `unregister_event` are overridden to be
-                                          cheaper; a repeated reader stays registered (`wait_readable`); its selector
-                                          is replaced by one that measures waits
+                                          cheaper; a descriptor that is read repeatedly stays registered
+                                          (`wait_readable`); its selector is replaced by one that measures waits
     connections   KafkaConnectionManager  `_build_transport` and `_connect` are overridden: our transports, name
                                           lookups in a thread, and a pause after a failed login, too
                   KafkaConnection         `_maybe_throttle` has a limit (`ConnectionThrottle`)

@@ -21,7 +21,7 @@ from shmaccum.sender.sinks.kafka.library.failures import LOGIN_FAILURES, describ
 from shmaccum.sender.sinks.kafka.library.frames import OVER, OverTimer, ResponseOutcome, Sent
 from shmaccum.sender.sinks.kafka.library.login import check_login, quiet_library, tls_files
 from shmaccum.sender.sinks.kafka.library.loop import Selector
-from shmaccum.sender.sinks.kafka.library.tokens import TokenKeeper
+from shmaccum.sender.sinks.kafka.library.tokens import TokenRefresher
 from shmaccum.sender.sinks.kafka.produce import PRODUCE_API_KEY, PartitionAnswer, PlainAnswer
 from shmaccum.sender.sinks.kafka.traffic import Traffic
 from shmaccum.sender.sinks.kafka.transaction.requests import FetchOffsets, FindCoordinator, Request, TransactionResponse
@@ -105,7 +105,7 @@ class Client:
         check_login(config)
         self._net = Selector(client_id=config["client_id"], slow_task_threshold_secs=0)
         source = config["token_source"]
-        self._tokens = None if source is None else TokenKeeper(self._net, source, self._report)
+        self._tokens = None if source is None else TokenRefresher(self._net, source, self._report)
         self.traffic = Traffic(self._net.times)
         self._manager = Manager(
             self._net, self.traffic, self._connection_failed, report, self._tokens, tls, **{**config, **fixed}
@@ -388,7 +388,7 @@ class Client:
     def resume_socket(self, node_id: int, end: SocketEnd) -> None:
         """Process the bytes that the borrower has received, and close a broken socket.
 
-        There is no connection any more if an adopted request has found the end of the socket.
+        Does nothing if the connection was closed meanwhile, because an adopted request has found the end of the socket.
         """
         conn = self._manager.connection(node_id)
         if conn is None:
@@ -417,11 +417,11 @@ class Client:
             future = self._manager.send(message_of(request), node_id)
         except errors.KafkaError as error:  # metadata does not have the broker any more, or a login failed
             self.refresh_metadata()
-            _miss(asked, error)
+            _fail_exchange(asked, error)
             asked.is_unsent = True
             return asked
         future.add_callback(lambda response: self._take(asked, response))
-        future.add_errback(lambda error: _miss(asked, error))
+        future.add_errback(lambda error: _fail_exchange(asked, error))
         return asked
 
     def _take(self, asked: TransactionExchange, response: Any) -> None:
@@ -435,7 +435,7 @@ class Client:
         asked.is_answered = True
 
 
-def _miss(asked: TransactionExchange, error: Exception) -> None:
+def _fail_exchange(asked: TransactionExchange, error: Exception) -> None:
     asked.error_code, asked.message = error_code(error), describe(error)
     asked.is_unsent = isinstance(error, errors.NodeNotReadyError)
     asked.is_answered = True

@@ -18,7 +18,7 @@ from shmaccum.exceptions import InvalidArgumentError
 from shmaccum.sender.sinks.kafka.library.lookup import Lookup
 from shmaccum.sender.sinks.kafka.library.metadata import TopicErrorMetadata
 from shmaccum.sender.sinks.kafka.library.sessions import Session
-from shmaccum.sender.sinks.kafka.library.tokens import TokenKeeper
+from shmaccum.sender.sinks.kafka.library.tokens import TokenRefresher
 from shmaccum.sender.sinks.kafka.library.transport import FrameTransport, RequestTimer, TlsFrameTransport
 from shmaccum.sender.sinks.kafka.produce import PlainAnswer
 from shmaccum.sender.sinks.kafka.traffic import Traffic
@@ -32,7 +32,7 @@ LOGIN_FAILURES = (
     errors.IllegalSaslStateError,
 )
 CUT_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""The connection ended during a handshake, which proves nothing."""
+"""The connection ended during a handshake. This does not show that a certificate was rejected."""
 
 
 class ConnectionThrottle:
@@ -59,7 +59,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         traffic: Traffic,
         on_failure: Callable[[str, Exception], None],
         report: Callable[[str], None],
-        tokens: TokenKeeper | None = None,
+        tokens: TokenRefresher | None = None,
         tls: FileContents[ssl.SSLContext] | None = None,
         **configs: Any,
     ) -> None:
@@ -84,7 +84,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         if self._tokens is not None:
             await self._tokens.ready()
-            self._tokens.token()  # without one, there is no reason to connect
+            self._tokens.token()  # raises if there is none, because a connection would be useless
         sock = await self._open_socket(node.host, node.port, timeout_at)
         if self._tls is not None:
             transport = TlsFrameTransport(self._net, sock, self._context(self._tls), node.host)

@@ -76,9 +76,9 @@ class ProduceFrame:
 
     def __init__(self, request: ProduceRequest, correlation_id: int) -> None:
         self.correlation_id = correlation_id
-        self._carry(request)
+        self._use_request(request)
 
-    def _carry(self, request: ProduceRequest) -> None:
+    def _use_request(self, request: ProduceRequest) -> None:
         request.begin(self.correlation_id)
         self._request = request
         self.send = request.send
@@ -105,7 +105,7 @@ class ProduceFrame:
     def replace(self, request: ProduceRequest) -> None:
         """Replace the request by another one with the same number. Requires that it is not touched."""
         self._request.release()
-        self._carry(request)
+        self._use_request(request)
 
     def withdraw(self) -> None:
         """Release it after it was removed from all queues; no outcome follows. Requires that it is not touched."""

@@ -31,7 +31,9 @@ class _TimedSelector(selectors.DefaultSelector):
 
 
 class Selector(NetworkSelector):  # type: ignore[misc]
-    """Remembers what is registered. The library raises an exception, whose text costs two system calls per wait."""
+    """Remembers which descriptors are registered. The library finds out by an exception, whose text costs two system
+    calls in each wait.
+    """
 
     def __init__(self, **configs: Any) -> None:
         super().__init__(selector=_TimedSelector, **configs)

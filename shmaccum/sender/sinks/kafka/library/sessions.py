@@ -3,12 +3,12 @@
 
 A broker closes a connection that sends a request after the end of its session, so that request is lost. Therefore, the
 login is repeated over the same connection after 85 to 95 % of the session, as by Kafka's client. No request is sent
-from then on until the login is complete. Apache Kafka rejects a login that follows the previous repetition within a
-second, so a repetition may be later than the end of a very short session, which Kafka allows.
+from then on until the login is complete. Apache Kafka rejects a login less than a second after the previous one. So in
+a very short session, the repetition may come after the end of the session. Apache Kafka accepts this.
 
 A session with a token ends at the latest when the token expires by the clock of the broker. If a repetition with the
 same token yields less than half of the time that the session had before, the token is about to expire there, and
-`TokenKeeper` requests the next one.
+`TokenRefresher` requests the next one.
 
 A broker may refuse a login by an error, by closing the connection, or by not responding. Each of these is reported.
 """
@@ -25,7 +25,7 @@ from kafka.net.connection import SaslReauthenticator
 
 from shmaccum.common import clock
 from shmaccum.sender.sinks.kafka.library.failures import LoginUnansweredError, text_of
-from shmaccum.sender.sinks.kafka.library.tokens import TokenKeeper
+from shmaccum.sender.sinks.kafka.library.tokens import TokenRefresher
 
 MS_PER_S = 1000
 REPEAT_AT = (0.85, 0.95)
@@ -47,7 +47,7 @@ class Session(SaslReauthenticator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, conn: Any, tokens: TokenKeeper | None, timeout_s: float, report: Callable[[Exception], None]
+        self, conn: Any, tokens: TokenRefresher | None, timeout_s: float, report: Callable[[Exception], None]
     ) -> None:
         super().__init__(conn)
         self._tokens = tokens

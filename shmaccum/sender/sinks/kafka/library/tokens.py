@@ -6,9 +6,9 @@ source of tokens. Only the first connection waits, and one that begins after the
 fails, the present token remains in use until it expires, and the source is asked again with growing pauses.
 
 A repeated login happens after 85 to 95 % of the session, which lasts at most until the token of the login expires. The
-next token is requested after 80 % of the lifetime, so each repeated login finds a token that lasts longer. If sessions
-end earlier than their tokens, because the clock of the broker is ahead or it ignores fractions of seconds, the lifetime
-of all later tokens is shorter by this difference (`ends_in`).
+next token is requested after 80 % of the lifetime, so each repeated login finds a token that lasts longer. Sessions may
+end earlier than their tokens, because the clock of the broker is ahead, or the broker ignores fractions of seconds.
+This difference is then subtracted from the lifetimes of all later tokens (`ends_in`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Kept:
         self.expires_s = expires_s
 
 
-class TokenKeeper(AbstractTokenProvider):  # type: ignore[misc]
+class TokenRefresher(AbstractTokenProvider):  # type: ignore[misc]
     """A token provider of the library, with a thread that requests tokens.
 
     `ready`, `token`, `extensions`, `renew` and `ends_in` are for the thread of the loop. `close` ends the thread.

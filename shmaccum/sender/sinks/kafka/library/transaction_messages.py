@@ -37,7 +37,7 @@ from shmaccum.sender.sinks.kafka.transaction.requests import (
 FEATURE = "transaction.version"
 IMPLICIT = 2
 BEFORE_IMPLICIT = 4
-"""The newest version of EndTxn and TxnOffsetCommit in which a broker adds nothing by itself."""
+"""The newest version of EndTxn and TxnOffsetCommit in which a broker adds no partitions and groups by itself."""
 EPOCH_RAISED = 3
 """The first version of InitProducerId that raises an epoch (KIP-360)."""
 NAMES_MEMBERS = 3

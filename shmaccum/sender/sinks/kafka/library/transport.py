@@ -4,7 +4,7 @@
 Requests of every kind share a connection, and are answered in order. The library's two queues remain the only queues of
 requests in flight; the response to their first entry is next. If that entry is a `Sent` and its response is complete,
 it is removed from both queues and read natively (the fast path). The library reads everything else (the slow path). For
-it, a `Sent` is both the header of a request and the future of a response.
+the library, a `Sent` is both the header of a request and the future of a response.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
                 self.traffic.request_written(frame.size)
                 self._write_buffer.popleft().end()
         except OSError as error:
-            # Not the error itself: its traceback would keep buffers of the arena.
+            # The error itself is not stored, because its traceback refers to buffers of the arena.
             return total, errors.KafkaConnectionError(str(error))
         finally:
             self.traffic.bytes_sent += total
@@ -207,7 +207,9 @@ class FrameTransport(KafkaTCPTransport):  # type: ignore[misc]
             self._pass_on(bytes(rest))
 
     def _pass_on(self, received: bytes) -> None:
-        """Pass bytes to the library. A future that it completes counts as a response; a `Sent` counts itself."""
+        """Pass bytes to the library. Each of its futures that is complete afterwards is counted as a response. A `Sent`
+        counts its own response.
+        """
         conn = self._protocol
         waiting = [entry[1] for entry in conn.in_flight_requests]
         conn.data_received(received)

@@ -112,8 +112,8 @@ class TransactionDriver:
     Args:
         client: the connections.
         protocol: of the producer.
-        save: called with a changed recovery state before a request is sent to a broker. It returns after a successor
-            would find the state.
+        save: called with a changed recovery state before a request is sent to a broker. When it returns, a successor
+            must be able to find the state.
         now_s: the clock.
     """
 

@@ -167,7 +167,7 @@ class TransactionProtocol:
 
     Attributes:
         recovery_state: to be saved after each change, before the next request is sent.
-        failure: why only an abort is possible, or nothing; also the reason of a refused `initialize`.
+        failure: the reason of the state ABORT_ONLY or FAILED, or of a refused `initialize`.
     """
 
     def __init__(
@@ -444,8 +444,9 @@ class TransactionProtocol:
         """Retry the request after a pause, in the next round at the earliest.
 
         Args:
-            is_unchanged: the coordinator certainly did nothing for the request. Kafka's reports this while a former
-                transition is in progress. Other errors may follow its write (TransactionStateManager).
+            is_unchanged: the coordinator certainly did nothing for the request. Kafka's coordinator reports this while
+                a former transition is in progress. After other errors, it may have written the change
+                (TransactionStateManager).
         """
         if isinstance(request, EndTransaction):
             self._is_end_open |= not is_unchanged
@@ -553,7 +554,7 @@ class TransactionProtocol:
 
     def _fail(self, failure: TransactionFailure) -> None:
         if failure.effect in {Effect.FENCED, Effect.FATAL}:
-            self._fail_for_good(failure)
+            self._fail_permanently(failure)
             return
         recovery_state = self.recovery_state
         is_raised = self.is_implicit and recovery_state.is_known  # by the end of every transaction, from version 2 on
@@ -565,7 +566,7 @@ class TransactionProtocol:
         self._new_partitions.clear()
         self._offsets.clear()
 
-    def _fail_for_good(self, failure: TransactionFailure) -> None:
+    def _fail_permanently(self, failure: TransactionFailure) -> None:
         """Fail the producer. An open transaction is never committed then, unless its commit may have arrived."""
         state, outcome = self.recovery_state.state, self.outcome
         if state is State.COMMITTING and self._is_end_open:
@@ -581,14 +582,14 @@ class TransactionProtocol:
 
 def _codes(request: Request, answer: TransactionResponse) -> list[int]:
     """Return all error codes of a response. A partition that the broker omitted is retried."""
-    codes = [answer.error_code or _nonsense(request, answer)]
+    codes = [answer.error_code or _incomplete_error(request, answer)]
     if answer.error_code == 0 and isinstance(request, (AddPartitions, CommitOffsets)):
         places = request.places if isinstance(request, AddPartitions) else [place for place, _ in request.offsets]
         codes += [answer.error_codes.get(place, LEFT_OUT) for place in places]
     return codes
 
 
-def _nonsense(request: Request, answer: TransactionResponse) -> int:
+def _incomplete_error(request: Request, answer: TransactionResponse) -> int:
     """Return the error of a response that reports success without its result; 0 for any other."""
     if isinstance(request, FindCoordinator) and answer.node_id < 0:
         return COORDINATOR_NOT_AVAILABLE

@@ -12,16 +12,16 @@ Rules
     Partitions and groups are not stored: a successor adds them again, and the coordinator ignores duplicates.
 
 Deaths
-    between this store and that of the next transaction's producer id: the epoch here is that of the next transaction.
-    It is lower than the arena's only if the producer id changes, too. The new id is then unknown, so the successor
-    requests one.
+    A sender may die after it has stored this word for the next transaction, and before it has stored the next producer
+    id. If only the epoch changes, the epoch here is correct. If the producer id changes, too, the epoch here is lower
+    than that of the arena. Then the successor does not know the new id, and requests another one.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from shmaccum.arena.results import FENCED_STANDING, LOST_STANDING
+from shmaccum.arena.results import FENCED_STATE, LOST_STATE
 from shmaccum.sender.sinks.kafka.transaction.protocol import RecoveryState, State, TransactionOutcome
 
 NUMBER_MASK = (1 << 30) - 1
@@ -58,7 +58,7 @@ def pack(stored: StoredState) -> int:
         | IS_CONFIRMED * recovery_state.is_confirmed
         | IS_END_SENT * recovery_state.is_end_sent
         | NEEDS_EPOCH * recovery_state.needs_epoch
-        | FENCED_STANDING * stored.is_fenced
+        | FENCED_STATE * stored.is_fenced
     )
     return (
         flags
@@ -83,9 +83,9 @@ def unpack(word: int, producer_id: int, producer_epoch: int, newest: int) -> Sto
     outcome = word >> OUTCOME_SHIFT & OUTCOME_MASK
     epoch = word >> EPOCH_SHIFT & EPOCH_MASK
     recovery_state = RecoveryState(outcome=TransactionOutcome(outcome) if outcome else None)
-    if word & LOST_STANDING or word & STATE_MASK not in STATES:
+    if word & LOST_STATE or word & STATE_MASK not in STATES:
         return StoredState(recovery_state._replace(outcome=TransactionOutcome.UNKNOWN), newest & NUMBER_MASK)
-    is_fenced = bool(word & FENCED_STANDING)
+    is_fenced = bool(word & FENCED_STATE)
     if word & STATE_MASK == State.NEW or ((producer_id < 0 or epoch < producer_epoch) and not is_fenced):
         return StoredState(recovery_state, number)
     recovery_state = recovery_state._replace(
