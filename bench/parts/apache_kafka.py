@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,12 @@ FIGURES = (
 _numbers = itertools.count()
 
 
+PROPERTIES = {
+    "log.retention.check.interval.ms": "1000",  # delete the files of deleted records soon
+    "broker.session.timeout.ms": "3600000",  # a broker that was stopped for a while stays the leader
+}
+
+
 @cache
 def cluster(*, has_kafkas_jvm: bool = False) -> Any:
     """Start one broker for the lifetime of this process.
@@ -44,40 +50,67 @@ def cluster(*, has_kafkas_jvm: bool = False) -> Any:
     Raises:
         UnavailableError: Kafka is not available.
     """
+    folder = _new_folder()
     from tests.kafka.broker import running_cluster
-    from tests.kafka.distribution import KAFKAS_JVM, TEST_JVM, DistributionMissingError, ensure
+    from tests.kafka.distribution import KAFKAS_JVM, TEST_JVM
+
+    return _entered(running_cluster(folder, properties=PROPERTIES, jvm=KAFKAS_JVM if has_kafkas_jvm else TEST_JVM))
+
+
+@cache
+def secure_cluster() -> Any:
+    """Start one broker that also has a listener with TLS and logins, for the lifetime of this process.
+
+    Raises:
+        UnavailableError: Kafka is not available.
+    """
+    folder = _new_folder()
+    from tests.kafka.distribution import TEST_JVM
+    from tests.kafka.secure_cluster import secure_cluster as running_secure_cluster
+
+    return _entered(running_secure_cluster(folder, properties=PROPERTIES, jvm=TEST_JVM))
+
+
+def _new_folder() -> Path:
+    """Make a folder that is removed when this process ends, after its brokers have ended."""
+    from tests.kafka.distribution import DistributionMissingError, ensure
 
     try:
         ensure()
     except DistributionMissingError as error:
         raise UnavailableError(str(error)) from None
-    properties = {
-        "log.retention.check.interval.ms": "1000",  # delete the files of deleted records soon
-        "broker.session.timeout.ms": "3600000",  # a broker that was stopped for a while stays the leader
-    }
-    stack = contextlib.ExitStack()
     folder = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _entered(broker: contextlib.AbstractContextManager[Any]) -> Any:
+    stack = contextlib.ExitStack()
     atexit.register(stack.close)
-    jvm = KAFKAS_JVM if has_kafkas_jvm else TEST_JVM
-    return stack.enter_context(running_cluster(folder, properties=properties, jvm=jvm))
+    return stack.enter_context(broker)
 
 
-def new_topic() -> str:
-    """Create a new topic for a round."""
+def new_topic(broker: Any = None) -> str:
+    """Create a new topic for a round, in `cluster` or in another one."""
     name = f"bench-{next(_numbers)}"
-    cluster().create_topic(name, PARTITION_COUNT)
+    (broker or cluster()).create_topic(name, PARTITION_COUNT)
     return name
 
 
-def produced(send: Callable[[str, bytes], object], flush: Callable[[], object], record_count: int) -> Measurement:
-    """Send to a new topic. One record is sent before the measured time."""
-    topic = new_topic()
-    send(topic, VALUE)
+def produced(
+    send: Callable[[str, bytes], object],
+    flush: Callable[[], object],
+    record_count: int,
+    topic: str | None = None,
+    values: Sequence[bytes] = (VALUE,),
+) -> Measurement:
+    """Send values in turn to a topic, or to a new one. One record is sent before the measured time."""
+    topic = topic or new_topic()
+    send(topic, values[0])
     flush()
     stopwatch = Stopwatch()
-    for _ in range(record_count):
-        send(topic, VALUE)
+    for value in itertools.islice(itertools.cycle(values), record_count):
+        send(topic, value)
     flush()
     return acknowledged(stopwatch.elapsed(), record_count)
 

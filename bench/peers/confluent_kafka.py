@@ -30,13 +30,14 @@ def _module() -> Any:
     return load("confluent_kafka", "confluent-kafka")
 
 
-def _version() -> str:
+def version() -> str:
     confluent_kafka = _module()
     return f"{installed_version('confluent-kafka')}, librdkafka {confluent_kafka.libversion()[0]}"
 
 
 @contextmanager
-def _producer(bootstrap: str, **options: Any) -> Iterator[Any]:
+def running_producer(bootstrap: str, **options: Any) -> Iterator[Any]:
+    """Yield a producer, and forget its queue at the end."""
     common = {"bootstrap.servers": bootstrap, "queue.buffering.max.messages": RECORD_COUNT + 1, "log_level": 0}
     producer = _module().Producer({**common, **options})
     yield producer
@@ -46,14 +47,14 @@ def _producer(bootstrap: str, **options: Any) -> Iterator[Any]:
 
 def _queued(work: Callable[[Callable[..., Any]], Measurement]) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        with _producer(NOWHERE) as producer:
+        with running_producer(NOWHERE) as producer:
             return work(producer.produce)
 
     return run
 
 
 def _taken() -> Measurement:
-    with _producer(mock_cluster()) as producer:
+    with running_producer(mock_cluster()) as producer:
         producer.list_topics(TOPIC)
         measured = send_plain(producer.produce)
         producer.flush()
@@ -62,7 +63,7 @@ def _taken() -> Measurement:
 
 def _batches() -> Measurement:
     call = [{"value": VALUE}] * CALL_SIZE
-    with _producer(NOWHERE) as producer:
+    with running_producer(NOWHERE) as producer:
         stopwatch = Stopwatch()
         for _ in range(RECORD_COUNT // CALL_SIZE):
             producer.produce_batch(TOPIC, call)
@@ -71,7 +72,7 @@ def _batches() -> Measurement:
 
 
 def _contender(name: str, run: Callable[[], Measurement]) -> Contender:
-    return Contender(f"confluent-kafka {name}", run, version=_version, guarantees=GUARANTEES)
+    return Contender(f"confluent-kafka {name}", run, version=version, guarantees=GUARANTEES)
 
 
 def _send() -> list[Contender]:
@@ -85,7 +86,7 @@ def _send() -> list[Contender]:
 def _to_kafka(**options: Any) -> Callable[[], Measurement]:
     def run() -> Measurement:
         common = {"acks": "all", "enable.idempotence": True, "linger.ms": LINGER_MS}
-        with _producer(cluster().bootstrap, **common, **options) as producer:
+        with running_producer(cluster().bootstrap, **common, **options) as producer:
             return produced(producer.produce, producer.flush, RECORD_COUNT)
 
     return run

@@ -160,10 +160,11 @@ def _unknown(name: str, tables: tuple[type[Options], ...]) -> str:
     spelled = _spelled(name)
     whose = " or the ".join(table.scope for table in tables)
     is_own = folded(name) in _spellings_by_folded_name(tables)
-    for other in Options.find_tables():
-        if not is_own and folded(name) in _spellings_by_folded_name((other,)):
-            place = other.place.replace("``", "'")
-            return f"{name} is an option of the {other.scope}: give it to {place}"
+    others = [other for other in Options.find_tables() if folded(name) in _spellings_by_folded_name((other,))]
+    if others and not is_own:
+        scopes = " and the ".join(dict.fromkeys(other.scope for other in others))
+        place = others[0].place.replace("``", "'")
+        return f"{name} is an option of the {scopes}: give it to {place}"
     if spelled in ABSENT:
         return f"{name} is not an option here: {ABSENT[spelled]}"
     nearest = _nearest(name, tables) or _nearest(name, Options.find_tables())

@@ -146,6 +146,11 @@ def test_options_cannot_be_changed() -> None:
         ),
         (ProducerOptions, {"buffer.memory": 1}, "buffer.memory is an option of the arena: give it to Arena.create"),
         (SenderOptions, {"log.roll.ms": 1}, "log.roll.ms is an option of the log sink"),
+        (
+            SenderOptions,
+            {"compression_type": "lz4"},
+            "compression_type is an option of the log sink and the kafka sink and the served log: give it to",
+        ),
         (ProducerOptions, {"bootstrap_servers": "x"}, "the sender's sink names the brokers"),
         (ProducerOptions, {"zzzzzz": 1}, "zzzzzz is not an option of the producer"),
         (ProducerOptions, {"linger_ms": 1, "linger.ms": 1}, "linger_ms and linger.ms are the same option"),
