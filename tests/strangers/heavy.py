@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shmaccum._native import crc32c
+from shmaccum.log.files.topic_settings import SETTINGS
 from shmaccum.log.server.messages import encode_request
 from tests.strangers.check import MEMORY_GROWTH_MAX, WAIT_GROWTH_MAX_S, memory_of
 from tests.strangers.listeners import MATCHED, _connected, kafka_client, serve_writable
@@ -93,7 +94,10 @@ def _commit(group: str) -> bytes:
 
 
 def _describe_configs() -> bytes:
-    resources = [{"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in TOPICS * 2000]
+    resources = [  # no two are equal
+        {"resource_type": 2, "resource_name": name, "configuration_keys": [*SETTINGS, str(number)]}
+        for number, name in enumerate(TOPICS * 600)
+    ]
     return encode_request(32, 2, {"resources": resources, "include_synonyms": True})
 
 

@@ -303,7 +303,7 @@ def _refuse_nulls(message: Any, places: tuple[_Place, ...]) -> None:
 
 def encode_request(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:
     """Encode a request as a frame, from nested dicts by the names of the schema."""
-    message = _build(_messages(api_key).request, version, values)
+    message = _build(_messages(api_key).request, version, values, {})
     message.API_VERSION = version
     message.with_header(client_id=CLIENT_ID)
     return bytes(message.encode(header=True, framed=True))
@@ -342,7 +342,7 @@ def encode_unsupported(request: Request, answer: Mapping[str, Any]) -> bytes:
 def _encode(api_key: int, version: int, correlation_id: int, answer: Mapping[str, Any]) -> bytes:
     response = _messages(api_key).response
     unthrottled = {THROTTLE_TIME: 0} if THROTTLE_TIME in response.fields else {}
-    message = _build(response, version, {**unthrottled, **answer})
+    message = _build(response, version, {**unthrottled, **answer}, {})
     message.API_VERSION = version
     message.with_header(correlation_id=correlation_id)
     return bytes(message.encode(header=True, framed=True))
@@ -358,21 +358,28 @@ def _present_fields(message_type: Any, version: int) -> Mapping[str, Any]:
     }
 
 
-def _build(message_type: Any, version: int, values: Mapping[str, Any]) -> Any:
-    """Build a message without the fields that the version lacks."""
+_Built = dict[tuple[Any, int], list[Any]]
+"""The structures of each array that was built, by their class and the identity of the list of their values."""
+
+
+def _build(message_type: Any, version: int, values: Mapping[str, Any], built: _Built) -> Any:
+    """Build a message without the fields that the version lacks. A list that occurs repeatedly is built once."""
     present = _present_fields(message_type, version)
     fields: dict[str, Any] = {}
     for name, value in values.items():
         if name in present:
-            fields[name] = _built_field(present[name], version, value)
+            fields[name] = _built_field(present[name], version, value, built)
         elif name not in message_type.fields:
             raise KeyError(f"{message_type.__name__} has no field {name!r}")
     return message_type(version=version, **fields)
 
 
-def _built_field(inner: Any, version: int, value: Any) -> Any:
+def _built_field(inner: Any, version: int, value: Any, built: _Built) -> Any:
     if inner is None or value is None:
         return value
-    if isinstance(value, list):
-        return [_build(inner, version, each) for each in value]
-    return _build(inner, version, value)
+    if not isinstance(value, list):
+        return _build(inner, version, value, built)
+    key = inner, id(value)
+    if key not in built:
+        built[key] = [_build(inner, version, each, built) for each in value]
+    return built[key]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, final
 
 from shmaccum.config import LONG_MAX, ServerOptions
@@ -65,6 +65,9 @@ TYPES: Final[Mapping[str, int]] = {
     "advertised.listeners": LIST,
 }
 
+OwnOf = Callable[[str], Mapping[str, str]]
+"""Returns the settings of a topic that differ from those of the log."""
+
 
 @final
 class ServerSettings:
@@ -86,28 +89,41 @@ class ServerSettings:
     # --- describe
 
     def describe(self, call: Call) -> Stepwise[Values]:
-        """DescribeConfigs of topics and of the node."""
-        has_synonyms = bool(call.message.include_synonyms)
-        resources = call.message.resources
-        results = yield from answer_each(resources, functools.partial(self._described, has_synonyms=has_synonyms))
+        """DescribeConfigs of topics and of the node. Describes a resource once, even if it is named repeatedly."""
+        resources = {_identity(resource): resource for resource in call.message.resources}.values()
+        own_of = self._own()
+        settings_of = self._settings_cache(has_synonyms=bool(call.message.include_synonyms))
+        results = yield from answer_each(resources, functools.partial(self._described, own_of, settings_of))
         return {"results": results}
 
-    def _described(self, resource: Any, *, has_synonyms: bool) -> Values:
+    def _described(self, own_of: OwnOf, settings_of: Callable[..., list[Values]], resource: Any) -> Values:
         error, sentence = self._problem(resource)
         found: list[Values] = []
         if error is BrokerError.NONE:
             is_topic = resource.resource_type == TOPIC_RESOURCE
-            found = self._of_topic(resource.resource_name) if is_topic else self._of_node()
-        if not has_synonyms:
-            found = [{**setting, "synonyms": []} for setting in found]
-        asked = resource.configuration_keys
+            own = tuple(own_of(resource.resource_name).items()) if is_topic else None
+            found = settings_of(own, tuple(resource.configuration_keys or ()))
         return {
             "resource_type": resource.resource_type,
             "resource_name": resource.resource_name,
             "error_code": error,
             "error_message": sentence,
-            "configs": [setting for setting in found if not asked or setting["name"] in asked],
+            "configs": found,
         }
+
+    def _settings_cache(self, *, has_synonyms: bool) -> Callable[..., list[Values]]:
+        """Return a function for one request. Topics with equal settings share a list, which is encoded faster."""
+
+        @functools.cache
+        def settings_of(own: tuple[tuple[str, str], ...] | None, asked: tuple[str, ...]) -> list[Values]:
+            found = self._of_node() if own is None else self._of_topic(dict(own))
+            return [
+                setting if has_synonyms else {**setting, "synonyms": []}
+                for setting in found
+                if not asked or setting["name"] in asked
+            ]
+
+        return settings_of
 
     def list_resources(self, call: Call) -> Values:
         """ListConfigResources (KIP-1142). Version 0 lists resources of client metrics, which do not exist here."""
@@ -135,8 +151,8 @@ class ServerSettings:
         }
         return [_setting(name, value, OF_THE_NODE, is_fixed=True) for name, value in settings.items()]
 
-    def _of_topic(self, topic: str) -> list[Values]:
-        own, fixed = self._own(topic), not self._is_writable
+    def _of_topic(self, own: Mapping[str, str]) -> list[Values]:
+        fixed = not self._is_writable
         of_node = {**texts_of(TopicOptions()), **({} if self._log is None else texts_of(self._log.options))}
         found = [_setting(name, value, DEFAULT, is_fixed=True) for name, value in FIXED.items()]
         found += [
@@ -146,13 +162,14 @@ class ServerSettings:
         ]
         return found + [_setting(name, value, OF_THE_TOPIC, is_fixed=fixed) for name, value in own.items()]
 
-    def _own(self, topic: str) -> Mapping[str, str]:
+    def _own(self) -> OwnOf:
+        """Return the settings of all topics. If another process writes the log, this reads the file of them."""
         if self._log is not None:
-            return self._log.settings.of(topic)
+            return self._log.settings.of
         try:
-            return TopicSettings(os.path.join(self._topics.directory, TOPIC_SETTINGS_FILE)).of(topic)
+            return TopicSettings(os.path.join(self._topics.directory, TOPIC_SETTINGS_FILE)).of
         except LogError:  # the writer reports it
-            return {}
+            return lambda _topic: {}
 
     # --- change
 
@@ -168,7 +185,7 @@ class ServerSettings:
         """IncrementalAlterConfigs (KIP-339): sets or deletes single settings, or values of the cleanup policy."""
 
         def wanted(resource: Any) -> dict[str, str]:
-            settings = dict(self._own(resource.resource_name))
+            settings = dict(self._own()(resource.resource_name))
             for one in resource.configs:
                 if one.config_operation == SET:
                     settings[one.name] = one.value or ""
@@ -218,6 +235,11 @@ class ServerSettings:
         except OSError as error:
             return BrokerError.KAFKA_STORAGE_ERROR, str(error)
         return BrokerError.NONE, None
+
+
+def _identity(resource: Any) -> Hashable:
+    keys = resource.configuration_keys
+    return resource.resource_type, resource.resource_name, None if keys is None else tuple(keys)
 
 
 def without_fixed(settings: Mapping[str, str]) -> dict[str, str]:

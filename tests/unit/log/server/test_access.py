@@ -108,7 +108,7 @@ def server(tmp_path: Path) -> Iterator[LogServer]:
 def encoded(api_key: int, version: int, values: dict[str, Any]) -> memoryview:
     kind = messages._messages(api_key).request
     known = {name: value for name, value in values.items() if name in kind.fields}
-    return memoryview(bytes(messages._build(kind, version, known).encode(version=version)))
+    return memoryview(bytes(messages._build(kind, version, known, {}).encode(version=version)))
 
 
 def answer(server: LogServer, user: User, api_key: int, version: int, values: dict[str, Any]) -> Any:
