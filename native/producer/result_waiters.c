@@ -78,7 +78,7 @@ static struct result_waiter_list lists_merge(struct result_waiter_list left, str
 }
 
 /* Merge sort. The depth of the recursion is the logarithm of the count. */
-static struct result_waiter_list sorted(struct result_waiter_list list)
+static struct result_waiter_list list_sort(struct result_waiter_list list)
 {
     CHECK(list.first != NULL);
     if (list.count == 1) {
@@ -88,18 +88,18 @@ static struct result_waiter_list sorted(struct result_waiter_list list)
     for (size_t count = list.count / 2; count > 0; count--) {
         list_append(&left, list_remove(&list, &list.first, NULL));
     }
-    return lists_merge(sorted(left), sorted(list));
+    return lists_merge(list_sort(left), list_sort(list));
 }
 
 /* Nearly every list is in the order of the records already. */
-static struct result_waiter_list ordered(struct result_waiter_list list)
+static struct result_waiter_list list_order(struct result_waiter_list list)
 {
     CHECK((list.first == NULL) == (list.count == 0));
     const struct result_waiter *waiter = list.first;
     while (waiter != NULL && waiter->next != NULL && is_before(waiter, waiter->next)) {
         waiter = waiter->next;
     }
-    return waiter == list.last ? list : sorted(list);
+    return waiter == list.last ? list : list_sort(list);
 }
 
 /* ---- table ---- */
@@ -372,7 +372,7 @@ static void end_by_result(struct result_waiters *waiters, const struct completio
     struct result_waiter_list found = {0};
     struct result_waiter_list *bucket = bucket_of(waiters, completion->partition_index, completion->seq);
     bucket_end_if(waiters, bucket, waiter_end_by, completion, &found);
-    list_join(ended, ordered(found));
+    list_join(ended, list_order(found));
 }
 
 /* Returns false if some of the results since the last call were overwritten, or the memory of the arena is lost. */
@@ -419,7 +419,7 @@ static void collect_locked(struct result_waiters *waiters, const struct arena *a
     if (!is_whole || waiters->has_late) {
         waiters->has_late = false;
         end_if(waiters, waiter_query, arena, &ended);
-        ended = ordered(ended);
+        ended = list_order(ended);
     }
     list_join(&waiters->ended, ended);
 }
@@ -440,7 +440,7 @@ void result_waiters_end_if(struct result_waiters *waiters, result_waiter_test is
     struct result_waiter_list ended = {0};
     pthread_mutex_lock(&waiters->mutex);
     end_if(waiters, is_over, argument, &ended);
-    list_join(&waiters->ended, ordered(ended));
+    list_join(&waiters->ended, list_order(ended));
     pthread_mutex_unlock(&waiters->mutex);
 }
 

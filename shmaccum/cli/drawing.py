@@ -157,7 +157,7 @@ def readable_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def when(milliseconds: int, precision: str = "milliseconds") -> str:
+def format_time(milliseconds: int, precision: str = "milliseconds") -> str:
     """Return a wall clock time as text. If it is out of range, return the number of milliseconds."""
     try:
         moment = datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)

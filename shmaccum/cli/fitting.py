@@ -66,13 +66,13 @@ class FittedToScreen:
         for list_count in range(len(self._wanted), 0, -1):
             shown = [count if index < list_count else 0 for index, count in enumerate(self._wanted)]
             while (surplus := len(list(self._make_view(shown).lines(screen))) - height) > 0 and max(shown) > 1:
-                shown = fewer(shown, surplus)
+                shown = reduce_largest(shown, surplus)
             if surplus <= 0:
                 break
         return shown
 
 
-def fewer(counts: Sequence[int], surplus: int) -> list[int]:
+def reduce_largest(counts: Sequence[int], surplus: int) -> list[int]:
     """Remove `surplus` in total, each time from the largest count. Counts stay at least 1."""
     left = list(counts)
     for _ in range(surplus):

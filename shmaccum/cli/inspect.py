@@ -11,7 +11,7 @@ import click
 
 from shmaccum.arena import Arena
 from shmaccum.arena.slot_word import SLOT_STATES
-from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View, readable_line, when
+from shmaccum.cli.drawing import QUIET, Column, Stack, Table, Text, View, format_time, readable_line
 from shmaccum.cli.group import Command, arena_argument, json_option, opened_read_only, print_json
 from shmaccum.cli.terminal import show
 from shmaccum.common.units import format_count, format_duration_ns, format_size
@@ -153,7 +153,7 @@ def overview(arena: Arena) -> dict[str, Any]:
 def _superblock_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in facts.items():
         if name == "created_ms":
-            yield "created", when(value)
+            yield "created", format_time(value)
         elif name == "size":
             yield name, f"{format_size(value)} ({value:,} bytes)"
         elif name == "layout_fingerprint":
@@ -278,7 +278,7 @@ def _slot_pairs(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         elif name == "left_ns":
             yield "delivery timeout left", format_duration_ns(value)
         elif name.endswith("timestamp_ms"):
-            yield name.removesuffix("_ms"), when(value)
+            yield name.removesuffix("_ms"), format_time(value)
         else:
             yield name, value
 
@@ -293,7 +293,7 @@ def _show_slot(inspector: Inspector, slot_index: int, hex_size: int) -> None:
         click.echo("\nits bytes are not records")
     else:
         rows = (
-            (index, when(time_ms), shown(key), shown(value), len(headers))
+            (index, format_time(time_ms), shown(key), shown(value), len(headers))
             for index, time_ms, key, value, headers in records
         )
         show(Stack("", _rows("records", ("record", "timestamp", "key", "value", "headers"), rows, None)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shmaccum.cli.drawing import Table, numbers, readable, when, words
+from shmaccum.cli.drawing import Table, format_time, numbers, readable, words
 from shmaccum.cli.fitting import FirstThatFits
 from shmaccum.cli.group import EXIT_BAD, Command, json_option, print_json
 from shmaccum.cli.log_place import directory_argument, partitions, place_options, segment_sizes
@@ -58,7 +58,7 @@ def _info_table(facts: Sequence[dict[str, Any]], times: Sequence[tuple[str, str]
 
 
 def _moment(time_ms: int | None) -> str:
-    return "-" if time_ms is None else when(time_ms, "seconds").removesuffix(" UTC")
+    return "-" if time_ms is None else format_time(time_ms, "seconds").removesuffix(" UTC")
 
 
 @click.command("info", cls=Command)

@@ -142,14 +142,14 @@ def _fill(seen: Observation) -> Pieces:
     return Pieces(*pieces)
 
 
-def _in(seen: Observation, rates: Rates) -> Pieces:
+def _in_rates(seen: Observation, rates: Rates) -> Pieces:
     pieces = [f"{number(rates.records)} records/s"]
     if seen.record_bytes:
         pieces.append(rate_of_bytes(rates.bytes))
     return Pieces(*pieces, f"{number(rates.batches)} batches/s", f"{number(seen.record_count)} in total")
 
 
-def _out(seen: Observation, rates: Rates) -> Pieces:
+def _out_rates(seen: Observation, rates: Rates) -> Pieces:
     counters = seen.counters
     pieces = [
         Text(f"{number(rates.records_completed)} records/s"),
@@ -493,8 +493,8 @@ def _facts(seen: Observation, rates: Rates) -> View:
             ("fill", _fill(seen)),
             ("", SlotBar(seen)),
             ("", Legend(seen)),
-            ("in", _in(seen, rates)),
-            ("out", _out(seen, rates)),
+            ("in", _in_rates(seen, rates)),
+            ("out", _out_rates(seen, rates)),
             ("oldest", _oldest(seen)),
             ("waiting", _waiting(seen, rates)),
             *_damaged(seen),
@@ -513,7 +513,7 @@ def top_view(seen: Observation, rates: Rates) -> View:
 
     def make_view(shown: Sequence[int]) -> View:
         sets = (APPENDED, HELD, RESOURCES, LIFE, PASSED)
-        facts = [("in", _in(seen, rates)), *_sender_lines(seen.sender), *_outage(seen), *_overflow(seen)]
+        facts = [("in", _in_rates(seen, rates)), *_sender_lines(seen.sender), *_outage(seen), *_overflow(seen)]
         parts: list[View] = [_head(seen), Labelled(LABEL_WIDTH, facts)]
         processes_shown, topics_shown = shown
         if topics_shown:

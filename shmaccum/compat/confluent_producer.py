@@ -88,7 +88,7 @@ class _PatientWaiter(BufferWaiter):
         self._own = threading.local()
 
     @contextlib.contextmanager
-    def patient(self, timeout_s: float) -> Iterator[None]:
+    def allow_waits(self, timeout_s: float) -> Iterator[None]:
         """In the block, appends of this thread may wait, for this time in total."""
         self._own.limit = int(timeout_s * 1000), clock.monotonic_ns() + int(timeout_s * 1e9)
         try:
@@ -144,7 +144,7 @@ class _ConfluentProducer(kept_producer.Producer):
         """In the block, this thread waits for buffers, for this time in total."""
         waiter = self._appender.buffer_waiter
         assert isinstance(waiter, _PatientWaiter)
-        return waiter.patient(timeout_s)
+        return waiter.allow_waits(timeout_s)
 
     def deliveries(self) -> DeliveryTracker:
         """The object that looks results up."""

@@ -558,14 +558,14 @@ class Observer:
                 memory_size=None if resources is None else resources.memory_size,
                 stopped_age_ns=self._stopped_age_ns(entry, state, now_ns),
                 attached_age_ns=max(now_ns - entry["attached_ns"], 0),
-                record_count=_own(entry, "record_count"),
-                record_bytes=_own(entry, "record_bytes"),
+                record_count=_since_attach(entry, "record_count"),
+                record_bytes=_since_attach(entry, "record_bytes"),
                 owned_slot_count=held.owned,
                 held_slot_count=held.all,
                 held_size=held.all * slot_size,
                 is_waiting=entry["entry"] in waiting,
                 is_forcing=entry["alive"] and entry["is_forcing"],
-                passed_count=_own(entry, "passed_count"),
+                passed_count=_since_attach(entry, "passed_count"),
                 is_on_fallback=entry["alive"] and entry["fallback"],
             )
 
@@ -582,7 +582,7 @@ class Observer:
         return max(stopped_ns or 0, seen_ns)
 
 
-def _own(entry: Mapping[str, Any], name: str) -> int:
+def _since_attach(entry: Mapping[str, Any], name: str) -> int:
     """Return the increase of a counter since the process attached."""
     return max(int(entry[name]) - int(entry[f"{name}_before"]), 0)
 

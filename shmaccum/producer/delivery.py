@@ -290,7 +290,7 @@ class DeliveryTracker:
         """The name, the mode and the UUID of the arena."""
         return self.arena.name, self._mode, self._uuid
 
-    def what_is_left(self, future: DeliveryFuture) -> str:
+    def describe_time_left(self, future: DeliveryFuture) -> str:
         """Describes the time left for the delivery, and why the record is not delivered. Empty if that is unknown."""
         native = self.native
         left = record_left(native, future.slot_index, future.seq)

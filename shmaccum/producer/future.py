@@ -52,7 +52,7 @@ def value(future: DeliveryFuture) -> RecordMetadata | None:
 def get(future: DeliveryFuture, timeout: float | None = None) -> RecordMetadata:
     """Waits for the result. The timeout is in seconds, and None means no limit."""
     if not future.tracker.wait_for(future, timeout):
-        left = future.tracker.what_is_left(future)
+        left = future.tracker.describe_time_left(future)
         why = f" ({left})" if left else ""
         known = f"the result was not known within {timeout} s"
         raise future.tracker.translated_error(
@@ -125,7 +125,7 @@ def describe(future: DeliveryFuture) -> str:
     place = "{}-{}".format(*future.tracker.topic_partition(future.partition_index))
     if done(future):
         return f"<DeliveryFuture of {place}, {'failed' if failed(future) else 'delivered'}>"
-    left = future.tracker.what_is_left(future)
+    left = future.tracker.describe_time_left(future)
     return f"<DeliveryFuture of {place}, pending{f': {left}' if left else ''}>"
 
 

@@ -359,7 +359,7 @@ class Backlog:
         else:
             self.window.settled(shipment)
 
-    def again(self, wire: WireBatch, pause_ns: int | None, now_ns: int) -> None:
+    def retry(self, wire: WireBatch, pause_ns: int | None, now_ns: int) -> None:
         """Retry a batch, alone, after a pause. If it is None, the pause follows from the failures in a row."""
         shipment = SpilledBatch.of(wire)
         self.window.failed(shipment)

@@ -710,7 +710,7 @@ class Overflow:
         if ack.message:
             self._host.report(Report(Kind.RETRIED, ack.message, str(backlog.place)))
         metrics.retried(ack.wire.topic, ack.wire.record_count, now_ns)
-        backlog.again(ack.wire, None if ack.retry_after_ms is None else ack.retry_after_ms * NS_PER_MS, now_ns)
+        backlog.retry(ack.wire, None if ack.retry_after_ms is None else ack.retry_after_ms * NS_PER_MS, now_ns)
 
     def _out_of_sequence(self, backlog: Backlog, ack: Ack, now_ns: int) -> None:
         """Retry. If it is the oldest batch, and was retried before, the rest starts over in a new epoch.
@@ -721,7 +721,7 @@ class Overflow:
         if backlog.window.is_first(spilled) and spilled.attempt_count > 1:
             self._host.report(f"the overflow of {backlog.place} starts over in a new epoch: {ack.message}")
             backlog.window.wants_epoch = True
-        backlog.again(ack.wire, 0, now_ns)
+        backlog.retry(ack.wire, 0, now_ns)
 
     def _refuse(
         self, backlog: Backlog, ack: Ack, metrics: SenderMetrics, dead_letters: DeadLetters | None, now_ns: int
@@ -735,7 +735,7 @@ class Overflow:
             ack.error_code = ack.error_code or MESSAGE_TOO_LARGE
         reason = Reason(BatchResult.FAILED, ack.error_code, sentence)
         if dead_letters is not None and not self._write_dead_letter(wire, dead_letters, reason):
-            backlog.again(wire, PAUSE_NS, now_ns)
+            backlog.retry(wire, PAUSE_NS, now_ns)
             return
         self._host.report(Report(Kind.REFUSED, sentence, str(backlog.place), ack.error_code))
         metrics.failed(wire.topic, wire.record_count, now_ns)

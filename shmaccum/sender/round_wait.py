@@ -80,20 +80,20 @@ class RoundWait:
         """Return the acks that the sink has, or that arrive within this time."""
         return self._trouble.ask(lambda: self._sink.poll(wait_ns / NS_PER_S, self._wake_fifo.fileno()), ())
 
-    def until_due(self) -> Sequence[Ack | Acks]:
+    def wait_until_due(self) -> Sequence[Ack | Acks]:
         """Wait until something is due, or a process wakes the sender."""
         if self._ready.is_closing and self.is_idle:
             return self.poll(0)
         now_ns = self._native.now_ns()
         wake_at_ns = self._short_waits.begin(now_ns, self._sink)
         try:
-            return self._until(wake_at_ns, now_ns)
+            return self._wait_until(wake_at_ns, now_ns)
         finally:
             self._short_waits.end()
             if not self._is_dormant:
                 self._wake_fifo.clear()
 
-    def _until(self, wake_at_ns: int, now_ns: int) -> Sequence[Ack | Acks]:
+    def _wait_until(self, wake_at_ns: int, now_ns: int) -> Sequence[Ack | Acks]:
         if self._ready.partitions != self._ready.scan(now_ns) or self._is_requested:
             return self.poll(0)  # D2: a batch got ready before producers could see that the sender waits
         due_ns = min(wake_at_ns, self._ready.check_at_ns, self.next_ns())

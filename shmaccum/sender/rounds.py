@@ -91,7 +91,7 @@ class Rounds:
         failure_count = self._trouble.failure_count
         now_ns = self._native.now_ns()
         if self._wait.can_skip_round(now_ns):
-            self._settle(self._wait.until_due())
+            self._settle(self._wait.wait_until_due())
             return 0
         self._maintenance.run(now_ns)
         self._expiry.run(now_ns)
@@ -107,7 +107,7 @@ class Rounds:
         sent = self._batch_sender.send(now_ns)
         if spilled or shipped or sent:
             self._wait.has_slept_long = False
-        self._settle(self._wait.poll(0) if spilled or shipped else self._wait.until_due())
+        self._settle(self._wait.poll(0) if spilled or shipped else self._wait.wait_until_due())
         if failure_count == self._trouble.failure_count:
             self._trouble.end()
         return shipped + sent

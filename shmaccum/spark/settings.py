@@ -163,7 +163,7 @@ def sink_settings(given: Mapping[str, Any]) -> SinkSettings:
             "no sink is set: set .option('sink', 'kafka:HOST:PORT') or .option('sink', 'log:DIR'), or "
             ".option('sender', 'external') if another program runs the sender"
         )
-    return _auto(own, rest, _checked_sink(own.sink))
+    return _settings_with_sink(own, rest, _checked_sink(own.sink))
 
 
 def _of_user(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _external(own: SparkSinkOptions, rest: Mapping[str, Any]) -> SinkSettings:
     return SinkSettings(own.arena or "", own.topic, None, arena, producer)
 
 
-def _auto(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSettings:
+def _settings_with_sink(own: SparkSinkOptions, rest: Mapping[str, Any], sink: str) -> SinkSettings:
     of_sink_type = sink_options_type(split_url(sink)[0])
     of_sink = () if of_sink_type is None else (of_sink_type,)
     arena, producer, sender, *others = _split(rest, (ArenaOptions, ProducerOptions, SenderOptions, *of_sink))
@@ -261,7 +261,7 @@ def _exactly_once(own: SparkSinkOptions, rest: Mapping[str, Any], checkpoint: st
         raise InvalidArgumentError(
             f"{own.sink}: with exactly_once, all nodes must share one directory: remove the placeholder"
         )
-    settings = _auto(own, rest, _checked_sink(own.sink))
+    settings = _settings_with_sink(own, rest, _checked_sink(own.sink))
     if "idle_exit_ms" in spelled(rest, [SenderOptions]):
         raise InvalidArgumentError(
             "idle_exit_ms has no effect with exactly_once, where a sender ends with its task: omit it"

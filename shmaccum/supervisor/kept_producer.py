@@ -125,11 +125,11 @@ def split_options(sink: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], 
     of_sink = sink_options_type(split_url(sink)[0])
     tables: tuple[type[Options], ...] = (ProducerOptions, SenderOptions, *([] if of_sink is None else [of_sink]))
     parse_together(given, *tables)
-    own, of_sender, *rest = (_taken(given, table) for table in tables)
+    own, of_sender, *rest = (_select_options(given, table) for table in tables)
     of_sender.setdefault("idle_exit_ms", IDLE_EXIT_DEFAULT)
     return own, Recipe(sink, of_sender, rest[0] if rest else {})
 
 
-def _taken(given: Mapping[str, Any], table: type[Options]) -> dict[str, Any]:
+def _select_options(given: Mapping[str, Any], table: type[Options]) -> dict[str, Any]:
     names = {name: table.spellings().get(name.replace(".", "_")) for name in given}
     return {attribute: given[name] for name, attribute in names.items() if attribute is not None}

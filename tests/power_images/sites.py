@@ -118,14 +118,14 @@ def _images_without(
                 continue
             units = disk.units()
             if not is_alone:
-                yield position, disk.image(units, _lacking(units, owed, range(len(units))))
+                yield position, disk.image(units, _missing_partitions(units, owed, range(len(units))))
                 yield position, disk.image(units, [0] * len(units))
                 continue
             for index in chance.sample(sorted(owed), min(UNITS_MAX, len(owed))):
-                yield position, disk.image(units, _lacking(units, owed, [index]))
+                yield position, disk.image(units, _missing_partitions(units, owed, [index]))
 
 
-def _lacking(units: Sequence[Unit], owed: dict[int, int], indices: Sequence[int] | range) -> list[int]:
+def _missing_partitions(units: Sequence[Unit], owed: dict[int, int], indices: Sequence[int] | range) -> list[int]:
     choice = newest(units)
     for index in set(indices) & owed.keys():
         choice[index] = 0

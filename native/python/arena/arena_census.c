@@ -49,7 +49,7 @@ static PyObject *holding_row(const void *all, uint32_t index)
 }
 
 /* (slot index, word, partition index, created_ns, delivery_stamp_ms) of the batch that waits longest, or None. */
-static PyObject *oldest(const struct arena *core, const struct census *census)
+static PyObject *oldest_batch_row(const struct arena *core, const struct census *census)
 {
     if (census->oldest_slot == NO_SLOT) {
         Py_RETURN_NONE;
@@ -94,7 +94,7 @@ static PyObject *census_to_dict(const struct arena *core, const struct census *c
     return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N}", "states", list_of(SLOT_BAD + 1, state_count, census),
                          "queues", list_of(queues, queue_row, census), "damage", list_of(queues, damage_row, census),
                          "held", list_of(queues, held_row, census), "holdings",
-                         list_of(census->holding_count, holding_row, census), "oldest", oldest(core, census),
+                         list_of(census->holding_count, holding_row, census), "oldest", oldest_batch_row(core, census),
                          "waiting", list_of(waiters, waiting_entry, core), "parked",
                          list_of(waiters, parked_row, core));
 }

@@ -20,9 +20,10 @@ RESULT(wait_queued, is_stuck, PyBool_FromLong(buffer_wait_is_stuck(self)),
        "True while it is parked because its partition is stuck.")
 RESULT(wait_queued, open_semaphore, PyBool_FromLong(waiter_semaphore_open(self->arena->core, self->wait.waiter_index)),
        "Open the semaphore of this waiter. Return False if it has to be created first.")
-RESULT(wait_queued, poll, polled(self, buffer_pool_poll(self->arena->core, &self->wait)),
+RESULT(wait_queued, poll, poll_status_to_bool(self, buffer_pool_poll(self->arena->core, &self->wait)),
        "Return True if the slots are granted. Then call take().")
-RESULT_OF(wait_queued, sleep, INTEGER(timeout_ns, 0, SLEEP_NS_MAX), polled(self, place_sleep(self, given->timeout_ns)),
+RESULT_OF(wait_queued, sleep, INTEGER(timeout_ns, 0, SLEEP_NS_MAX),
+          poll_status_to_bool(self, place_sleep(self, given->timeout_ns)),
           "Sleep until the grant, a signal, or the timeout. Return the result of poll().")
 NO_ARGUMENTS(wait_queued, take, "Take the granted slots. Return False if they are no longer granted.")
 

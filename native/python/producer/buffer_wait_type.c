@@ -268,7 +268,7 @@ static bool wait_is_queued(const struct buffer_wait_object *self)
 }
 
 /* Converts a status of buffer_pool_poll to a bool. Returns NULL with an exception set. */
-static PyObject *polled(struct buffer_wait_object *self, enum status status)
+static PyObject *poll_status_to_bool(struct buffer_wait_object *self, enum status status)
 {
     if (!arena_object_check_memory(self->arena)) {
         return NULL;

@@ -30,7 +30,7 @@ static struct producer_object *producer_of(PyObject *self)
 /* ---- open and close ---- */
 
 /* The seed differs between processes, so that they draw different partitions. */
-static uint64_t seed(const struct producer_object *self)
+static uint64_t random_seed(const struct producer_object *self)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -78,7 +78,7 @@ static int producer_open(struct producer_object *self, const struct producer_arg
     wall_clock_begin(&self->clock);
     self->partitioner = (struct partitioner){.arena = self->appender->arena->core,
                                              .registry = self->appender->arena->registry,
-                                             .random_state = seed(self),
+                                             .random_state = random_seed(self),
                                              .is_adaptive = given->is_adaptive};
     self->is_open = topics_allocate(self);
     return self->is_open ? 0 : -1;

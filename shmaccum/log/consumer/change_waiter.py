@@ -140,7 +140,7 @@ class ChangeWaiter:
             found = self._selector.select(self._timeout_s(deadline_s) if may_sleep else 0)
         finally:
             self._shared.leave(self)
-        return self._woke(is_ready=bool(found))
+        return self._finish_wait(is_ready=bool(found))
 
     async def wait_in_loop(self, deadline_s: float) -> bool:
         """As `wait`, without blocking the event loop. The loop watches one descriptor, that of the selector.
@@ -157,7 +157,7 @@ class ChangeWaiter:
         loop.add_reader(self._selector, _resolve, woken, True)
         self._end_wait = functools.partial(_end_wait, loop, self._selector, woken)
         try:
-            return self._woke(is_ready=await woken)
+            return self._finish_wait(is_ready=await woken)
         finally:
             timer.cancel()
             self._leave_loop()
@@ -169,7 +169,7 @@ class ChangeWaiter:
         longest_s = self._recheck_s - now_s if self.has_watch else self._interval_s
         return max(min(deadline_s - now_s, longest_s), 0)
 
-    def _woke(self, *, is_ready: bool) -> bool:
+    def _finish_wait(self, *, is_ready: bool) -> bool:
         if not is_ready:
             self._interval_s = min(2 * self._interval_s, POLL_INTERVAL_S_MAX)
         return self.take_wakeup()

@@ -220,7 +220,7 @@ class Consumer(Subscription):
 
     def _peek(self, flow: PartitionFlow, count: int) -> list[ConsumerRecord]:
         try:
-            return self._placed(flow).peek(count)
+            return self._with_position(flow).peek(count)
         except OffsetOutOfRangeError:
             self._reset_position(flow, f"has no offset {flow.position} in the log")
             return flow.peek(count)
@@ -327,7 +327,7 @@ class Consumer(Subscription):
 
     def _next_batch(self, flow: PartitionFlow) -> LogBatch | None:
         try:
-            return self._placed(flow).next_batch()
+            return self._with_position(flow).next_batch()
         except OffsetOutOfRangeError:
             self._reset_position(flow, f"has no offset {flow.position} in the log")
             return flow.next_batch()
@@ -374,7 +374,7 @@ class Consumer(Subscription):
         """Batches of one partition, of about `size` bytes. An error raises only if no batch was read before it."""
         run: list[LogBatch] = []
         try:
-            self._placed(flow)
+            self._with_position(flow)
             while size > 0 and (batch := self._next_batch(flow)):
                 size -= batch.size
                 run.append(batch)

@@ -153,7 +153,7 @@ class Positions:
         Raises:
             ConsumerStateError: if the partition is not assigned, or auto_offset_reset is none and it has no position.
         """
-        return self._placed(self._assigned(partition)).position
+        return self._with_position(self._assigned(partition)).position
 
     def _positions(self) -> dict[TopicPartition, int]:
         """The positions of all assigned partitions that have one, and whose topic was not deleted."""
@@ -218,7 +218,7 @@ class Positions:
         for flow in self._chosen(partitions):
             flow.seek(flow.partition.log_end_offset)
 
-    def _placed(self, flow: PartitionFlow) -> PartitionFlow:
+    def _with_position(self, flow: PartitionFlow) -> PartitionFlow:
         """The flow, once it has a position."""
         if flow.position < 0:
             flow.seek(self._start(flow, "has no position yet"))

@@ -70,7 +70,7 @@ def _listed(directory: str, former: _Listing | None) -> tuple[_Listing, Collecti
         found = {place: (entry.name, entry.inode()) for entry in entries if (place := _partition_of(entry))}
     new = {place for place, folder in found.items() if folder not in known}
     begun = {place for place in new if not _is_whole(os.path.join(directory, found[place][0]))}
-    lacking = _lacking(found.keys() - begun)
+    lacking = _missing_partitions(found.keys() - begun)
     if (begun or lacking) and not is_shmaccum_log(directory):
         begun, lacking = set(), []
     places = tuple(sorted([*(found.keys() - begun), *lacking]))
@@ -89,7 +89,7 @@ def _is_whole(folder: str) -> bool:
         return False
 
 
-def _lacking(found: Collection[TopicPartition]) -> list[TopicPartition]:
+def _missing_partitions(found: Collection[TopicPartition]) -> list[TopicPartition]:
     """The partitions without a folder, below the highest one of their topic."""
     highest: dict[str, int] = {}
     counts: dict[str, int] = {}

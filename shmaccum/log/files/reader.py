@@ -301,14 +301,14 @@ class PartitionReader:
             if batch.base_offset < start:
                 first = _youngest_record(batch, start)
             elif batch.header.is_time_missing:
-                first = _younger(first, _youngest_record(batch, start))
+                first = _later_of(first, _youngest_record(batch, start))
             elif youngest is None or batch.max_timestamp_ms > youngest.max_timestamp_ms:
                 youngest = batch
         if youngest is None or (first is not None and first.timestamp_ms > youngest.max_timestamp_ms):
             return first
         found = _youngest_record(youngest, start)
         is_first = first is not None and found is not None and first.offset < found.offset
-        return _younger(first, found) if is_first else _younger(found, first)
+        return _later_of(first, found) if is_first else _later_of(found, first)
 
     def _first_since(self, timestamp_ms: int, offset: int) -> OffsetAndTimestamp | None:
         for batch in self.batches(offset):
@@ -420,7 +420,7 @@ class PartitionReader:
         return SegmentView(self.folder, base_offset, is_finished=is_finished, is_crc_checked=self.reader.verify_crc)
 
 
-def _younger(one: OffsetAndTimestamp | None, other: OffsetAndTimestamp | None) -> OffsetAndTimestamp | None:
+def _later_of(one: OffsetAndTimestamp | None, other: OffsetAndTimestamp | None) -> OffsetAndTimestamp | None:
     """The record with the larger timestamp, or the first if the timestamps are equal."""
     if one is None or other is None:
         return one or other

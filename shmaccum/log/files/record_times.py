@@ -129,7 +129,7 @@ class _Source:
         self._size = 0
         self.position = 0
 
-    def _more(self) -> bool:
+    def _take_piece(self) -> bool:
         """Take the next piece that is not empty; return False at the end."""
         self._piece, self._at = next(filter(None, self._pieces), b""), 0
         self._size += len(self._piece)
@@ -141,7 +141,7 @@ class _Source:
         """Read a zigzag varint."""
         value = 0
         for group in range(VARINT_SIZE_MAX):
-            if self._at == len(self._piece) and not self._more():
+            if self._at == len(self._piece) and not self._take_piece():
                 raise ValueError("the records are cut short")
             byte = self._piece[self._at]
             self._at += 1
@@ -155,7 +155,7 @@ class _Source:
         self.position += size
         while size > len(self._piece) - self._at:
             size -= len(self._piece) - self._at
-            if not self._more():
+            if not self._take_piece():
                 raise ValueError("the records are cut short")
         self._at += size
 
@@ -168,5 +168,5 @@ class _Source:
         return size
 
     def expect_end(self) -> None:
-        if self._at < len(self._piece) or self._more():
+        if self._at < len(self._piece) or self._take_piece():
             raise ValueError("bytes follow the last record")

@@ -189,18 +189,18 @@ class Segment(SegmentEnd):
             self.check_name(self.size + done)
             self.is_torn = False
         except LogLostError as error:
-            return 0, _bare(error)
+            return 0, _without_traceback(error)
         except OSError as error:
-            return self._done(done, error)
+            return self._write_result(done, error)
         return done, None
 
-    def _done(self, done: int, error: OSError) -> tuple[int, OSError]:
+    def _write_result(self, done: int, error: OSError) -> tuple[int, OSError]:
         """The result of a failed write."""
         try:
             self.check_name(self.size + done)
         except LogLostError as lost:
-            return 0, _bare(lost)
-        return done, _bare(error)
+            return 0, _without_traceback(lost)
+        return done, _without_traceback(error)
 
     # --- identity
 
@@ -213,13 +213,13 @@ class Segment(SegmentEnd):
         try:
             found = os.stat(self.path)
         except OSError as error:
-            raise self._lost(f"cannot be found under its name ({error.strerror})") from None
+            raise self._lost_error(f"cannot be found under its name ({error.strerror})") from None
         if (found.st_dev, found.st_ino) != (self.device, self.inode):
-            raise self._lost("was replaced by another file")
+            raise self._lost_error("was replaced by another file")
         if found.st_size < max(size, self.size):
-            raise self._lost(f"was cut to {found.st_size} bytes and should have {max(size, self.size)}")
+            raise self._lost_error(f"was cut to {found.st_size} bytes and should have {max(size, self.size)}")
         if self.is_lost:
-            raise self._lost("was missing for a moment, or written by another process")
+            raise self._lost_error("was missing for a moment, or written by another process")
 
     def check_index_names(self) -> None:
         """Check the paths of the indexes. A lost index costs no record.
@@ -244,7 +244,7 @@ class Segment(SegmentEnd):
         start = max(self.size - TAIL_SIZE, 0)
         return Tail(self.base_offset, start, self.size, os.pread(self.descriptor, self.size - start, start))
 
-    def _lost(self, what: str) -> LogLostError:
+    def _lost_error(self, what: str) -> LogLostError:
         self.is_lost = True
         return LogLostError(f"{self.path} {what}, while its writer had it open")
 
@@ -326,7 +326,7 @@ class Segment(SegmentEnd):
             files.callback(os.close, descriptor)
 
 
-def _bare(error: OSError) -> OSError:
+def _without_traceback(error: OSError) -> OSError:
     """The error without its traceback, whose frames would keep the arena's buffers referenced."""
     error.__context__ = None
     return error.with_traceback(None)

@@ -92,7 +92,7 @@ def _administrator(values: Values) -> Rule:
     return _whole(lambda call: call.user.is_administrator, lambda _call: {**values, "error_code": CLUSTER_REFUSED})
 
 
-def _each(
+def _rule_for_each(
     field: str, answered: str, is_allowed: Callable[[Call, Any, LogTopics], bool], refused: Callable[[Any], Any]
 ) -> Rule:
     """Return a rule that removes the elements for which the principal lacks a right.
@@ -181,7 +181,7 @@ def _refused_moves(call: Call) -> Values:
 
 def delete_topics(call: Call, handler: Handler, topics: LogTopics) -> Result:
     field = "topics" if call.version >= 6 else "topic_names"
-    return _each(field, "responses", _topic(may(Right.ADMIN, "topic")), _refused_topic)(call, handler, topics)
+    return _rule_for_each(field, "responses", _topic(may(Right.ADMIN, "topic")), _refused_topic)(call, handler, topics)
 
 
 def metadata(call: Call, handler: Handler, _topics: LogTopics) -> Result:
@@ -219,7 +219,7 @@ def _resources(right_of: Callable[[User, str], bool], answered: str) -> Rule:
             **({"configs": []} if answered == "results" else {}),
         }
 
-    return _each("resources", answered, is_allowed, refused)
+    return _rule_for_each("resources", answered, is_allowed, refused)
 
 
 # --- groups
@@ -233,7 +233,7 @@ def _member(refusal: Values) -> Rule:
 def offset_commit(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """OffsetCommit: the right to read the group and each topic."""
     if call.user.may(Right.READ, "group", call.message.group_id):
-        return _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
+        return _rule_for_each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
     return {"topics": [_partitions(topic, GROUP_REFUSED) for topic in call.message.topics]}
 
 
@@ -306,14 +306,14 @@ def list_groups(call: Call, handler: Handler, _topics: LogTopics) -> Result:
 def offset_delete(call: Call, handler: Handler, topics: LogTopics) -> Result:
     """OffsetDelete: the right to administer the group, and to read each topic."""
     if call.user.may(Right.ADMIN, "group", call.message.group_id):
-        return _each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
+        return _rule_for_each("topics", "topics", _topic(may(Right.READ, "topic")), _partitions)(call, handler, topics)
     return {"error_code": GROUP_REFUSED, "topics": []}
 
 
 # --- transactions
 
 
-_writable_topics = _each(
+_writable_topics = _rule_for_each(
     "topic_data",
     "responses",
     _topic(may(Right.WRITE, "topic")),
@@ -390,7 +390,7 @@ _ADMINISTERED = _topic(may(Right.ADMIN, "topic"))
 
 # --- rules of one field
 
-list_offsets = _each(
+list_offsets = _rule_for_each(
     "topics",
     "topics",
     _topic(sees("topic")),
@@ -400,7 +400,7 @@ join_group = _member(JoinAnswer(GROUP_REFUSED, "").values)
 heartbeat = _member({"error_code": GROUP_REFUSED})
 leave_group = _member({"error_code": GROUP_REFUSED, "members": []})
 sync_group = _member(SyncAnswer(GROUP_REFUSED).values)
-describe_groups = _each(
+describe_groups = _rule_for_each(
     "groups",
     "groups",
     _named(sees("group")),
@@ -415,9 +415,11 @@ describe_groups = _each(
         "authorized_operations": set(),
     },
 )
-create_topics = _each("topics", "topics", _ADMINISTERED, lambda topic: {**CREATED_NOT, **_refused_topic(topic)})
-delete_records = _each("topics", "topics", _ADMINISTERED, functools.partial(_partitions, low_watermark=-1))
-offset_for_leader_epoch = _each(
+create_topics = _rule_for_each(
+    "topics", "topics", _ADMINISTERED, lambda topic: {**CREATED_NOT, **_refused_topic(topic)}
+)
+delete_records = _rule_for_each("topics", "topics", _ADMINISTERED, functools.partial(_partitions, low_watermark=-1))
+offset_for_leader_epoch = _rule_for_each(
     "topics", "topics", lambda call, one, _topics: call.user.sees("topic", one.topic), _refused_epochs
 )
 end_transaction = _whole(
@@ -427,13 +429,13 @@ describe_settings = _resources(sees("topic"), "results")
 alter_settings = _resources(may(Right.ADMIN, "topic"), "responses")
 alter_log_dirs = _whole(lambda call: call.user.is_administrator, _refused_moves)
 describe_log_dirs = _administrator({"results": [_REFUSED_DIRECTORY]})
-create_partitions = _each(
+create_partitions = _rule_for_each(
     "topics",
     "results",
     _ADMINISTERED,
     lambda topic: {"name": topic.name, "error_code": TOPIC_REFUSED, "error_message": NOT_ADMINISTERED},
 )
-delete_groups = _each(
+delete_groups = _rule_for_each(
     "groups_names",
     "results",
     _named(may(Right.ADMIN, "group")),
@@ -442,7 +444,7 @@ delete_groups = _each(
 elect_leaders = _administrator({"replica_election_results": []})
 alter_reassignments = _administrator({"error_message": None, "responses": []})
 list_reassignments = _administrator({"error_message": None, "topics": []})
-describe_producers = _each(
+describe_producers = _rule_for_each(
     "topics",
     "topics",
     _topic(may(Right.READ, "topic")),
@@ -454,13 +456,13 @@ describe_producers = _each(
         ],
     },
 )
-describe_transactions = _each(
+describe_transactions = _rule_for_each(
     "transactional_ids",
     "transaction_states",
     _named(sees("transactional-id")),
     lambda name: described_transaction(name, ID_REFUSED),
 )
-describe_consumer_groups = _each(
+describe_consumer_groups = _rule_for_each(
     "group_ids",
     "groups",
     _named(sees("group")),

@@ -414,7 +414,7 @@ class Group:
         for member in self.members.values():
             self._set_assignment(member, b"")
             if member.syncing is not None:
-                self._touch(member, now_ms)
+                self._extend_session(member, now_ms)
             self._refuse_sync(member, BrokerError.REBALANCE_IN_PROGRESS)
         self.state = GroupState.PREPARING
         if was_empty and self.limits.initial_delay_ms:
@@ -466,7 +466,7 @@ class Group:
         for member in joined:
             token, member.joining = member.joining, None
             self._answer_join(token, self._joined(member))
-            self._touch(member, now_ms)
+            self._extend_session(member, now_ms)
 
     # --- sync
 
@@ -520,7 +520,7 @@ class Group:
         for member in self.members.values():
             token, member.syncing = member.syncing, None
             if token is not None:
-                self._touch(member, now_ms)
+                self._extend_session(member, now_ms)
                 self.answers.append(Answer(token, self._synced(member)))
 
     def _set_assignment(self, member: Member, assignment: bytes) -> None:
@@ -593,9 +593,9 @@ class Group:
     def _mark_connected(self, member: Member, now_ms: float) -> None:
         """Marks the member as connected, and extends its session."""
         member.is_gone = False
-        self._touch(member, now_ms)
+        self._extend_session(member, now_ms)
 
-    def _touch(self, member: Member, now_ms: float) -> None:
+    def _extend_session(self, member: Member, now_ms: float) -> None:
         member.expires_at_ms = now_ms + member.join.session_timeout_ms
 
     def _remove_and_rebalance(self, member: Member, now_ms: float) -> None:

@@ -81,10 +81,10 @@ class GroupRequests:
             error = loaded.group.leave(message.member_id, None, self._groups.now_ms())
             self._groups.store_and_answer(loaded)
             return {"error_code": error}
-        members = yield from answer_each(message.members, lambda one: self._left(message.group_id, one))
+        members = yield from answer_each(message.members, lambda one: self._leave_one(message.group_id, one))
         return {"error_code": BrokerError.NONE, "members": members}
 
-    def _left(self, group_id: str, member: Any) -> Values:
+    def _leave_one(self, group_id: str, member: Any) -> Values:
         loaded = self._groups.load_known(group_id)
         if isinstance(loaded, BrokerError):
             error = loaded

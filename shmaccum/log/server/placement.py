@@ -43,7 +43,7 @@ class Placement:
         asked = self._asked(call.message.topics)
         topics = []
         for topic, partitions in asked.items():
-            sized = yield from answer_each(sorted(partitions), functools.partial(self._sized, topic))
+            sized = yield from answer_each(sorted(partitions), functools.partial(self._partition_size, topic))
             topics.append({"name": topic, "partitions": sized})
         result = {
             "error_code": BrokerError.NONE,
@@ -66,7 +66,7 @@ class Placement:
                 asked.setdefault(each.topic, set()).update(known)
         return asked
 
-    def _sized(self, topic: str, partition: int) -> Values:
+    def _partition_size(self, topic: str, partition: int) -> Values:
         size = segments_size(os.path.join(self._directory, str(TopicPartition(topic, partition))))
         return {"partition_index": partition, "partition_size": size, "offset_lag": 0, "is_future_key": False}
 

@@ -125,11 +125,11 @@ class TopicRequests:
         grown = []
         has_room = _is_within_limit(topic.count for topic in topics)
         for topic in topics:
-            grown.append((yield from self._grown(topic, is_trial=is_trial, has_room=has_room)))
+            grown.append((yield from self._grow_topic(topic, is_trial=is_trial, has_room=has_room)))
             yield None
         return {"results": [*grown, *({"name": name, **REPEATED} for name in again)]}
 
-    def _grown(self, topic: Any, *, is_trial: bool, has_room: bool) -> Stepwise[Values]:
+    def _grow_topic(self, topic: Any, *, is_trial: bool, has_room: bool) -> Stepwise[Values]:
         known = self._directory.partition_count(topic.name)
         error: BrokerError = BrokerError.NONE
         sentence: str | None = None

@@ -201,13 +201,14 @@ class LogSink(SynchronousSink, ProducerIds, SinkTransactions, LogEnds, Peer):
         """Return the batches in the form in which they are appended."""
         jobs = [compression.begin(batch) for batch in batches]
         forms = [
-            self._form(batch, compressed(job, self._report_sentence)) for batch, job in zip(batches, jobs, strict=True)
+            self._with_form(batch, compressed(job, self._report_sentence))
+            for batch, job in zip(batches, jobs, strict=True)
         ]
         sizes = [(batch, form.size) for batch, form in zip(batches, forms, strict=True)]
         compression.metrics.sent(sizes, clock.monotonic_ns())
         return forms
 
-    def _form(self, batch: WireBatch, form: Form | None) -> WireBatch:
+    def _with_form(self, batch: WireBatch, form: Form | None) -> WireBatch:
         if form is None:
             return batch
         return dataclasses.replace(

@@ -33,7 +33,7 @@ class Sensor:
     def record(self, total: float, count: int, largest: float, now_ns: int) -> None:
         """Record `count` values whose sum is `total`."""
         if now_ns - self._current.start_ns >= WINDOW_NS:
-            self._turn(now_ns)
+            self._start_window(now_ns)
         self.total += total
         self._current.sum += total
         self._current.count += count
@@ -42,7 +42,7 @@ class Sensor:
     def add(self, amount: float, now_ns: int) -> None:
         self.record(amount, 1, amount, now_ns)
 
-    def _turn(self, now_ns: int) -> None:
+    def _start_window(self, now_ns: int) -> None:
         is_recent = now_ns - self._current.start_ns < 2 * WINDOW_NS
         self._last = self._current if is_recent else _Window(now_ns)
         self._current = _Window(now_ns)
@@ -50,7 +50,7 @@ class Sensor:
     def windows(self, now_ns: int) -> list[_Window]:
         """Return one or two windows, the older one first."""
         if now_ns - self._current.start_ns >= WINDOW_NS:
-            self._turn(now_ns)
+            self._start_window(now_ns)
         return [self._current] if self._last is self._current else [self._last, self._current]
 
     def rate(self, now_ns: int) -> float:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shmaccum.cli.drawing import Screen, Stack, Text, View, drawn
-from shmaccum.cli.fitting import GAP, FirstThatFits, FittedToScreen, Pieces, fewer
+from shmaccum.cli.fitting import GAP, FirstThatFits, FittedToScreen, Pieces, reduce_largest
 
 
 def lines_of(view: View, width: int, height: int | None = None) -> list[str]:
@@ -67,7 +67,7 @@ def test_a_screen_shows_as_much_of_each_list_as_there_is_room_for(counts: tuple[
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.integers(0, 60))
 def test_rows_are_taken_from_the_longest_lists_and_one_of_each_stays(counts: list[int], surplus: int) -> None:
-    left = fewer(counts, surplus)
+    left = reduce_largest(counts, surplus)
     assert sum(counts) - sum(left) == min(surplus, sum(max(count - 1, 0) for count in counts))
     cut = [after for before, after in zip(counts, left, strict=True) if after < before]
     assert all(after >= max(left) - 1 for after in cut)

@@ -184,9 +184,9 @@ class KafkaTransactions:
         if protocol.recovery_state.state is State.OPEN:
             protocol.add_partitions(place for place in places if place.topic != OFFSETS_TOPIC)
             self._driver.save()
-        return {place for place in places if self._may_go(place)}
+        return {place for place in places if self._may_send_to(place)}
 
-    def _may_go(self, place: TopicPartition) -> bool:
+    def _may_send_to(self, place: TopicPartition) -> bool:
         if place.topic == OFFSETS_TOPIC:
             return self._protocol.recovery_state.state is State.OPEN
         return self._protocol.may_produce(place)
@@ -258,9 +258,9 @@ class KafkaTransactions:
         if failure is None or (failure, number) == self._reported or self._host.state not in UNDECIDED:
             return
         self._reported = failure, number
-        self._host.fail(self._why_of(failure), self._sentence(failure))
+        self._host.fail(self._reason_of(failure), self._sentence(failure))
 
-    def _why_of(self, failure: TransactionFailure) -> TransactionReason:
+    def _reason_of(self, failure: TransactionFailure) -> TransactionReason:
         return TransactionReason.FENCED if failure.effect is Effect.FENCED else TransactionReason.REFUSED
 
     def _sentence(self, failure: TransactionFailure) -> str:
@@ -298,5 +298,5 @@ class KafkaTransactions:
         protocol = self._protocol
         if protocol.recovery_state.state is State.FAILED and protocol.outcome is not TransactionOutcome.UNKNOWN:
             assert protocol.failure is not None
-            return self._why_of(protocol.failure)
+            return self._reason_of(protocol.failure)
         return WHYS[protocol.outcome] if self._is_begun else TransactionReason.NOT

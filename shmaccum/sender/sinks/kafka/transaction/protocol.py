@@ -411,11 +411,11 @@ class TransactionProtocol:
         found = effect_of(request, worst)
         if found is Effect.DONE:
             self._miss_count = 0
-            self._done(request, answer)
+            self._apply_success(request, answer)
         elif found in {Effect.RETRY, Effect.FIND}:
             if self._miss_count >= PATIENCE_COUNT and worst != CONCURRENT_TRANSACTIONS:
                 self._trouble = sentence(worst, answer.message)
-            self._again(
+            self._retry_later(
                 request, worst, now_s, is_lost=found is Effect.FIND, is_unchanged=worst == CONCURRENT_TRANSACTIONS
             )
         else:
@@ -433,14 +433,16 @@ class TransactionProtocol:
         if error_code == UNSUPPORTED_VERSION:
             self._refused(request, TransactionFailure(Effect.FATAL, error_code, message))
         else:
-            self._again(request, error_code, now_s, is_lost=True, is_unchanged=is_unsent)
+            self._retry_later(request, error_code, now_s, is_lost=True, is_unchanged=is_unsent)
 
     def _take_asked(self) -> Request:
         assert self._asked is not None, "no request is in flight"
         asked, self._asked = self._asked, None
         return asked
 
-    def _again(self, request: Request, error_code: int, now_s: float, *, is_lost: bool, is_unchanged: bool) -> None:
+    def _retry_later(
+        self, request: Request, error_code: int, now_s: float, *, is_lost: bool, is_unchanged: bool
+    ) -> None:
         """Retry the request after a pause, in the next round at the earliest.
 
         Args:
@@ -474,7 +476,7 @@ class TransactionProtocol:
         if not pending:
             self._offsets.pop(request.member, None)
 
-    def _done(self, request: Request, answer: TransactionResponse) -> None:
+    def _apply_success(self, request: Request, answer: TransactionResponse) -> None:
         if isinstance(request, FindCoordinator):
             self._nodes[request.coordinator] = answer.node_id
         elif isinstance(request, AskVersion):
