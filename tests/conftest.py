@@ -29,6 +29,7 @@ from tests.support.arenas import (
     remove_arenas_of_the_dead,
     remove_companions_of_listed,
 )
+from tests.support.rewriting import rewrite_missing
 from tests.support.seeds import new_seed
 from tests.support.system_calls import Forced
 
@@ -63,6 +64,18 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     is_worker = hasattr(session.config, "workerinput")
     if not is_worker and session.config.getoption("dist", "no") != "no":
         strategies.text().validate()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Import the test files without garbage collections, which would visit the modules again and again."""
+    gc.disable()
+    try:
+        if hasattr(session.config, "workerinput"):
+            rewrite_missing(session.config, session.config.args)
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def _freeze() -> None:
