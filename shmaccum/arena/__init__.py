@@ -15,7 +15,7 @@ Producers and the sender share the arena. This package imports neither of them.
     wake_fifo        wakes a sleeping sender                          ─ fifo   a FIFO beside the arena
     results_fifo     wakes event loops, which cannot sleep on a futex
     presence         shows standbys at once that the sender is gone   ─ stalled   kills a sender without a sign of life
-    dead_sockets     removes the sockets of killed senders
+    dead_companions  removes the sockets and FIFOs that killed processes left
     sender_state     sentences about the sender, for errors and views
     stuck            the reasons why a partition is stuck
     semaphores       the semaphores of processes that wait for a buffer       ─ named_objects   objects with POSIX names

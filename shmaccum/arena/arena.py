@@ -18,7 +18,7 @@ import msgpack
 
 from shmaccum import _native
 from shmaccum.arena.creation import remove_private, wait_for_others
-from shmaccum.arena.dead_sockets import remove_dead_sockets
+from shmaccum.arena.dead_companions import remove_dead_companions
 from shmaccum.arena.file import ArenaFile, group_number
 from shmaccum.arena.named_objects import SHARED_MEMORY, unlink_semaphore
 from shmaccum.common import cooperative
@@ -112,7 +112,7 @@ class ArenaStatistics(NamedTuple):
 def remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
     """Removes the semaphores of all waiter entries, the two FIFOs, and the sockets of the senders.
 
-    It also removes the sockets of killed senders of former arenas in the folder.
+    It also removes those FIFOs and sockets of other arenas in the folder that no process has open.
     """
     for index in range(waiter_count):
         with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's
@@ -120,7 +120,7 @@ def remove_companions(file: ArenaFile, uuid: bytes, waiter_count: int) -> None:
     for path in (file.wake_fifo(uuid), file.results_fifo(uuid), *file.presences(uuid)):
         with contextlib.suppress(OSError):  # it is missing, or another user's, or its name would be too long
             os.unlink(path)
-    remove_dead_sockets(os.path.dirname(file.path))
+    remove_dead_companions(os.path.dirname(file.path))
 
 
 def semaphore_name(uuid: bytes, waiter_index: int) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OPEN_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 CLEAR_SIZE = 65536
+ATTEMPT_COUNT = 10
 
 
 def open_fifo(path: str, arena: Arena) -> int:
@@ -42,6 +43,22 @@ def open_fifo(path: str, arena: Arena) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def make_and_open_fifo(path: str, arena: Arena) -> int:
+    """Creates the FIFO if it is missing, and opens it.
+
+    A process that removes unused FIFOs (arena/dead_companions.py) may remove it in between.
+
+    Raises:
+        ArenaForbiddenError, OSError: as `make_fifo` and `open_fifo`.
+    """
+    for _ in range(ATTEMPT_COUNT - 1):
+        make_fifo(path, arena)
+        with contextlib.suppress(FileNotFoundError):
+            return open_fifo(path, arena)
+    make_fifo(path, arena)
+    return open_fifo(path, arena)
 
 
 def is_fifo_at(path: str, descriptor: int) -> bool:

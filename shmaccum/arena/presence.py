@@ -21,7 +21,7 @@ for the user and the groups of the listener, and trusts only a listener that sha
 that cannot listen writes that into the arena's error log.
 
 A killed sender leaves its socket in the folder. The next sender of any arena in the folder, or `Arena.remove`, removes
-it, even if its own arena is already gone (arena/dead_sockets.py). A sender that finds the arena's name gone keeps no
+it, even if its own arena is already gone (arena/dead_companions.py). A sender that finds the arena's name gone keeps no
 socket name. Watchers then poll. If a socket is removed or replaced, the living sender creates it again within a second.
 
 The queue of a socket holds `LISTEN_COUNT` watchers, including watchers that have ended. A watcher that finds it full
@@ -41,7 +41,7 @@ import weakref
 from typing import NamedTuple
 
 from shmaccum.arena.arena import Arena
-from shmaccum.arena.dead_sockets import reachable, remove_dead_sockets
+from shmaccum.arena.dead_companions import reachable, remove_dead_companions
 from shmaccum.arena.file import ArenaFile
 from shmaccum.arena.trust import is_insider
 from shmaccum.arena.wake_fifo import wait_readable
@@ -99,7 +99,7 @@ class Presence:
         self._file_id = 0, 0
         _present.add(self)
         try:
-            remove_dead_sockets(os.path.dirname(ArenaFile.parse(arena.name).path))
+            remove_dead_companions(os.path.dirname(ArenaFile.parse(arena.name).path))
             self._listen(arena)
         except OSError as error:  # then every watcher polls
             arena.native.set_presence(0)

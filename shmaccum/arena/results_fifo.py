@@ -33,7 +33,7 @@ import select
 import weakref
 from typing import TYPE_CHECKING
 
-from shmaccum.arena.fifo import clear_fifo, is_fifo_at, make_fifo, open_fifo, unlink_orphan
+from shmaccum.arena.fifo import clear_fifo, is_fifo_at, make_and_open_fifo, open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
 from shmaccum.exceptions import ShmaccumError
 
@@ -91,8 +91,7 @@ class ResultsListener:
 
     def __init__(self, arena: Arena) -> None:
         path = ArenaFile.parse(arena.name).results_fifo(arena.uuid)
-        make_fifo(path, arena)
-        descriptor = open_fifo(path, arena)
+        descriptor = make_and_open_fifo(path, arena)
         self._arena, self._path, self._descriptor = arena, path, descriptor
         self._end = weakref.finalize(self, os.close, descriptor)
         unlink_orphan(path, arena)
@@ -111,8 +110,7 @@ class ResultsListener:
         """
         if is_fifo_at(self._path, self._descriptor) or not self._arena.is_linked():
             return
-        make_fifo(self._path, self._arena)
-        descriptor = open_fifo(self._path, self._arena)
+        descriptor = make_and_open_fifo(self._path, self._arena)
         self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLET)
         self._end()
         self._descriptor, self._end = descriptor, weakref.finalize(self, os.close, descriptor)

@@ -17,7 +17,8 @@ Deaths
     The sender dies: the FIFO remains, possibly with bytes. The next sender empties it and waits on it. A producer dies
     after clearing the flag and before writing: the sleep ends with the tick. The creator of the FIFO dies: the FIFO is
     complete or does not exist. The FIFO is removed or replaced: the living sender creates it again within a second, and
-    reports it. `Arena.remove` removes it. A sender that was attached meanwhile removes it when it exits.
+    reports it. `Arena.remove` removes it. A sender that was attached meanwhile removes it when it exits. If that sender
+    is killed, another sender or `Arena.remove` removes it (arena/dead_companions.py).
 
 The sender, and every other waiter of this package, waits for descriptors with `wait_readable`. ``select`` has a
 resolution of microseconds, which short timed waits need, but takes no descriptor of 1,024 or more, which a server with
@@ -36,7 +37,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from shmaccum.arena.fifo import FifoEnd, clear_fifo, is_fifo_at, make_fifo, open_fifo, unlink_orphan
+from shmaccum.arena.fifo import FifoEnd, clear_fifo, is_fifo_at, make_and_open_fifo, unlink_orphan
 from shmaccum.arena.file import ArenaFile
 from shmaccum.common import clock
 from shmaccum.common.cooperative import patched_by
@@ -61,9 +62,8 @@ class WakeFifo:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self.path = ArenaFile.parse(arena.name).wake_fifo(arena.uuid)
-        make_fifo(self.path, arena)
         self._lock = threading.RLock()  # a signal handler may wake while its thread closes
-        self._descriptor = open_fifo(self.path, arena)
+        self._descriptor = make_and_open_fifo(self.path, arena)
         self._former: list[int] = []
 
     def fileno(self) -> int:
@@ -81,8 +81,7 @@ class WakeFifo:
         with self._lock:
             if self._descriptor < 0 or is_fifo_at(self.path, self._descriptor) or not self._arena.is_linked():
                 return False
-            make_fifo(self.path, self._arena)
-            descriptor = open_fifo(self.path, self._arena)
+            descriptor = make_and_open_fifo(self.path, self._arena)
             clear_fifo(self._descriptor)
             self._former.append(self._descriptor)
             self._descriptor = descriptor

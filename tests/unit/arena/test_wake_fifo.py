@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.arena.fifo import CLEAR_SIZE
+from shmaccum.arena.fifo import CLEAR_SIZE, OPEN_FLAGS, open_fifo
+from shmaccum.arena.named_objects import SHARED_MEMORY
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.results_fifo import ResultsListener, ResultsWaker
@@ -46,6 +48,53 @@ def wake_fifo(arena: Arena) -> Iterator[WakeFifo]:
     wake_fifo = WakeFifo(arena)
     yield wake_fifo
     wake_fifo.close()
+
+
+def left_fifo(suffix: str) -> Path:
+    """A FIFO of a removed arena that its users left more than a minute ago."""
+    path = Path(SHARED_MEMORY, f"shmaccum-{secrets.token_hex(6)}.{suffix}")
+    os.mkfifo(path, 0o600)
+    os.utime(path, (0, 0))
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["bell", "results"])
+@pytest.mark.parametrize("act", ["remove", "send"])
+def test_a_fifo_that_no_process_has_open_is_removed(arena_name: str, suffix: str, act: str) -> None:
+    unused, used, new = (left_fifo(suffix) for _ in range(3))
+    os.utime(new)
+    descriptor = os.open(used, OPEN_FLAGS)
+    try:
+        with Arena.create(arena_name) as arena:
+            if act == "send":
+                with Sender(arena, "null:") as sender:
+                    sender.open()
+                    assert not unused.exists()
+        Arena.remove(arena_name)
+        assert [path.exists() for path in (unused, used, new)] == [False, True, True]
+    finally:
+        os.close(descriptor)
+        for path in (unused, used, new):
+            path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("open_end", [WakeFifo, ResultsListener])
+def test_a_fifo_that_is_removed_before_it_is_open_is_created_again(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, open_end: Callable[[Arena], WakeFifo | ResultsListener]
+) -> None:
+    removed: list[str] = []
+
+    def remove_and_open(path: str, arena: Arena) -> int:
+        monkeypatch.undo()
+        os.unlink(path)
+        removed.append(path)
+        return open_fifo(path, arena)
+
+    monkeypatch.setattr("shmaccum.arena.fifo.open_fifo", remove_and_open)
+    end = open_end(arena)
+    assert len(removed) == 1
+    assert os.path.exists(removed[0])
+    end.close()
 
 
 def test_a_wake_up_is_seen_until_it_is_cleared(arena: Arena, wake_fifo: WakeFifo) -> None:
