@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import shutil
 import sys
 from collections import Counter
@@ -99,6 +100,14 @@ In questions with a broker, the broker and its clients share the cores.
 .. csv-table::
    :header: "question", "shmaccum", "peer", "ratio", "elsewhere", "``python -m bench``"
    :widths: 32, 24, 28, 14, 24, 20
+
+"""
+
+REASONS_HEAD = """
+Reasons
+-------
+
+Each question in which shmaccum is worse than its peer or misses a goal has its reason here.
 
 """
 
@@ -244,6 +253,10 @@ def page(answers: Mapping[str, Answer], elsewhere: Sequence[Elsewhere]) -> str:
     parts = [HEAD.format(counts=_counts(found)), *_machines(found), *_disturbed(found), PICTURE_TEXT]
     parts += [GOALS_HEAD, *(_line(row) for answer in found for row in _goals(answer))]
     parts += [QUESTIONS_HEAD, *(_line(row) for answer in found for row in _question(answer, elsewhere))]
+    parts += [
+        REASONS_HEAD,
+        *(f"- ``{answer.question}``: {reason}\n" for answer in found if (reason := _reason(answer))),
+    ]
     parts += _unpublished(answers.values())
     return "".join(parts)
 
@@ -346,6 +359,25 @@ def _elsewhere(row: Elsewhere) -> str:
 
 def _between(ratio: float, low: float, high: float) -> str:
     return f"{spell(ratio)}, {spell(low)} to {spell(high)}"
+
+
+def is_behind(answer: Answer) -> bool:
+    """Return whether a headline is worse than its peer, or a goal is missed."""
+    return any(compared.verdict is Verdict.WORSE for _, _, compared in answer.headlines()) or any(
+        found.reach is Reach.MISSED for found in filter(None, map(answer.found, answer.goals))
+    )
+
+
+def _reason(answer: Answer) -> str:
+    """Return the reason of a question that is behind, with the ratios of this answer."""
+
+    def ratio(name: re.Match[str]) -> str:
+        compared = answer.compared(name[1], answer.figures[0])
+        if compared is None:
+            raise ValueError(f"{answer.question}: the reason names {name[1]!r}, which has no ratio")
+        return spell(compared.ratio)
+
+    return re.sub(r"\{([^}]+)\}", ratio, find_question(answer.question).reason) if is_behind(answer) else ""
 
 
 def absent(answer: Answer) -> dict[str, str]:

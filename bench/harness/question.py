@@ -101,3 +101,8 @@ class Question:
     """False if there is no warm-up, because a run is long and starts everything anew."""
     is_exact: bool = False
     """True for a count, which is the same in each round, so one round suffices."""
+    reason: str = ""
+    """Why the first comparison is worse or a goal is missed, with the measurement that shows it.
+
+    The name of a contender in braces stands for its ratio in the first figure.
+    """

@@ -84,4 +84,8 @@ QUESTION = Question(
     peer=PEER,
     scope="full",
     goals=(Goal("a commit of a consumer", OURS, "s_per_commit", 10.0),),
+    reason=(
+        "A commit makes nine system calls: it acquires and releases a lock, writes, and compares three files "
+        "with those of the last commit, because other processes may have replaced them."
+    ),
 )

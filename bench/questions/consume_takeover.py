@@ -129,4 +129,8 @@ QUESTION = Question(
     peer=PEER,
     repetitions=15,
     goals=(Goal("takeover from a killed consumer", OURS, "seconds", 50),),
+    reason=(
+        "The peer ends when the lock of the dead process is free. Then a survivor writes a plan, and each "
+        "member acquires the locks of its new partitions."
+    ),
 )

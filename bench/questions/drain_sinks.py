@@ -105,4 +105,8 @@ QUESTION = Question(
             is_ratio=True,
         ),
     ),
+    reason=(
+        "The peer reads the bytes once. A sender also drains, completes and zeroes each batch; with a socket, "
+        "it takes {kafka: a broker that throws away} of the rate of a checksum and a bare ``sendmsg``."
+    ),
 )

@@ -186,4 +186,8 @@ QUESTION = Question(
     peer=PEER,
     is_exact=True,
     goals=(Goal("``send`` beside an idle overflow", ARMED, "instructions", 1.01, is_ratio=True),),
+    reason=(
+        "The peer shares nothing. An append also guesses the slot, publishes it, and acquires and releases a "
+        "lock (decision 0002)."
+    ),
 )

@@ -213,4 +213,8 @@ QUESTION = Question(
         Goal("delivering the overflow, of delivering the arena", SHIPPED, "bytes_per_s", 1 / 1.2, is_ratio=True),
         Goal("``send`` beside a spilling sender", SENT_BESIDE_SPILLING, "seconds_per_record", 1.05, is_ratio=True),
     ),
+    reason=(
+        "A spilled batch has a row in a second file and a range in the arena (decision 0066), besides the "
+        "append to the log."
+    ),
 )

@@ -81,4 +81,8 @@ QUESTION = Question(
         Goal("``aio.Producer.send``, awaited", AWAITED, "ns_per_record", 2000),
         Goal("``aio.Producer.send``, of aiokafka's time", AWAITED, "ns_per_record", 0.2, is_ratio=True),
     ),
+    reason=(
+        "Of the 1,214 instructions of a call, 371 are an empty call from Python, and 258 the encoding and the "
+        "checksum. Both together are 0.19 of the peer's 3,235 (``instructions``)."
+    ),
 )

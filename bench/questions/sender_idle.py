@@ -83,4 +83,8 @@ QUESTION = Question(
     peer=PEER,
     repetitions=5,
     goals=(Goal("idle sender, percent of a core", OURS, "cpu_share", 0.1),),
+    reason=(
+        "An idle sender also looks for lost wake-ups, waits for buffers, and the arena's file each time it "
+        "wakes; the peer only sleeps."
+    ),
 )

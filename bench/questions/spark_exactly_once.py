@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from bench.harness.cleanup import new_name
-from bench.harness.question import Contender, Figure, Measurement, Question
+from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.harness.rows import ROW_COUNT, TASK_COUNT, VALUE_SIZE
 from bench.parts.segments import TMPFS
 from shmaccum.arena import Arena
@@ -57,4 +57,6 @@ QUESTION = Question(
     peer=PEER,
     repetitions=5,
     scope="full",
+    goals=(Goal("Spark, exactly once, of at least once", OURS, "rows_per_s", 0.8, is_ratio=True),),
+    reason=("Each record is written twice: to the staged log of its attempt, and from there to the log in the commit."),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,20 @@ def measured(name: str, *, missing: dict[str, str] | None = None) -> Answer:
     found = measure(contenders, "peer", 5, 1e9)
     found.missing.update(missing or {})
     return answer(name, question, MACHINE, found)
+
+
+def test_each_question_in_which_we_are_behind_has_a_reason() -> None:
+    behind = [name for name, found in page.current().items() if not page.absent(found) and page.is_behind(found)]
+    assert behind
+    assert [name for name in behind if not find_question(name).reason] == []
+
+
+def test_a_reason_names_only_contenders_with_a_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = replace(find_question("producer_send"), reason="a floor reaches {peer of nobody}")
+    monkeypatch.setattr(page, "find_question", lambda _name: question)
+    worse = measured("producer_send")  # one of its goals is missed
+    with pytest.raises(ValueError, match="'peer of nobody'"):
+        page.page({"producer_send": worse}, [])
 
 
 def test_the_readme_is_what_the_generator_gives() -> None:
@@ -150,7 +165,9 @@ def test_latencies_have_a_row_for_each_percentile() -> None:
         Contender("peer", lambda: {"p50_ns": 200.0, "p99_ns": 200.0, "p999_ns": 200.0}),
     ]
     question = Question("title", percentiles.FIGURES, lambda: contenders, "peer")
-    text = page.page({"q": answer("q", question, MACHINE, measure(contenders, "peer", 5, 1e9))}, [])
+    text = page.page(
+        {"latency_core": answer("latency_core", question, MACHINE, measure(contenders, "peer", 5, 1e9))}, []
+    )
     for what, verdict in (("median", "better"), ("99 % within", "worse"), ("99.9 % within", "worse")):
         (row,) = (line for line in text.splitlines() if f'"title: {what}"' in line)
         assert f', {verdict}"' in row
