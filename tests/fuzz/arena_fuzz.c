@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile arenas: the input selects the damage to an arena with something of everything in it. Then the arena is read
- * as stat, inspect and check do, recovered as by the first process or joined as it is, and worked in. Meanwhile another
- * process overwrites bytes, between two calls or between two steps of one. With any bytes in the file, no process
- * crashes, hangs or touches a byte outside of it; any status is accepted. Three more rules are checked:
+ * Hostile arenas. The input selects the damage to an arena that has batches, waiters and entries of every kind. Then
+ * the arena is read as stat, inspect and check do, recovered as by the first process or joined as it is, and used.
+ * Meanwhile, another process overwrites bytes, between two calls or between two steps of one call. With any bytes in
+ * the file, no process crashes, hangs or touches a byte outside of it. Any status is accepted. Three more rules are
+ * checked:
  *
  *   reading changes no byte · recovery leaves nothing to recover · an unknown extension region stays as it is
  *
- *   input   flags, how many events come before the attach, which entries are held by living others, reserved;
+ *   input   flags, number of events before the attach, entries of other living processes, a reserved byte;
  *           then events of 14 bytes: kind, how, place, value.
  *   event   If kind < KIND_WORK, damage: in the file before the attach, in the mapping after it. With HOW_AT_POINT it
  *           occurs at the nth later point of base/point.h. Otherwise, an operation of a process.
  *
- * Damage knows the layout: it hits words, indices and counts far more often than the bytes of records, and stores what
- * such fields could hold (limits, other indices, other states), not only noise. The mutator works in whole events.
+ * Damage follows the layout. It changes words, indices and counts far more often than the bytes of records, and often
+ * stores plausible values (limits, other indices, other states). The mutator changes whole events.
  */
 #include "arena/attach.h"
 #include "arena/completion.h"
@@ -34,13 +35,13 @@ enum { SLOTS = 10, BATCH_SIZE = 512, ARENA_ROOM = 192 << 10 };
 enum { OTHER_BOOT = 1, RIGHT_CHECKSUMS = 2, ONLY_READ = 4, NOT_ALONE = 8, ROOM_BEHIND = 16, DISK_FAILS = 32 };
 enum { HEADER_SIZE = 4, EVENT_SIZE = 14, EVENTS_MAX = 70, KIND_WORK = 144, HOW_BIT = 0x80, HOW_AT_POINT = 0x40 };
 
-/* A right answer may be any. */
+/* Ignores a status, because any is right. */
 static void whatever(enum status status)
 {
     (void)status;
 }
 
-/* Set the checksum, and the size that results from the geometry and the regions. */
+/* Set the checksum and the size, which results from the geometry and the regions, to their right values. */
 static void superblock_make_right(uint8_t *image)
 {
     struct superblock *superblock = (struct superblock *)(void *)image;
@@ -108,7 +109,7 @@ static void everything_plant(struct arena *arena)
     EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
 }
 
-/* Small, so that an execution is short. But each table has more rows than the image uses. */
+/* A small geometry, so that an execution is short. Each table still has more rows than the image uses. */
 static struct geometry geometry_small(void)
 {
     struct geometry wanted = geometry_of(SLOTS, BATCH_SIZE);
@@ -159,10 +160,10 @@ static void sound_image_make(void)
 struct target_range {
     uint64_t start;
     uint64_t end;
-    uint32_t step; /* damage begins at a multiple of it */
+    uint32_t step; /* damage begins at a multiple of this many bytes */
 };
 
-/* Slots and globals are listed several times, so that they are hit more often. */
+/* Slots and globals are listed several times, so that they are damaged more often. */
 static struct target_range target_of(uint32_t which)
 {
     uint64_t slots_end = layout.slot_headers + sizeof(struct slot_header) * (uint64_t)SLOTS;
@@ -193,7 +194,7 @@ static struct target_range target_of(uint32_t which)
     return ranges[which % COUNT_OF(ranges)];
 }
 
-/* A value that a field of the arena could hold, made of `value`. */
+/* Returns a value that a field of the arena could have, made from `value`. */
 static uint64_t plausible(uint8_t how, uint64_t value)
 {
     static const uint64_t edges[] = {0, 1, SLOTS - 1, SLOTS, SLOTS + 1, BATCH_SIZE, BATCH_SIZE + 1, RECORDS_START,
@@ -244,7 +245,7 @@ static void damage(uint8_t *image, const struct event *event)
     }
 }
 
-/* Make damaged bytes, counts and sizes pass as appended ones. */
+/* Make damaged batches look as if they were appended: with matching counts, sizes and checksums. */
 static void batches_make_right(uint8_t *image)
 {
     struct slot_header *slots = (struct slot_header *)(void *)(image + layout.slot_headers);
@@ -289,7 +290,7 @@ static void scribble_at_point(const char *name)
     }
 }
 
-/* The arena may have another layout than the sound one, so nothing is hit that is not mapped. */
+/* The arena may have another layout than the sound one, so this changes only bytes that are mapped. */
 static void scribble(struct arena *arena, const struct event *event)
 {
     if (arena->size < image_size) {
@@ -331,7 +332,7 @@ static void sink_name_read(const struct arena *arena)
 {
     char name[SINK_NAME_SIZE];
     if (process_sink_name(arena, name)) {
-        (void)crc32c_extend(0, name, strlen(name)); /* it has an end */
+        (void)crc32c_extend(0, name, strlen(name)); /* the string has an end */
     }
 }
 
@@ -363,7 +364,7 @@ static void arena_read(struct arena *arena)
     sink_name_read(arena);
 }
 
-/* The mapping is writable here: that it may only be read is held against the bytes. */
+/* The mapping is writable here. A comparison of the bytes shows that the reader changed nothing. */
 static void arena_read_from_outside(void)
 {
     struct arena *arena;
@@ -437,7 +438,7 @@ static void batch_read(const struct arena *arena, const struct drained_batch *ba
     }
 }
 
-/* A caller may pass only partition indices that exist, since the registry returns no others. */
+/* A caller may pass only existing partition indices, because the registry returns no others. */
 static uint32_t partition_of(const struct worker *worker, const struct event *event)
 {
     return event->place % worker->arena->geometry.partition_count;
@@ -515,7 +516,7 @@ static struct batch_outcome outcome_of(const struct event *event)
                                   .log_append_time_ms = -1};
 }
 
-/* The sender's own calls are not hostile: of the batches that are in flight, one. */
+/* The sender's own calls are valid: it completes one of the batches that are in flight. */
 static void work_settle(struct worker *worker, const struct event *event)
 {
     struct accumulator *accumulator = worker->accumulator;
@@ -660,7 +661,7 @@ static void (*const works[])(struct worker *worker, const struct event *event) =
     work_sender_duties, work_flush, work_repair, work_read, work_sync, work_name, work_stick,
 };
 
-/* False when nothing is attached any more: it died, and the arena cannot be attached to. */
+/* Returns false if no process is attached any more, because one died and the arena cannot be attached to again. */
 static bool work(struct worker *worker, const struct event *event)
 {
     uint32_t which = (event->kind - KIND_WORK) % (COUNT_OF(works) + 1);
@@ -694,7 +695,7 @@ static void file_write(const uint8_t *data, size_t before_attach)
         superblock_make_right(image);
         sync_records_make_right(image);
     }
-    if (data[0] & ROOM_BEHIND) { /* for a superblock that claims more */
+    if (data[0] & ROOM_BEHIND) { /* room after the arena, for a superblock that claims a larger size */
         memset(image + image_size, data[3], ARENA_ROOM - image_size);
         memory_system.file_size = ARENA_ROOM;
     }
@@ -769,7 +770,7 @@ static size_t events_mutate(struct randomness *randomness, uint8_t *data, size_t
     size_t behind = (count - where) * EVENT_SIZE;
     switch (random_below(randomness, 6)) {
     case 0: /* a new one */
-    case 1: /* the same once more */
+    case 1: /* the same event again */
         if (count < count_max) {
             memmove(event + EVENT_SIZE, event, behind);
             if (count == 0 || random_below(randomness, 2) == 0) {

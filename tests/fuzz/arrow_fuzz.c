@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile Arrow data through the C data interface: schemas and arrays that contradict themselves wherever the interface
- * lets us notice it (arrow.h, "what is checked"). Every buffer, list of buffers and list of children is as large as the
- * numbers beside it say, and not a byte larger, so that AddressSanitizer sees code that believes a number without
- * checking it. Every byte of every slice that is read out is touched.
+ * Hostile Arrow data through the C data interface: schemas and arrays with every contradiction that a reader can notice
+ * (arrow.h, "what is checked"). Every buffer, list of buffers and list of children has exactly the size that its
+ * numbers say, so AddressSanitizer detects code that trusts an unchecked number. The target touches every byte of every
+ * slice that the reader returns.
  *
  *   input   a stream of choices: a choice past its end is 0, which always selects the right value
  */
@@ -35,7 +35,7 @@ static uint32_t choose(uint32_t limit)
     return choose_byte() % limit;
 }
 
-/* Once in sixteen bytes: something is wrong here. */
+/* True for one byte in sixteen: the caller then makes something wrong. */
 static bool is_wrong(void)
 {
     return choose_byte() >= 240;
@@ -108,7 +108,7 @@ static struct ArrowSchema *schema_new(const char *format, const char *name, uint
     return schema;
 }
 
-/* Any type that could be thought to be a column's. */
+/* Returns any format that could be the type of a column. */
 static const char *format_any(void)
 {
     static const char *const formats[] = {"z", "u", "Z", "U", "vz", "vu", "n", "i", "l", "c",    "C",  "s",   "S",
@@ -178,7 +178,7 @@ static struct ArrowSchema *schema_column(uint32_t which)
 
 static struct ArrowSchema *schema_batch(void)
 {
-    uint8_t columns = choose_byte(); /* bit i: column i, value left out only when it is wrong */
+    uint8_t columns = choose_byte(); /* bit i: column i; no values only if wrong */
     struct ArrowSchema *children[COLUMNS_MAX];
     uint32_t count = 0;
     for (uint32_t i = 0; i < COLUMNS_MAX - 1; i++) {
@@ -200,7 +200,7 @@ struct numbers {
     int64_t offset;
 };
 
-/* `buffer_count` pointers, of which the first is the validity bitmap. */
+/* Makes an array with `buffer_count` buffers, of which the first is the validity bitmap. */
 static struct ArrowArray *array_new(struct numbers numbers, int64_t buffer_count)
 {
     struct ArrowArray *array = give(sizeof *array);
@@ -226,7 +226,7 @@ static void buffer_set(struct ArrowArray *array, uint32_t index, const void *buf
     }
 }
 
-/* Write increasing offsets, perhaps with a wrong one, and return the last. */
+/* Write increasing offsets, one of which may be wrong, and return the last one. */
 static int64_t offsets_make(uint8_t *offsets, int64_t count, uint32_t width, int64_t limit)
 {
     int64_t last = 0;
@@ -392,7 +392,7 @@ static volatile uint8_t sink;
 static void slices_touch(const struct arrow_bytes *column, const struct arrow_slice *slices, uint32_t count)
 {
     bool is_unknown = (column->kind == ARROW_BYTES_OFFSETS_32 || column->kind == ARROW_BYTES_OFFSETS_64) &&
-                      column->data_size > DATA_MAX; /* more data than we gave, which cannot be noticed */
+                      column->data_size > DATA_MAX; /* more data than was given; unnoticeable */
     for (uint32_t i = 0; i < count && !is_unknown; i++) {
         for (int32_t j = 0; j < slices[i].size; j++) {
             sink ^= ((const uint8_t *)slices[i].start)[j];

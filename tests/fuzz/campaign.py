@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make fuzz``: the targets under libFuzzer (clang), one after another, and the lines that they covered.
+"""``make fuzz`` runs the targets under libFuzzer (clang), one after another, and prints the number of covered edges.
 
 The last target is ``frames``: requests with faults under a server, without clang (`frames_campaign`).
 
     python -m tests.fuzz.campaign                     every target for a minute
     python -m tests.fuzz.campaign --seconds 600 arena
-    python -m tests.fuzz.campaign --keep              then keep the smallest set of inputs that covers as much
+    python -m tests.fuzz.campaign --keep              afterwards, store the smallest set of inputs that covers as much
 
-Inputs found on the way stay in build/fuzz/NAME. One that is not survived ends the campaign with its path; give it to
-build/fuzz/NAME_fuzz to see it again, mend its cause, and put it into the folder of inputs before the next ``--keep``.
-"""
+New inputs stay in build/fuzz/NAME. An input that makes the target fail ends the campaign, which prints its path. Run
+build/fuzz/NAME_fuzz with that path to repeat the failure. After the fix, put the input into the folder of inputs before
+the next ``--keep``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.fuzz import frames_campaign, targets
 from tests.native.c_build import TESTS, layer_sources
 
 PLACE = ROOT / "build" / "fuzz"
-# The mutators know what they change, so comparisons need not be traced, which doubles the speed.
+# The mutators know the format, so libFuzzer need not trace comparisons. This doubles the speed.
 COVERAGE_FLAGS = ("-fsanitize-coverage=inline-8bit-counters,pc-table", "-fno-sanitize-coverage=trace-cmp")
 HANG_SECONDS = 20
 INPUT_SIZE_MAX = 1024  # as in fuzzing.h
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def build(name: str) -> Path:
-    """The target with libFuzzer."""
+    """Build the target with libFuzzer, and return its path."""
     PLACE.mkdir(parents=True, exist_ok=True)
     program = PLACE / f"{name}_fuzz"
     parts = targets.parts_of(name)
@@ -92,7 +92,7 @@ def run(name: str, program: Path, *arguments: str) -> Outcome:
 
 
 def explore(name: str, seconds: int) -> bool:
-    """Fuzzes one target. True when every input was survived."""
+    """Fuzz one target. Return True if no input made it fail."""
     if name == frames_campaign.NAME:
         return frames_campaign.explore(seconds)
     if (lack := targets.lack_of(name)) is not None:
@@ -106,7 +106,7 @@ def explore(name: str, seconds: int) -> bool:
 
 
 def keep(name: str) -> None:
-    """Writes the smallest set of inputs that covers what the folder covers, as far as it is small."""
+    """Store the smallest set of inputs that covers as much as the folder does, without large inputs."""
     smallest = PLACE / f"{name}-smallest"
     shutil.rmtree(smallest, ignore_errors=True)
     smallest.mkdir()

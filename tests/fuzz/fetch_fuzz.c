@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hostile fetches of hostile segments: a request of the right structure, with faults in it, passes through all the code
- * of an ordinary fetch in native/python/log. Python is embedded, and each of its objects has memory of its exact size.
+ * Hostile fetches of hostile segments: a request of the right structure, with faults, passes through all code of an
+ * ordinary fetch in native/python/log. Python is embedded, and each of its objects has memory of its exact size.
  * Besides the code's own bounds, these rules are checked:
  *
- *   a request is read, or refused with ValueError · if the bytes are left to Python, they are complete, and nothing was
- *   sent · an answer has the size in its header, and the bytes of the file between its own, in however many
- *   portions the socket takes it · no call leaks an object
+ *   a request is read, or rejected with ValueError · if the bytes are left to Python, they are complete, and nothing
+ *   was sent · a response has the size that its header states, and contains the bytes of the file, in however many
+ *   portions the socket accepts it · no call leaks an object
  *
  *   input   choices of a byte each: the version, batches of the segment, the window on it, fields of the request,
  *           then faults in the bytes of both
@@ -67,14 +67,14 @@ static int64_t draw_number(struct script *script)
     return edges[draw_below(script, sizeof edges / sizeof edges[0])];
 }
 
-/* Mostly the number that a field has in practice. */
+/* Draws a number for a field, mostly the one that it has in practice. */
 static int64_t draw_near(struct script *script, int64_t usual)
 {
     uint8_t choice = draw(script);
     return choice < 160 ? usual : choice < 224 ? choice - 190 : draw_number(script);
 }
 
-/* The same of a place in a file: an index that has a negative one is not used. */
+/* Draws a position in a file. It is not negative, because an index with a negative one is not used. */
 static int64_t draw_place(struct script *script, int64_t usual)
 {
     int64_t place = draw_near(script, usual);
@@ -121,7 +121,7 @@ static void piece_move(struct script *script, struct bytes *bytes, size_t at)
     bytes->size += count;
 }
 
-/* Add some faults after the first bytes; in most inputs none. */
+/* Add some faults after the first bytes. Most inputs get none. */
 static void damage(struct script *script, struct bytes *bytes, size_t first)
 {
     size_t count = draw_below(script, 2 * FAULTS_MAX);
@@ -309,12 +309,12 @@ static void request_make(struct script *script, struct request *request)
 
 /* ---- Python ---- */
 
-/* Objects that stay. */
+/* Objects that live as long as the process. */
 static struct {
     PyObject *types; /* FetchRequest, Wanted, Found, FileRange, Served */
     PyObject *head_type;
     PyObject *goes_on;
-    PyObject *in_session; /* the answer of goes_on: a list, or None */
+    PyObject *in_session; /* the result of goes_on: a list, or None */
     int file;             /* the segment */
     int sockets[2];       /* ours, theirs */
     uint8_t *answer;
@@ -372,7 +372,7 @@ static void world_begin(void)
     world.head_type = python_value("type('Head', (), {})");
     world.goes_on = needed(PyCFunction_New(&goes_on, NULL));
     int file = memfd_create("segment", 0);
-    int least = 1; /* the kernel takes the smallest size that it has */
+    int least = 1; /* the kernel replaces it by its minimum size */
     world.file = fcntl(file, F_DUPFD, DESCRIPTOR_MIN);
     world.answer = malloc(ANSWER_MAX);
     if (world.file < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, world.sockets) != 0 ||
@@ -469,7 +469,7 @@ static void error_expect(PyObject *type, const char *otherwise)
     PyErr_Clear();
 }
 
-/* The request alone. */
+/* Check the reader of requests alone. */
 static void read_check(const struct request *request)
 {
     if (request->bytes.size < request->body) {
@@ -487,7 +487,7 @@ static void read_check(const struct request *request)
     free(copy);
 }
 
-/* The size of the answer, some bytes of which were received earlier. */
+/* Receive a part of a response, and return the size received so far. */
 static size_t answer_receive(size_t size)
 {
     ssize_t more;
@@ -497,7 +497,7 @@ static size_t answer_receive(size_t size)
     return size;
 }
 
-/* Receives an answer until it is whole, or fails. */
+/* Receive a response until it is complete, or until it fails. */
 static PyObject *answer_end(PyObject *outcome, size_t *received)
 {
     *received = answer_receive(0);
@@ -528,7 +528,7 @@ static size_t records_check(PyObject *records, size_t position, size_t size, con
     return (size_t)(found - world.answer) + count;
 }
 
-/* An answer that the socket took whole. */
+/* Check a response that the socket accepted in one call. */
 static void answer_check(PyObject *found, const struct bytes *frame, size_t sent, const struct segment *segment)
 {
     size_t position = 0;
@@ -566,7 +566,7 @@ static void outcome_check(PyObject *outcome, size_t received, const struct bytes
     answer_check(PyTuple_GET_ITEM(outcome, SERVED_FOUND), frame, sent, segment);
 }
 
-/* The whole way. */
+/* Check the whole path from the request to the response. */
 static void serve_check(const struct scene *scene, const struct request *request, const struct segment *segment)
 {
     const struct bytes *frame = &request->bytes;

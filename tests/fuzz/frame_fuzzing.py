@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole server under hostile frames, in memory: framing, decoding, rights, every handler, the answer.
+"""Fuzz a whole server with hostile frames, in memory: framing, decoding, authorization, every handler, the response.
 
 ::
 
     frames.py ──bytes──> MemoryClient ──> Dispatcher.take_frame ──> handler ──> MemoryTransport
                └──────> SocketClient ──> LogServer._take_events ──> C, or handler ──> socket
 
-The dispatcher, its parts and the log on disk are those of a server. A client of a server with users lies in memory, and
-`Selector` never asks the kernel about it. Any other client has a socket, for C reads an ordinary fetch from there.
+The dispatcher, its parts and the log on disk are those of a server. A client of a server with users is an object in
+memory, and `Selector` never asks the kernel about it. Any other client has a socket, because C reads an ordinary fetch
+from a socket.
 A client of either kind reads everything at once.
 
-`fuzz` tries frames for some seconds and holds the server's memory, descriptors and files against bounds.
+`fuzz` sends frames for some seconds, and checks that the server's memory, descriptors and files stay within bounds.
 """
 
 from __future__ import annotations
@@ -49,19 +50,19 @@ FRAME_CPU_S = 3.0
 GROWTH_MAX = 64 << 20
 GROUPS_FOLDER = ".groups"
 FILES_OF_A_LOG = {START_OFFSETS_FILE, RECOVERY_POINTS_FILE, PRODUCER_IDS_FILE}
-"""Each appears once in a log, when it is first written."""
+"""Files that appear once in a log, when they are first written."""
 WHOLE_COUNT = 4
-"""Whole frames of each version of each request, from which faulty ones are made."""
+"""The number of whole frames of each version of each request. Faulty frames are made from them."""
 WHOLE_SHARE = 0.2
 STRANGER_SHARE = 0.05
-"""Frames of clients that must still log in to a server with users."""
+"""The share of frames from clients that have not logged in to a server with users."""
 ROUND_COUNT = 5000
-"""Frames between two rounds of the server's loop, and between two batches of new whole frames."""
+"""The number of frames between two rounds of the server's loop, and between two sets of new whole frames."""
 MEMBERS_MAX = 20
 PRODUCERS_MAX = 2
 WAITING_MAX = 30
 CHUNK_SIZE = 32 << 10
-"""Bytes that a socket takes at once, and a call of the server reads."""
+"""The number of bytes that a socket accepts at once, and that a call of the server reads."""
 BATCH_COUNT = 10
 """The number of batches in each partition of the log, in several segments."""
 PASSWORD = "password"
@@ -79,11 +80,11 @@ class Target(NamedTuple):
     folder: Path
     login: Login | None
     api_keys: Container[int] = range(1 << 15)
-    """The requests that are tried."""
+    """The requests to send."""
 
 
 class Outcome(NamedTuple):
-    """The frames that were tried, the bytes by which memory grew, and the answers by the name of the API."""
+    """The number of frames sent, the bytes by which memory grew, and the number of responses by the name of the API."""
 
     frame_count: int
     cpu_s: float
@@ -94,7 +95,7 @@ class Outcome(NamedTuple):
 
 
 class FailOnError(logging.Handler):
-    """A request that failed in our code is logged at ERROR."""
+    """Fails if the server logs at ERROR, which means that a request failed in its code."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise record.exc_info[1] if record.exc_info and record.exc_info[1] else AssertionError(record.getMessage())
@@ -114,7 +115,7 @@ class MemoryTransport:
         self.socket: Any = self  # the selector's key of this client
 
     def fileno(self) -> int:
-        """No file."""
+        """Return a number that is no descriptor."""
         return -1
 
     def handshake(self) -> None:
@@ -165,7 +166,7 @@ class Selector:
 
 
 class MemoryClient:
-    """A client whose bytes are put where the server has read them."""
+    """A client whose bytes are put into the server's buffer of received bytes."""
 
     def __init__(self, server: LogServer, login: Login | None) -> None:
         self._server = server
@@ -173,7 +174,7 @@ class MemoryClient:
         _introduce(server, self.connection)
 
     def bring(self, frame: bytes) -> None:
-        """Sends a frame to the server."""
+        """Send a frame to the server."""
         self.connection._received += frame
         self._server._dispatcher.take_frame(self.connection)
 
@@ -193,7 +194,7 @@ class SocketClient:
         _introduce(server, self.connection)
 
     def bring(self, frame: bytes) -> None:
-        """Sends a frame to the server, and reads the answer."""
+        """Send a frame to the server, and read the response."""
         connection = self.connection
         for start in range(0, len(frame), CHUNK_SIZE):
             if connection.is_gone or not connection.events & EVENT_READ:
@@ -216,7 +217,7 @@ class SocketClient:
 
 
 def _introduce(server: LogServer, connection: Connection) -> None:
-    """Accepts a client as the server does."""
+    """Accept a client as the server does."""
     server._dispatcher.add(connection)
 
 
@@ -225,7 +226,7 @@ Client = MemoryClient | SocketClient
 
 @final
 class Clients:
-    """Clients of a server, in the thread of the server: some stay, some wait for an answer, some never log in.
+    """Clients in the thread of the server. Some stay connected, some wait for a response, and some never log in.
 
     Attributes:
         ordinary_count: fetches that C served.
@@ -248,15 +249,15 @@ class Clients:
         self._record_served(served)
 
     def begin_round(self) -> None:
-        """Notes the CPU time, which is asked for seldom: a call may cost as much as ten frames."""
+        """Record the CPU time. It is read rarely, because a read may cost as much as ten frames."""
         self._round_cpu_s = time.process_time()
 
     def has_stranger(self) -> bool:
-        """Whether the next frame is from a client that has not logged in."""
+        """Return True if the next frame is from a client that has not logged in."""
         return not self._free().connection.is_known
 
     def take(self, frame: bytes) -> None:
-        """Brings a frame to the server and lets it answer."""
+        """Send a frame to the server, and let it respond."""
         client = self._free()
         begun_s = time.monotonic()
         client.bring(frame)
@@ -264,7 +265,8 @@ class Clients:
         assert not (is_long and time.process_time() - self._round_cpu_s > FRAME_CPU_S), "a frame held the server up"
 
     def _free(self) -> Client:
-        """Return a client that can send a frame: the last one, unless it has closed, waits or sent half a frame."""
+        """Return a client that can send a frame. This is the last one, unless it is closed, waits for a response or has
+        sent half a frame."""
         now = self._now
         if now is not None:
             connection = now.connection
@@ -300,7 +302,7 @@ class Clients:
 
 @contextlib.contextmanager
 def read_by_everybody(folder: Path) -> Iterator[Target]:
-    """A server that only reads, without users."""
+    """Yield a server without users that only reads."""
     _make_log(folder / "log")
     with LogServer(folder / "log", "127.0.0.1:0") as server:
         yield _in_memory(Target(server, folder, None))
@@ -308,7 +310,7 @@ def read_by_everybody(folder: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def written_by_a_user(folder: Path) -> Iterator[Target]:
-    """A server that writes, for a user with few rights, so that no faulty name creates a permanent topic."""
+    """Yield a server that writes, for a user with few rights, so that no faulty name creates a permanent topic."""
     _make_log(folder / "log")
     users, login = _logged_in(folder / "users")
     with LogServer(folder / "log", "127.0.0.1:0", is_writable=True, users_file=users) as server:
@@ -317,7 +319,7 @@ def written_by_a_user(folder: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def fetched_by_everybody(folder: Path) -> Iterator[Target]:
-    """A server that only reads, and is asked for records alone."""
+    """Yield a server that only reads, and gets only Fetch requests."""
     with read_by_everybody(folder) as target:
         yield target._replace(api_keys={FETCH})
 
@@ -340,7 +342,7 @@ def _make_log(path: Path) -> None:
 
 
 def _logged_in(path: Path) -> tuple[str, Login]:
-    """A users file, and the login of a user who has some rights but not all."""
+    """Write a users file. Return it with the login of a user who has some of the rights."""
     verifier = Verifier.of(PASSWORD, "SCRAM-SHA-256", iterations=4096)
     with changed_users(str(path)) as users:
         users["user"] = User("user", {"SCRAM-SHA-256": verifier}, tuple(parse_grant(*each.split()) for each in RIGHTS))
@@ -363,7 +365,7 @@ def _in_memory(target: Target) -> Target:
 
 
 def whole_frames(frames: Frames, target: Target) -> tuple[list[bytes], list[bytes]]:
-    """Some of each version of each request that is tried and that has a schema; those for a login again."""
+    """Return frames of each version of each request that has a schema, and separately those for a login."""
     known: tuple[list[bytes], list[bytes]] = [], []
     for key, route in target.server._dispatcher.table.items():
         if key not in messages.API_KEYS or key not in target.api_keys:
@@ -376,7 +378,8 @@ def whole_frames(frames: Frames, target: Target) -> tuple[list[bytes], list[byte
 
 
 def note_state(frames: Frames, server: LogServer) -> None:
-    """Lets frames name members that groups have, at their generations and epochs, and producers of transactions."""
+    """Give the frames the ids, generations and epochs of existing members of groups, and the producers of
+    transactions."""
     groups = [loaded.group for loaded in server._coordinator._groups.values()]
     members = [member for group in groups for member in group.members.values()][-MEMBERS_MAX:]
     frames.members = [member.member_id for member in members]
@@ -391,12 +394,12 @@ def _memory_size() -> int:
 
 
 def _memory_growth(sizes: Sequence[int]) -> int:
-    """The growth from the first quarter of the rounds to the least of the last quarter."""
+    """Return the growth from the first quarter of the rounds to the minimum of the last quarter."""
     return min(sizes[-max(len(sizes) // 4, 1) :]) - sizes[len(sizes) // 4]
 
 
 def _bring_to_rest(server: LogServer) -> None:
-    """Closes the groups, and deletes the topics or, in a server that only reads, closes their files."""
+    """Close the groups, and delete the topics. In a server that only reads, close their files."""
     server.run_once()
     for worker in (server._dispatcher._validator, server._dispatcher._reader_thread):
         _await_computations(server, worker)
@@ -410,7 +413,7 @@ def _bring_to_rest(server: LogServer) -> None:
 
 
 def _await_computations(server: LogServer, worker: Worker) -> None:
-    """Waits for the computations of closed clients: they read files, and may start further ones."""
+    """Wait for the computations of closed clients, which read files and may start further computations."""
     worker._thread.submit(int).result(FRAME_CPU_S * WAITING_MAX)
     while worker._computed:
         server.run_once()
@@ -418,14 +421,15 @@ def _await_computations(server: LogServer, worker: Worker) -> None:
 
 
 def _kept(target: Target) -> Counter[str]:
-    """The targets of the open descriptors and the files, but not the files of groups, which any member creates."""
+    """Return the targets of the open descriptors, and the files. Files of groups are omitted, because any member
+    creates them."""
     files = (path for path in target.folder.rglob("*") if path.is_file() and path.name not in FILES_OF_A_LOG)
     paths = (str(path) for path in files if GROUPS_FOLDER not in path.parts)
     return Counter([*map(_link_target, os.listdir("/proc/self/fd")), *paths])
 
 
 def _link_target(descriptor: str) -> str:
-    """The target of a descriptor; the inode numbers of sockets and pipes are left out."""
+    """Return the target of a descriptor, without the inode number of a socket or pipe."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}").partition(":")[0]
     except FileNotFoundError:  # the descriptor that listed the folder
@@ -438,22 +442,22 @@ def _failing_on_errors() -> Iterator[None]:
     log.addHandler(handler)
     log.setLevel(logging.ERROR)
     gc.collect()
-    gc.freeze()  # the objects that are there stay, so no round looks through them again
+    gc.freeze()  # existing objects stay, so the collector need not traverse them in each round
     try:
         yield
     finally:
         gc.unfreeze()
         gc.collect()
-        gc.freeze()  # older objects go on out of sight (tests/conftest.py)
+        gc.freeze()  # hide older objects from the collector again (tests/conftest.py)
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
 
 
 def _try_frames(clients: Clients, chance: random.Random, known: tuple[list[bytes], list[bytes]]) -> None:
-    """The frames between two rounds of the server's loop.
+    """Send the frames between two rounds of the server's loop.
 
     Raises:
-        AssertionError: a frame is not survived; its bytes are printed.
+        AssertionError: a frame made the server fail; its bytes are printed.
     """
     frame = b""
     try:
@@ -467,10 +471,10 @@ def _try_frames(clients: Clients, chance: random.Random, known: tuple[list[bytes
 
 
 def fuzz(target: Target, seconds: float, seed: int, *, round_count_min: int = 1) -> Outcome:
-    """Tries frames for so long, and in so many rounds at least.
+    """Send frames for `seconds`, and for a minimum number of rounds.
 
     Raises:
-        AssertionError: The server does not survive a frame, a frame delays it, or the frames leaked a resource.
+        AssertionError: a frame made the server fail or delayed it, or the frames leaked a resource.
     """
     server = target.server
     chance = random.Random(seed)
@@ -480,7 +484,7 @@ def fuzz(target: Target, seconds: float, seed: int, *, round_count_min: int = 1)
     end_s = time.monotonic() + seconds
     before = _kept(target)
     with _failing_on_errors(), contextlib.closing(clients):
-        while len(sizes) < round_count_min or time.monotonic() < end_s:  # a busy machine may need all the time to begin
+        while len(sizes) < round_count_min or time.monotonic() < end_s:  # a slow start may take all the time
             note_state(frames, server)
             known = whole_frames(frames, target)
             clients.begin_round()

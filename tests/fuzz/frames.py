@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of Kafka's requests for a fuzzer: whole ones by Kafka's schemas, and ones with a fault in them.
+"""Make frames of Kafka's requests for a fuzzer: whole frames by Kafka's schemas, and frames with faults.
 
-A whole frame has the structure of its request. Its fields have values of their kinds: a few names that the server
-knows, the members and the epochs of its groups, and edges. A fault changes some bytes, a number or a length, or moves a
-piece, and leaves the rest as it is.
+A whole frame has the structure of its request. Its fields have values of their types: a few names that the server
+knows, the members and epochs of its groups, and extreme values. A fault changes some bytes, a number or a length,
+inserts or repeats a piece, or removes the end.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FETCH_NUMBERS = {
     "fetchoffset": (0, 0, 1, 7, 7, 20, 29, 30, -1, 2**63 - 1),
     "minbytes": (0, 1, 1, 600, 2**31 - 1, -1),
 }
-"""Those of fields of a Fetch, most of them as consumers have them."""
+"""Numbers for fields of a Fetch request. Most of them are those of consumers."""
 EDGES = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
 ELEMENTS_MAX = 3
 NULL_SHARE = 0.3
@@ -68,18 +68,18 @@ Fault = Callable[[random.Random, bytearray], None]
 
 
 def pick(chance: random.Random, values: Sequence[Value]) -> Value:
-    """One of the values; `random.choice` takes three times as long, and a frame needs ten of them."""
+    """Return one of the values. `random.choice` takes three times as long, and a frame needs ten choices."""
     return values[int(chance.random() * len(values))]
 
 
 def below(chance: random.Random, end: int) -> int:
-    """A number from 0 on."""
+    """Return a number from 0 to `end` - 1."""
     return int(chance.random() * end)
 
 
 @functools.cache
 def _holds(versions: str | None, version: int) -> bool:
-    """Whether a version is in a range of the schemas: "1", "1-3", "2+" or "none"."""
+    """Return True if a version is in a range of the schemas: "1", "1-3", "2+" or "none"."""
     if not versions or versions == "none":
         return False
     first, dash, last = versions.removesuffix("+").partition("-")
@@ -91,7 +91,7 @@ class Frames:
     """Makes frames.
 
     Args:
-        chance: everything that is drawn.
+        chance: draws all choices.
         topic_ids: ids of topics that the server has.
 
     Attributes:
@@ -109,7 +109,7 @@ class Frames:
         self._records = self._plain
 
     def note_producers(self, producers: Sequence[tuple[int, int]]) -> None:
-        """Lets frames name these producers, by id and epoch, and bring batches of their transactions."""
+        """Give the frames these producers, by id and epoch, so that frames have batches of their transactions."""
         self._producers = producers
         batches = [
             batch_of(producer_id, sequence, b"value", epoch=epoch).wire
@@ -120,7 +120,7 @@ class Frames:
         self._records = self._plain + batches
 
     def whole(self, api_key: int, version: int) -> bytes:
-        """A frame of a request, with its size in front."""
+        """Return a frame of a request, which begins with its size."""
         schema = messages._messages(api_key).request._json
         is_flexible = messages.is_flexible(api_key, version)
         structs = {each["name"]: each["fields"] for each in schema.get("commonStructs", ())}
@@ -149,7 +149,7 @@ class Frames:
         return self._length(count, "array", is_flexible=is_flexible) + b"".join(one() for _ in range(count))
 
     def _simple(self, name: str, kind: str, *, is_flexible: bool) -> bytes:
-        """A field that is no structure."""
+        """Return a value for a field that is no structure."""
         if kind in NUMBERS:
             layout, values = NUMBERS[kind]
             return struct.pack(layout, pick(self._chance, self._known_numbers(name, kind) or values))
@@ -162,7 +162,7 @@ class Frames:
         return self._length(len(content), kind, is_flexible=is_flexible) + content
 
     def _known_numbers(self, name: str, kind: str) -> Sequence[int]:
-        """Return the numbers that a field of this name may have on this server; empty if it may have any."""
+        """Return the numbers that a field of this name may have on this server, or nothing if it may have any."""
         if kind == "int32" and ("generation" in name or name.endswith("memberepoch")):
             return (*EPOCHS, *self.epochs)
         if name.endswith(("producerid", "producerepoch")):
@@ -170,7 +170,7 @@ class Frames:
         return FETCH_NUMBERS.get(name, ())
 
     def _content(self, name: str) -> bytes:
-        """Bytes, which are a token where the field has one."""
+        """Return bytes for a field, or a login token if the field has one."""
         return pick(self._chance, TOKENS) if name == "authbytes" else self._chance.randbytes(8)
 
     @staticmethod
@@ -185,7 +185,7 @@ class Frames:
         return pick(self._chance, next((values for part, values in self._known() if part in name), WORDS))
 
     def _known(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """A part of a field's name, and the texts that such a field may have."""
+        """Yield a part of a field's name with the texts that such a field may have, for each kind of field."""
         yield "regex", PATTERNS
         yield "instance", INSTANCES
         yield "member", (*MEMBERS, *self.members)
@@ -198,13 +198,13 @@ class Frames:
 
 
 def flip(chance: random.Random, frame: bytearray) -> None:
-    """Some bits."""
+    """Flip some bits."""
     for _ in range(1 + below(chance, 4)):
         frame[4 + below(chance, len(frame) - 4)] ^= 1 << below(chance, 8)
 
 
 def put_number(chance: random.Random, frame: bytearray) -> None:
-    """Writes an edge value of a number where a length or a count may be."""
+    """Write an extreme number where a length or a count may be."""
     size = pick(chance, (1, 2, 4, 4, 8))
     at = 4 + below(chance, len(frame) - 4)
     content = (pick(chance, EDGES) & ((1 << 8 * size) - 1)).to_bytes(size, "big")
@@ -212,18 +212,18 @@ def put_number(chance: random.Random, frame: bytearray) -> None:
 
 
 def cut(chance: random.Random, frame: bytearray) -> None:
-    """The end is missing."""
+    """Remove the end."""
     del frame[SIZE.size + 1 + below(chance, len(frame) - SIZE.size - 1) :]
 
 
 def insert(chance: random.Random, frame: bytearray) -> None:
-    """Bytes too many."""
+    """Insert bytes."""
     at = 4 + below(chance, len(frame) - 4)
     frame[at:at] = pick(chance, (bytes(4), b"\xff" * 5, chance.randbytes(3)))
 
 
 def repeat(chance: random.Random, frame: bytearray) -> None:
-    """A piece is repeated many times."""
+    """Repeat a piece many times."""
     first, second = sorted(4 + below(chance, len(frame) - 4) for _ in range(2))
     frame[second:second] = frame[first:second] * pick(chance, (1, 2, 50))
 
@@ -232,7 +232,7 @@ FAULTS: tuple[Fault, ...] = (flip, flip, put_number, put_number, put_number, cut
 
 
 def faulty(chance: random.Random, frame: bytes) -> bytes:
-    """The frame with some faults; nearly always its size is right for what it is now."""
+    """Return the frame with some faults. Its size field nearly always matches the changed frame."""
     damaged = bytearray(frame)
     for _ in range(pick(chance, (1, 1, 1, 2, 4))):
         if len(damaged) > SIZE.size + 1:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long run of `frame_fuzzing`, in pieces, each with its own seed and server. The kinds alternate.
+"""Run `frame_fuzzing` for long, in pieces. Each piece has its own seed and server, and the kinds of servers alternate.
 
     python -m tests.fuzz.campaign --seconds 3600 frames        each kind, 300 s a piece
     SHMACCUM_SEED=7 python -m tests.fuzz.campaign frames       the first piece has this seed
 
-A piece prints its seed, the frames, and the memory that the server had more at its end. A
-frame that is not survived ends the campaign with its bytes. No clang is needed.
+A piece prints its seed, the number of frames, and the growth of the server's memory. A frame that makes the server fail
+ends the campaign, which prints its bytes. clang is not needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PIECE_SECONDS = 300.0
 
 
 def explore(seconds: float) -> bool:
-    """Tries frames for so long. True when every frame was survived."""
+    """Send frames for `seconds`. Return True if no frame made a server fail."""
     seed = new_seed()
     end_s, total = time.monotonic() + seconds, 0
     for number, kind in zip(itertools.count(), itertools.cycle(SERVERS)):

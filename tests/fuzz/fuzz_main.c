@@ -161,7 +161,7 @@ static uint64_t repeat(void)
     return input_count;
 }
 
-/* One of the corpus, changed a few times. */
+/* Run one input of the corpus after a few changes. */
 static void try_one(uint64_t number, uint8_t *data)
 {
     size_t size = 0;

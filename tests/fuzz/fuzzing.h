@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A fuzz target has these names, of which libFuzzer and AFL++ know the first. fuzz_main.c does without either.
+ * The functions of a fuzz target. libFuzzer and AFL++ call the first one; fuzz_main.c needs neither of the two.
  */
 #ifndef FUZZING_H
 #define FUZZING_H
@@ -13,15 +13,15 @@
 /* Run one input, and return 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Changes an input to another one that gets as deep; answers its size. */
+/* Changes an input so that the code still reads it as far as before. Returns the new size. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned int seed);
 
-/* The fuzzer's own: changes bytes without knowing what they are. */
+/* The fuzzer's own mutator, which does not know the format of the bytes. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max);
 
 enum { FUZZ_SIZE_MAX = 1024 }; /* of an input */
 
-/* A rule is broken: ends the process as a sanitizer would. */
+/* Reports a broken rule, and ends the process as a sanitizer does. */
 __attribute__((noreturn)) static inline void fuzz_fail(const char *what)
 {
     fprintf(stderr, "fuzz target: %s\n", what);

@@ -23,7 +23,7 @@
 enum { ARENA_DESCRIPTOR = 1000, BOOT_DESCRIPTOR = 1002, SEMAPHORE_DESCRIPTOR = 1003, SLEEPS_MAX = 8 };
 
 struct memory_system memory_system;
-static sem_t semaphore; /* of every waiter */
+static sem_t semaphore; /* the semaphore of every waiter */
 
 int memory_open(const char *path, int flags, ...)
 {
@@ -108,7 +108,7 @@ int memory_fcntl(int descriptor, int command, ...)
     struct flock *request = __builtin_va_arg(arguments, struct flock *);
     __builtin_va_end(arguments);
     bool is_locked = is_locked_by_others(request->l_start, request->l_type);
-    if (command == F_OFD_GETLK) { /* our own lock on the attach byte is seen from the other descriptor */
+    if (command == F_OFD_GETLK) { /* the other descriptor sees the lock of this process on the attach byte */
         request->l_type = is_locked || request->l_start == ATTACH_LOCK_BYTE ? F_WRLCK : F_UNLCK;
         return 0;
     }
@@ -155,7 +155,7 @@ int memory_fdatasync(int descriptor)
     return errno == 0 ? 0 : -1;
 }
 
-/* Every look takes a while. */
+/* Each read of the clock advances it. */
 int memory_clock_gettime(clockid_t clock, struct timespec *now)
 {
     (void)clock;
@@ -165,7 +165,7 @@ int memory_clock_gettime(clockid_t clock, struct timespec *now)
     return 0;
 }
 
-/* A process for which others wait so long is killed at last. */
+/* Lets time pass. After SLEEPS_MAX of these waits, all other processes are dead. */
 static void sleep_pass(const struct timespec *time)
 {
     memory_system.now_ns += (uint64_t)time->tv_sec * 1000000000 + (uint64_t)time->tv_nsec;
@@ -176,7 +176,7 @@ static void sleep_pass(const struct timespec *time)
     }
 }
 
-/* Takes a post, or passes the time until the end. */
+/* Takes a post of the semaphore, or lets time pass until the timeout. */
 int memory_sem_clockwait(sem_t *waited, clockid_t clock, const struct timespec *end)
 {
     (void)clock;

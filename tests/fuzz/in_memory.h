@@ -23,18 +23,18 @@
 
 /* The file, the clock and the other processes. */
 struct memory_system {
-    uint8_t *file; /* starts a page */
+    uint8_t *file; /* begins at a page boundary */
     uint64_t file_size;
     uint64_t file_capacity; /* bytes that may be poisoned past the mapping */
     uint64_t now_ns;
-    uint64_t living; /* bit i: another process lives that holds entry i */
+    uint64_t living; /* bit i is set if entry i belongs to another living process */
     bool is_alone;   /* no other process holds the attach byte */
-    uint32_t sleep_count; /* without a wake-up; after SLEEPS_MAX of them all others are dead */
+    uint32_t sleep_count; /* sleeps without a wake-up; after SLEEPS_MAX of them, all other processes are dead */
     int os_error;    /* the next fdatasync fails with it, unless it is 0 */
     const uint8_t *incoming; /* the bytes that the socket still has */
     size_t incoming_size;
-    size_t incoming_piece;   /* the most that one call gives */
-    bool is_incoming_closed; /* the socket is at its end after them; otherwise it is empty */
+    size_t incoming_piece;   /* the maximum number of bytes that one call returns */
+    bool is_incoming_closed; /* the stream ends after these bytes; otherwise, the socket is empty */
 };
 extern struct memory_system memory_system;
 

@@ -4,9 +4,9 @@
  * send them. `produce` tests the reader of one answer. This tests the rest: frames, their order, and the bytes that
  * remain for the owner of the connection. These rules are checked after every piece:
  *
- *   answers are taken in the order of the requests, and only of written requests · an answered request has a result
- *   for each of its batches · nothing is taken after an answer that is not ordinary · the bytes that
- *   remain are the last ones received, and are fewer than their buffer holds
+ *   answers are accepted in the order of the requests, and only for written requests · an answered request has a result
+ *   for each of its batches · no answer is accepted after one that is not ordinary · the bytes that remain are the last
+ *   ones received, and fit into their buffer
  *
  *   input   choices (CHOICES_SIZE bytes), then the bytes of the broker
  */
@@ -29,7 +29,7 @@ struct choices {
     uint8_t batch_count;
     uint8_t topic_count;
     uint8_t piece_size;  /* bytes that one recv gives; 0 means all */
-    uint8_t is_sending;  /* if odd, the last byte of the newest request is not written; if 2, the link takes errors */
+    uint8_t is_sending;  /* if odd, the last byte of the newest request is not written; if 2, the link accepts errors */
     uint8_t is_closed;   /* if odd, the broker closes its end after its last byte */
 };
 
@@ -58,7 +58,7 @@ static void request_begin(const struct choices *choices, struct drawn *drawn)
     broker_link_begin(&drawn->link, true, 1);
 }
 
-/* A link whose requests are written, but for the end of the youngest one perhaps. */
+/* Makes a link whose requests are written. The end of the newest one may be missing. */
 static void link_make(const struct choices *choices, struct drawn *drawn)
 {
     *drawn = (struct drawn){.topics = {{.name = "a", .name_size = 1, .id = {1}},
@@ -135,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     uint32_t answered_before = drawn.link.answered;
     bool was_strange = drawn.link.is_strange;
-    broker_link_receive(&drawn.link, UINT64_MAX); /* once more: an end is found, and a strange link stays strange */
+    broker_link_receive(&drawn.link, UINT64_MAX); /* once more, after the end of the stream */
     link_check(&drawn.link, data + CHOICES_SIZE, answered_before, was_strange);
     broker_link_free(&drawn.link);
     return 0;
@@ -143,7 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---- mutation ---- */
 
-/* Honest answers to all requests, in their order. */
+/* Writes valid answers to all requests, in their order. */
 static size_t answers_write(const struct choices *choices, uint8_t *target, size_t room)
 {
     enum { ANSWER_SIZE_MAX = 512 };

@@ -8,7 +8,7 @@
  *
  *   input   choices (CHOICES_SIZE bytes: the request), then the answer
  *
- * The mutator begins with an honest answer to the request, mostly, and changes little of it.
+ * The mutator usually begins with a valid answer to the request, and changes few bytes of it.
  */
 #include "fuzzing.h"
 #include "randomness.h"
@@ -26,7 +26,7 @@ struct choices {
     uint8_t version;
     uint8_t batch_counts[TOPICS_MAX]; /* if 0, the request ends before it */
     uint8_t name_size;
-    uint8_t partition_step; /* if 0, all are the same one */
+    uint8_t partition_step; /* if 0, all batches are of the same partition */
     uint8_t client_size;
 };
 

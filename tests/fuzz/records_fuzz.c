@@ -8,7 +8,8 @@
  *
  *   input   choices: where pieces, parts and ranges begin and end (CHOICES_SIZE bytes), then the bytes
  *
- * The mutator usually corrects length, count, magic and checksum after a change: they would stop every reader.
+ * The mutator usually corrects length, count, magic and checksum after a change, because a wrong one would stop every
+ * reader.
  */
 #include "fuzzing.h"
 #include "randomness.h"
@@ -33,7 +34,7 @@ struct choices {
     uint8_t has_log_time;
     uint8_t has_headers;
     uint8_t base_offset_shift;
-    uint8_t count_claimed; /* to walk over, when it is not the header's */
+    uint8_t count_claimed; /* the number of records to walk over, if it is not that of the header */
 };
 
 /* ---- a whole batch ---- */
@@ -138,7 +139,7 @@ static void records_check(const uint8_t *start, const uint8_t *end, uint32_t cou
 
 /* ---- columns ---- */
 
-/* The second time the bytes may have changed: of `other`, as many fit as fit. */
+/* Appends twice. The second time, the bytes are those of `other`, so possibly only some of the records fit. */
 static void columns_check(const struct log_records *records, const struct log_range *range,
                           const struct log_records *other, bool has_headers)
 {
@@ -261,7 +262,7 @@ static size_t batch_draw(struct randomness *randomness, uint8_t *batch, size_t r
     return (size_t)(behind - batch);
 }
 
-/* The largest timestamp that the records have, as far as they can be read. */
+/* Returns the largest timestamp of the records that can be read. */
 static int64_t max_timestamp_of(const uint8_t *batch, size_t size, int64_t base)
 {
     const uint8_t *cursor = batch + RECORD_BATCH_HEADER_SIZE;

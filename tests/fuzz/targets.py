@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fuzz targets in C: how they are built, and their stored inputs.
+"""Build the fuzz targets in C, and read and write their stored inputs.
 
-A target is ``NAME_fuzz.c``. The tests build it with gcc and ``fuzz_main.c``: it repeats its corpus and tries changes of
-it. ``make fuzz`` builds it with clang and libFuzzer: it searches for inputs that cover more. Either way it is compiled
-under ASan and UBSan, with its checks. The core is compiled against ``in_memory.h``. The functions of the module that a
+A target is ``NAME_fuzz.c``. The tests build it with gcc and ``fuzz_main.c``: the program repeats its corpus and tries
+changes of it. ``make fuzz`` builds it with clang and libFuzzer, which searches for inputs that cover more. Both builds
+use ASan and UBSan, and all checks. The core is compiled against ``in_memory.h``. The functions of the module that a
 fetch uses are compiled as they are, and linked with Python.
 
 ``corpus/NAME.zlib``: per input its size in four bytes, then the input; all of it compressed.
@@ -32,11 +32,11 @@ MODULE_SOURCES = {
         *("log/log_calls.c", "log/send_pieces.c", "log/serve_fetch.c"),
     )
 }
-"""Targets with Python in them -> what they try, below `MODULE_FOLDER`."""
+"""Targets that embed Python -> the sources that they test, below `MODULE_FOLDER`."""
 
 
 class Parts(NamedTuple):
-    """The parts of a target besides its own source."""
+    """The parts of a target other than its own source."""
 
     kind: str
     """The name of the objects that are compiled in this way."""
@@ -57,12 +57,12 @@ def python_library() -> Path | None:
 
 
 def lack_of(name: str) -> str | None:
-    """The reason why a target cannot be built here."""
+    """Return the reason why a target cannot be built here, or an empty string."""
     return "this Python has no library to link with" if name in MODULE_SOURCES and python_library() is None else None
 
 
 def parts_of(name: str) -> Parts:
-    """The parts of a target that can be built here."""
+    """Return the parts of a target that can be built here."""
     library = python_library()
     if name in MODULE_SOURCES and library is not None:
         sources = [MODULE_FOLDER / source for source in MODULE_SOURCES[name]]
@@ -81,7 +81,7 @@ def corpus_path(name: str) -> Path:
 
 
 def build(name: str) -> Path:
-    """The target with the driver of fuzz_main.c."""
+    """Build the target with the driver of fuzz_main.c, and return its path."""
     parts = parts_of(name)
     variant = replace(ASAN, name=f"asan-{parts.kind}", flags=(*ASAN.flags, *parts.flags))
     objects = c_build.build_objects([source_of(name), *parts.sources], variant)
@@ -94,7 +94,7 @@ def build(name: str) -> Path:
 
 
 def pack(inputs: Iterable[bytes]) -> bytes:
-    """The inputs in the format of fuzz_main.c."""
+    """Return the inputs in the format of fuzz_main.c."""
     return b"".join(struct.pack("<I", len(each)) + each for each in inputs)
 
 
@@ -115,7 +115,8 @@ def corpus_read(name: str) -> bytes:
 
 
 def corpus_write(name: str, inputs: Iterable[bytes]) -> None:
-    """Keeps these inputs, in an order that compresses and does not depend on how they were found."""
+    """Store these inputs, in an order that compresses well and does not depend on the order in which they were
+    found."""
     path = corpus_path(name)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(zlib.compress(pack(sorted(inputs)), 9))

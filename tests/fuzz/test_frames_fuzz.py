@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostile frames for the whole dispatcher of a server (`frame_fuzzing`).
 
-Every frame ends in an answer or with its own connection. It never fails in our code, takes seconds, or leaks
+Each frame gets a response, or its connection is closed. No frame raises in the server's code, takes seconds, or leaks
 memory. The test runs for a second; ``make fuzz ARGS="--seconds 600 frames"`` runs for longer.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input from outside is taken, or refused with one of our exceptions: names, options, arguments, small files.
+"""Input from outside is accepted, or rejected with an exception of shmaccum: names, options, arguments, small files.
 
-Drawn by hypothesis, which finds the smallest input that does harm. Hostile arenas, batches, Arrow data and segments
-have fuzzers of their own beside this file.
+hypothesis draws the input, and finds the smallest one that fails. Hostile arenas, batches, Arrow data and segments have
+their own fuzzers in this folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUANTITY = st.text(alphabet="0123456789.kKmMiBst %-", max_size=8) | st.text(max_
 OTHERS = st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
 ANYTHING = OTHERS | st.integers()
 PACKABLE = OTHERS | st.integers(-(2**63), 2**64 - 1)
-"""The values that msgpack has a form for."""
+"""The values that msgpack can encode."""
 
 
 # --- numbers with units
@@ -75,7 +75,7 @@ CRC_AT, COVERED_FROM, SIZE_AT, OPTIONS_AT, OPTIONS_MAX = 12, 16, 272, 1024, 2048
 
 
 def options_write(path: Path, blob: bytes) -> None:
-    """Replaces the options, and makes the superblock's checksum right again."""
+    """Replace the options, and correct the superblock's checksum."""
     with path.open("r+b") as file:
         head = bytearray(file.read(OPTIONS_AT + OPTIONS_MAX))
         struct.pack_into("<I", head, SIZE_AT, len(blob))
@@ -87,7 +87,7 @@ def options_write(path: Path, blob: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def closed_arena(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with some batches in it, and no attached process."""
+    """Return the file of an arena with some batches and no attached process."""
     path = tmp_path_factory.mktemp("arenas") / "closed.arena"
     arena = Arena.create(path, buffer_memory="32KiB", batch_size="4KiB", process_count=4, waiter_count=4)
     with arena, Accumulator(arena) as accumulator:
@@ -97,7 +97,7 @@ def closed_arena(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(*arguments: str) -> int:
-    """Runs ``shmaccum``, which must exit with one of its codes and without a traceback. Return the code."""
+    """Run ``shmaccum``, which must exit with one of its codes and without a traceback. Return the code."""
     result = CliRunner().invoke(main, arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostile logs: the files of a log, damaged at random in important fields, read, checked and opened for writing.
 
-With any bytes in them, shmaccum raises only its own errors, returns no record that was never written (if it checks
-the CRC), and does not loop forever. The test runs for a few seconds, or with ``-m fuzz`` for
+Whatever bytes the files have, shmaccum raises only its own errors and does not loop forever. If it checks the CRC, it
+returns only records that were written. The test runs for a few seconds, or with ``-m fuzz`` for
 SHMACCUM_FUZZ_SECONDS.
 """
 
@@ -39,7 +39,8 @@ Damage = Callable[[random.Random, Path], None]
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of several segments with indexes, a snapshot, compressed batches and batches of no producer."""
+    """Return a log of several segments with indexes, a snapshot, compressed batches, and batches without a producer
+    id."""
     path = tmp_path_factory.mktemp("logs") / "sound"
     with open_log(path, segment_bytes=2000, index_interval_bytes=200) as directory:
         log = directory.partition(TOPIC, 0)
@@ -62,7 +63,7 @@ def flip(chance: random.Random, path: Path) -> None:
 
 
 def put_number(chance: random.Random, path: Path) -> None:
-    """Writes an edge value of a type at a field of a batch header, or anywhere in an index."""
+    """Write an extreme value of a type to a field of a batch header, or anywhere in an index."""
     data = bytearray(path.read_bytes())
     form = chance.choice([">B", ">H", ">I", ">Q"])
     number = chance.choice(EDGES) & ((1 << 8 * struct.calcsize(form)) - 1)
@@ -83,7 +84,7 @@ def grow(chance: random.Random, path: Path) -> None:
 
 
 def move(chance: random.Random, path: Path) -> None:
-    """A piece of the file somewhere else in it."""
+    """Move a piece of the file to another place in it."""
     data = path.read_bytes()
     first, second, third = sorted(chance.randint(0, len(data)) for _ in range(3))
     path.write_bytes(data[:first] + data[second:third] + data[first:second] + data[third:])
@@ -141,7 +142,7 @@ def use(path: Path, written: frozenset[bytes | None]) -> None:
 
 
 def try_input(number: int, sound: Path, place: Path, written: frozenset[bytes | None]) -> None:
-    """Uses one damaged log. An input without an end exceeds the test's timeout, whose report has its number."""
+    """Use one damaged log. If an input hangs, the test times out, and the report has the number of the input."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(sound, place)
     damage(random.Random(number), place)
@@ -155,7 +156,7 @@ def try_input(number: int, sound: Path, place: Path, written: frozenset[bytes | 
 
 
 def fuzz(seconds: float, sound: Path, place: Path, seed: int) -> int:
-    """How many inputs were tried."""
+    """Run inputs for some seconds, and return their number."""
     written = frozenset(values_of(sound))
     assert len(written) > 60
     end = time.monotonic() + seconds

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the fuzz targets under ASan and UBSan: every stored input, and changed ones for a second, or with ``-m fuzz`` for
-SHMACCUM_FUZZ_SECONDS. ``make fuzz`` runs them guided by coverage."""
+"""Run the fuzz targets under ASan and UBSan: every stored input, then changed inputs for a second, or with ``-m fuzz``
+for SHMACCUM_FUZZ_SECONDS. ``make fuzz`` runs the targets guided by coverage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def corpus(name: str, tmp_path: Path) -> Path:
 
 
 def drive(name: str, *arguments: str | Path) -> int:
-    """How many inputs were run; AssertionError with the number of the one that was not survived."""
+    """Run a target, and return the number of inputs. Raise AssertionError with the number of an input that failed."""
     prefix = c_build.runner(ASAN)
     if prefix is None:
         pytest.skip("this compiler has no working runtime for AddressSanitizer")

@@ -59,11 +59,11 @@ class Slot(NamedTuple):
 
     @property
     def word(self) -> Word:
-        """The slot word, as a load sees it."""
+        """Return the slot word, as a load reads it."""
         return (self.state, self.generation, self.record_count, self.owner)
 
     def with_word(self, state: str, record_count: int = 0, owner: int = NOBODY) -> Slot:
-        """The same slot with another word of the same generation."""
+        """Return the slot with another word of the same generation."""
         return self._replace(state=state, record_count=record_count, owner=owner)
 
 
@@ -73,8 +73,8 @@ class Appender(NamedTuple):
     place: str = "begin"
     number: int = 0
     acquisition: int = 0
-    lock: LockWord = NO_LOCK  # the word that names it
-    before: LockWord = NO_LOCK  # the word that it takes the lock from
+    lock: LockWord = NO_LOCK  # the lock word that it stored
+    before: LockWord = NO_LOCK  # the lock word that it replaces
     hazard: int = NO_SLOT
     open: tuple[int, int] = (0, NO_SLOT)
     word: Word = NO_WORD
@@ -94,7 +94,7 @@ class Sender(NamedTuple):
     place: str = "idle"
     slot: int = NO_SLOT
     word: Word = NO_WORD
-    entry: int = 0  # of the process whose hazard it reads next
+    entry: int = 0  # the process whose hazard it reads next
 
 
 class State(NamedTuple):
@@ -113,39 +113,59 @@ class State(NamedTuple):
     freezes_left: int
     passes_left: int  # times that a holder may still be passed while it runs
     empty_seals_left: int
-    committed: tuple[tuple[Record, tuple[Record, ...]], ...]  # with what must be delivered before it
+    committed: tuple[tuple[Record, tuple[Record, ...]], ...]  # each with the records that must be delivered before it
     returned: tuple[Record, ...]
     delivered: tuple[Record, ...]
     wrong: str | None
 
 
 MUTATIONS = {
-    "no hazard": "an appender does not publish the slot into which it may write",
-    "late hazard": "the hazard is published when word and lock were already read",
-    "hazards ignored": "the sender frees without looking at the hazards",
-    "hazards first": "the sender looks at the hazards before it seals",
-    "no fence": "append does not read the lock again after its hazard",
-    "no fence to open": "a batch is opened without reading the lock again",
-    "adopt": "an appender that took over continues the open batch",
-    "plain commit": "a record is committed by a store",
-    "plain open": "`open` is set by a store",
-    "plain seq": "next_seq is raised by a store",
-    "unlock whoever has it": "an appender that leaves releases the word that it sees, not the one that it held",
-    "one look": "an appender that took the lock does not look at `released` again",
-    "word again": "an appender that passes another takes a word that `released` says",
-    "no repair after itself": "an appender that took over from itself does not repair",
-    "plain take back": "an opener that was passed takes its slot back by a store",
-    "plain seal": "the sender seals by a store",
-    "no acquisition": "taking the lock does not raise the acquisition number",
-    "no generation": "freeing a slot does not raise its generation",
-    "one meta": "both meta cells are written",
-    "no pass of the dead": "the lock of the dead is not taken over",
-    "no pass of the frozen": "the lock of the frozen is not taken over",
-    "no seal before a chain": "an oversized record leaves the open batch as it is",
+    "no hazard": "an appender does not publish the slot into which it may write, so the slot is freed meanwhile",
+    "late hazard": "the hazard is published after word and lock were read, so the slot is freed before",
+    "hazards ignored": "the sender frees a slot without reading the hazards, so an appender may still write into it",
+    "hazards read before the seal": (
+        "the sender reads the hazards before it seals, so an appender may publish one after that"
+    ),
+    "no second lock check": "append does not read the lock again after its hazard, so two appenders write to one batch",
+    "no lock check before open": (
+        "a batch is opened without a second read of the lock, so records are delivered out of order"
+    ),
+    "open batch used after a takeover": (
+        "an appender that took over the lock continues the open batch, into which the former holder may write"
+    ),
+    "commit by a store": "a record is committed by a store, so a record of a sealed batch is delivered twice",
+    "`open` set by a store": "`open` is set by a store, so an appender that was passed replaces a later batch",
+    "next_seq raised by a store": "next_seq is raised by a store, so two batches get the same number",
+    "unlock of any holder": "an appender that leaves releases the lock of the present holder, not only its own",
+    "`released` read once": (
+        "an appender that took the lock does not read `released` again, so two appenders hold the lock"
+    ),
+    "pass takes the released word": (
+        "an appender passes a holder with a word equal to `released`, so the lock appears free to others"
+    ),
+    "no repair after its own lock": (
+        "an appender that takes over its own former lock does not repair, so a batch gets wrong bytes"
+    ),
+    "slot taken back by a store": (
+        "an opener that was passed takes its slot back by a store, although another process has sealed it"
+    ),
+    "seal by a store": "the sender seals by a store, so a record that was committed meanwhile is lost",
+    "acquisition number not raised": (
+        "taking the lock does not raise the acquisition number, so `open` has equal values after two acquisitions"
+    ),
+    "generation not raised": (
+        "freeing a slot does not raise its generation, so an opener takes back a slot of another process"
+    ),
+    "both meta cells written": "both meta cells are written, so the cell of the committed count is overwritten",
+    "dead holder never passed": "no process takes over the lock of a dead holder, so all others wait forever",
+    "frozen holder never passed": "no process takes over the lock of a frozen holder, so all others wait forever",
+    "no seal before a chain": (
+        "an oversized record leaves the open batch open, so later records in that batch are delivered before it"
+    ),
 }
 
 
-# The first steps after a takeover, and where they begin. All are sound; the core does the ones in Bounds.repair.
+# Repairs after a takeover -> the first step of each. All of them are sound. The core has the default of Bounds.repair.
 REPAIRS = {
     "seal the named, then forget": "read named",
     "forget, then seal all": "forget",
@@ -165,8 +185,8 @@ class Bounds:
     passes: int = 0
     empty_seals: int = 0
     oversized: tuple[int, ...] = ()
-    numbers: int = 0  # after which those of the lock start over; 0 means never
-    is_sender_last: bool = False  # it begins after the last append, so that more appenders fit
+    numbers: int = 0  # of acquisitions, after which those in the lock start over; 0 means never
+    is_sender_last: bool = False  # the sender begins after the last append, so that more appenders can be explored
     repair: str = "seal the named, then forget"
 
 
@@ -210,7 +230,7 @@ class LockModel:
     # ---- rules ----
 
     def is_good(self, state: State) -> bool:
-        """Whether every appender has ended, and the sender has nothing left to do."""
+        """True if every appender has ended, and the sender has nothing left to do."""
         at_rest = all(appender.place in (OVER, DEAD, FROZEN) for appender in state.appenders)
         return at_rest and state.sender.place == "idle" and not any(True for _ in self._sender_idle(state))
 
@@ -220,7 +240,7 @@ class LockModel:
             return state.wrong
         for slot in state.slots:
             if slot.state in (OPEN, READY) and not self._is_true(state, slot):
-                return "the bytes of a batch are not what was committed there"
+                return "a batch does not have the bytes that were committed to it"
         if self.is_good(state):
             return self._final_violation(state)
         return None
@@ -249,7 +269,7 @@ class LockModel:
     # ---- next steps ----
 
     def steps(self, state: State) -> Iterator[Step]:
-        """Each process takes its next step, or is killed or frozen instead."""
+        """Yield the next step of each process, or its death or freeze instead."""
         for p, appender in enumerate(state.appenders):
             if appender.place in (OVER, DEAD, FROZEN):
                 continue
@@ -260,7 +280,7 @@ class LockModel:
             if state.freezes_left > 0:
                 frozen = self._ended(state, p, FROZEN)
                 yield f"appender {p} is frozen", frozen._replace(freezes_left=state.freezes_left - 1)
-        if not self.bounds.is_sender_last or self._nobody_appends(state):
+        if not self.bounds.is_sender_last or self._is_no_appender_active(state):
             for label, successor in getattr(self, "_sender_" + state.sender.place)(state):
                 yield f"sender {label}", successor
 
@@ -300,7 +320,7 @@ class LockModel:
         return self._at(taken, p, place, spare=index)
 
     def _freed(self, state: State, index: int) -> State:
-        generation = state.slots[index].generation + (self.mutation != "no generation")
+        generation = state.slots[index].generation + (self.mutation != "generation not raised")
         return self._with_slot(state, index, Slot(generation=generation))
 
     # ---- appender: the hazard and the lock ----
@@ -321,7 +341,7 @@ class LockModel:
         return (number % self.bounds.numbers if self.bounds.numbers else number, p)
 
     def _locked(self, state: State, p: int, place: str, word: LockWord) -> State:
-        count = state.acquisition_count + (self.mutation != "no acquisition")
+        count = state.acquisition_count + (self.mutation != "acquisition number not raised")
         taken = state._replace(lock=word, acquisition_count=count)
         return self._at(taken, p, place, lock=word, acquisition=count)
 
@@ -336,17 +356,17 @@ class LockModel:
 
     def _try_to_take(self, state: State, p: int, appender: Appender, otherwise: str) -> Iterator[Step]:
         if state.lock != appender.before:
-            yield "finds the lock taken", self._not_locked(state, p, otherwise)
+            yield "finds that another process has locked", self._not_locked(state, p, otherwise)
             return
-        place = "look" if self.mutation == "one look" else f"look again:{otherwise}"
-        number = appender.before[0] + (self.mutation != "no acquisition")
+        place = "look" if self.mutation == "`released` read once" else f"look again:{otherwise}"
+        number = appender.before[0] + (self.mutation != "acquisition number not raised")
         yield "locks", self._locked(state, p, place, self._lock_word(state, p, number))
 
     def _look_again(self, state: State, p: int, appender: Appender, otherwise: str) -> Iterator[Step]:
         if state.released == appender.before:
-            yield "finds that it was free", self._at(state, p, "look", before=NO_LOCK)
+            yield "finds `released` unchanged", self._at(state, p, "look", before=NO_LOCK)
         else:
-            yield "finds that it was not free", self._not_locked(state, p, otherwise)
+            yield "finds `released` changed", self._not_locked(state, p, otherwise)
 
     def _not_locked(self, state: State, p: int, otherwise: str) -> State:
         return self._at(state, p, otherwise, lock=NO_LOCK, before=NO_LOCK, acquisition=0, hazard=NO_SLOT)
@@ -361,22 +381,24 @@ class LockModel:
         owner = state.lock[1]
         place = state.appenders[owner].place
         if place in (DEAD, FROZEN):
-            if self.mutation != f"no pass of the {place}":
+            if self.mutation != f"{place} holder never passed":
                 yield f"passes the {place} holder", self._passed(state, p)
         elif state.appenders[owner].lock != state.lock:
-            yield "passes whoever left", self._passed(state, p)
+            yield "passes a holder that has left", self._passed(state, p)
         elif state.passes_left > 0:
             yield "passes the holder", self._passed(state._replace(passes_left=state.passes_left - 1), p)
 
     def _passed(self, state: State, p: int) -> State:
-        """One step that reads three words. Only this process could store into `released` the value that it compares
-        with.
+        """Return the state after a pass. It reads three words, and may be one step: no other process can store the
+        value with which it compares `released`.
         """
-        number = state.lock[0] + (self.mutation != "no acquisition")
+        number = state.lock[0] + (self.mutation != "acquisition number not raised")
         word = self._lock_word(state, p, number)
-        if word == state.released and self.mutation != "word again":
+        if word == state.released and self.mutation != "pass takes the released word":
             word = self._lock_word(state, p, number + 1)
-        repairs = self.mutation != "adopt" and (self.mutation != "no repair after itself" or state.lock[1] != p)
+        repairs = self.mutation != "open batch used after a takeover" and (
+            self.mutation != "no repair after its own lock" or state.lock[1] != p
+        )
         return self._locked(state, p, REPAIRS[self.bounds.repair] if repairs else "look", word)
 
     @staticmethod
@@ -388,12 +410,12 @@ class LockModel:
 
     def _unlock(self, state: State, p: int, appender: Appender, outcome: str) -> Iterator[Step]:
         if self._is_held(state, p, appender):
-            yield "finds the lock its own", self._at(state, p, f"release:{outcome}")
+            yield "finds that it still holds the lock", self._at(state, p, f"release:{outcome}")
         else:
             yield from self._left(state, p, appender, outcome, "finds that it was passed")
 
     def _release(self, state: State, p: int, appender: Appender, outcome: str) -> Iterator[Step]:
-        word = state.lock if self.mutation == "unlock whoever has it" else appender.lock
+        word = state.lock if self.mutation == "unlock of any holder" else appender.lock
         yield from self._left(state._replace(released=word), p, appender, outcome, "unlocks")
 
     def _left(self, state: State, p: int, appender: Appender, outcome: str, label: str) -> Iterator[Step]:
@@ -434,7 +456,7 @@ class LockModel:
 
     def _named_still_held(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         place = "forget named" if self._is_held(state, p, appender) else "look"
-        yield "looks whether it was passed", self._at(state, p, place)
+        yield "checks whether it was passed", self._at(state, p, place)
 
     def _forget_named(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         if state.open == appender.open:
@@ -449,7 +471,7 @@ class LockModel:
 
     def _still_held(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         place = "forget by cas" if self._is_held(state, p, appender) else "seal scan"
-        yield "looks whether it was passed", self._at(state, p, place, scanned=0)
+        yield "checks whether it was passed", self._at(state, p, place, scanned=0)
 
     def _forget_by_cas(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         if state.open == appender.open:
@@ -473,7 +495,7 @@ class LockModel:
         yield f"seals slot {appender.scanned}", self._at(state, p, "seal scan", word=NO_WORD)
 
     def _sealed(self, state: State, index: int, word: Word) -> State:
-        """The store is a compare-and-swap, so a changed word stays as it is."""
+        """Return the state with the slot sealed, or unchanged if the slot no longer has this word."""
         slot = state.slots[index]
         if slot.word != word:
             return state
@@ -498,12 +520,12 @@ class LockModel:
         yield "reads the word", self._at(state, p, place, word=state.slots[appender.open[1]].word)
 
     def _fence(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if not self._is_held(state, p, appender) and self.mutation != "no fence":
+        if not self._is_held(state, p, appender) and self.mutation != "no second lock check":
             yield "finds that it was passed", self._at(state, p, "leave:hint")
         elif appender.word[0] != OPEN:
             yield "finds no open batch", self._at(state, p, "allocate")
         elif appender.word[2] == self.bounds.capacity:
-            yield "finds no room", self._at(state, p, "seal full")
+            yield "finds the batch full", self._at(state, p, "seal full")
         else:
             place = "publish late" if self.mutation == "late hazard" else "write"
             yield "may write", self._at(state, p, place)
@@ -518,7 +540,10 @@ class LockModel:
         index, count = appender.open[1], appender.word[2]
         slot = state.slots[index]
         if slot.generation != appender.word[1] or slot.state == FREE:
-            yield "writes into a slot that was freed", state._replace(wrong="bytes were stored into a recycled slot")
+            yield (
+                "writes into a slot that was freed",
+                state._replace(wrong="an appender stored bytes into a slot that was freed meanwhile"),
+            )
             return
         data = (*slot.data[:count], (p, appender.number), *slot.data[count + 1 :])
         yield "writes its record", self._at(self._with_slot(state, index, slot._replace(data=data)), p, "meta")
@@ -527,10 +552,13 @@ class LockModel:
         index, count = appender.open[1], appender.word[2]
         slot = state.slots[index]
         if slot.generation != appender.word[1] or slot.state == FREE:
-            yield "writes into a slot that was freed", state._replace(wrong="meta was stored into a recycled slot")
+            yield (
+                "writes into a slot that was freed",
+                state._replace(wrong="an appender stored meta into a slot that was freed meanwhile"),
+            )
             return
         cell = (*(slot.meta[count & 1] if count else ()), (p, appender.number))
-        both = self.mutation == "one meta"
+        both = self.mutation == "both meta cells written"
         meta = (cell, cell) if both else _replace(slot.meta, (count + 1) & 1, cell)
         yield "writes meta", self._at(self._with_slot(state, index, slot._replace(meta=meta)), p, "commit")
 
@@ -539,7 +567,7 @@ class LockModel:
         slot = state.slots[index]
         if slot.word == appender.word:
             yield "commits", self._committed(state, p, index, slot.with_word(OPEN, count + 1))
-        elif self.mutation == "plain commit":
+        elif self.mutation == "commit by a store":
             stored = Slot(OPEN, appender.word[1], count + 1, NOBODY, slot.seq, slot.data, slot.meta)
             yield "commits by force", self._committed(state, p, index, stored)
         else:
@@ -572,7 +600,7 @@ class LockModel:
         yield "reads next_seq", self._at(state, p, "seq fence", seq=state.next_seq)
 
     def _seq_fence(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if self._is_held(state, p, appender) or self.mutation == "no fence to open":
+        if self._is_held(state, p, appender) or self.mutation == "no lock check before open":
             yield "still holds the lock", self._at(state, p, "store seq")
         else:
             yield "finds that it was passed", self._at(state, p, "leave:hint")
@@ -582,8 +610,8 @@ class LockModel:
         yield "stores the seq", self._at(self._with_slot(state, appender.spare, slot), p, "take seq")
 
     def _take_seq(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if state.next_seq != appender.seq and self.mutation == "plain seq":
-            yield "sets the seq back", state._replace(wrong="a number of a batch is given out twice")
+        if state.next_seq != appender.seq and self.mutation == "next_seq raised by a store":
+            yield "sets the seq back", state._replace(wrong="two batches have the same number")
         elif state.next_seq == appender.seq:
             place = "chain ready" if self._is_oversized(p) else "store open"
             yield "takes the seq", self._at(state._replace(next_seq=appender.seq + 1), p, place)
@@ -592,10 +620,10 @@ class LockModel:
 
     def _store_open(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         slot = state.slots[appender.spare].with_word(OPEN)
-        yield "says OPEN", self._at(self._with_slot(state, appender.spare, slot), p, "set open", word=slot.word)
+        yield "stores OPEN", self._at(self._with_slot(state, appender.spare, slot), p, "set open", word=slot.word)
 
     def _set_open(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        if state.open == appender.open or self.mutation == "plain open":
+        if state.open == appender.open or self.mutation == "`open` set by a store":
             state = state._replace(open=(appender.acquisition, appender.spare))
             yield "sets `open`", self._at(state, p, "look", spare=NO_SLOT, seq=-1, word=NO_WORD)
         else:
@@ -605,20 +633,20 @@ class LockModel:
         index = appender.spare
         slot = state.slots[index]
         if slot.word == appender.word and slot.seq != appender.seq:
-            yield "takes another batch", state._replace(wrong="a slot was taken back that another process has by now")
+            yield "takes another batch", state._replace(wrong="an appender took back a slot that another process owns")
         elif slot.word == appender.word:
             owned = self._with_slot(state, index, slot.with_word(OWNED, owner=p))
             yield "takes its slot back", self._at(owned, p, "leave:hint")
-        elif self.mutation == "plain take back":
+        elif self.mutation == "slot taken back by a store":
             yield (
                 "takes its slot back by force",
-                state._replace(wrong="a slot was taken that another process had sealed"),
+                state._replace(wrong="an appender took back a slot that another process had sealed"),
             )
         else:
             yield "finds its slot sealed", self._at(state, p, "leave:hint", spare=NO_SLOT)
 
     def _give_back(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
-        yield "gives its spare slot back", self._at(self._freed(state, appender.spare), p, OVER, spare=NO_SLOT)
+        yield "frees its spare slot", self._at(self._freed(state, appender.spare), p, OVER, spare=NO_SLOT)
 
     # ---- appender: an oversized record ----
 
@@ -642,7 +670,7 @@ class LockModel:
 
     def _chain_seal(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         state = self._sealed(state, appender.open[1], appender.word)
-        yield "seals what is open", self._at(state, p, "chain forget")
+        yield "seals the open batch", self._at(state, p, "chain forget")
 
     def _chain_forget(self, state: State, p: int, appender: Appender) -> Iterator[Step]:
         if state.open != appender.open:
@@ -666,16 +694,16 @@ class LockModel:
     def _sender_idle(self, state: State) -> Iterator[Step]:
         index = self._oldest(state)
         if index != NO_SLOT:
-            place = "hazards" if self.mutation == "hazards first" else "drain"
-            yield f"looks at slot {index}", self._sender_at(state, place, index, state.slots[index].word)
+            place = "hazards" if self.mutation == "hazards read before the seal" else "drain"
+            yield f"reads slot {index}", self._sender_at(state, place, index, state.slots[index].word)
         for index, slot in enumerate(state.slots):
             if slot.state == DONE and not self._is_pinned(state, index):
-                yield f"looks at slot {index} again", self._sender_at(state, "hazards", index)
+                yield f"reads slot {index} again", self._sender_at(state, "hazards", index)
             if slot.state == OWNED and state.appenders[slot.owner].place == DEAD:
-                yield f"frees slot {index} of the dead", self._freed(state, index)
+                yield f"frees slot {index} of a dead process", self._freed(state, index)
 
     def _oldest(self, state: State) -> int:
-        may_seal_empty = state.empty_seals_left > 0 or self._nobody_appends(state)
+        may_seal_empty = state.empty_seals_left > 0 or self._is_no_appender_active(state)
         filled = [
             (slot.seq, index)
             for index, slot in enumerate(state.slots)
@@ -684,7 +712,7 @@ class LockModel:
         return min(filled)[1] if filled else NO_SLOT
 
     @staticmethod
-    def _nobody_appends(state: State) -> bool:
+    def _is_no_appender_active(state: State) -> bool:
         waiting = (OVER, DEAD, FROZEN, "wait for a slot", "take piece")
         return all(appender.place in waiting for appender in state.appenders)
 
@@ -693,7 +721,7 @@ class LockModel:
         slot = state.slots[sender.slot]
         if sender.word[0] == READY:
             yield "finds it sealed", self._sender_at(state, "deliver", sender.slot)
-        elif slot.word == sender.word or self.mutation == "plain seal":
+        elif slot.word == sender.word or self.mutation == "seal by a store":
             yield "seals", self._sender_seals(state, slot)
         else:
             yield "finds another word", self._sender_at(state, "idle")
@@ -712,10 +740,10 @@ class LockModel:
         for record in slot.data[: slot.record_count]:
             state = self._delivered(state, record)
         state = self._with_slot(state, index, slot._replace(state=DONE))
-        yield "delivers, and says DONE", self._sender_at(state, self._sender_after_done(), index)
+        yield "delivers, and stores DONE", self._sender_at(state, self._sender_after_done(), index)
 
     def _sender_after_done(self) -> str:
-        return "free" if self.mutation == "hazards first" else "hazards"
+        return "free" if self.mutation == "hazards read before the seal" else "hazards"
 
     @staticmethod
     def _delivered(state: State, record: Record) -> State:
@@ -723,7 +751,7 @@ class LockModel:
         if record in state.delivered:
             wrong = "a record was delivered twice"
         elif not set(dict(state.committed)[record]) <= set(state.delivered):
-            wrong = "a record was delivered before one that had returned when it began"
+            wrong = "a record was delivered before one whose append had returned earlier"
         return state._replace(delivered=tuple(sorted((*state.delivered, record))), wrong=wrong)
 
     def _sender_hazards(self, state: State) -> Iterator[Step]:
@@ -731,11 +759,11 @@ class LockModel:
         p = sender.entry
         if p == len(state.writing) or self.mutation == "hazards ignored":
             after = "free" if sender.word[0] == FREE else "drain"
-            yield "sees no hazard", self._sender_at(state, after, sender.slot, sender.word)
+            yield "finds no hazard", self._sender_at(state, after, sender.slot, sender.word)
         elif state.writing[p] == sender.slot and state.appenders[p].place != DEAD:
-            yield f"sees the hazard of {p}", self._sender_at(state, "idle")
+            yield f"finds the hazard of {p}", self._sender_at(state, "idle")
         else:
-            yield f"looks at the hazard of {p}", self._sender_at(state, "hazards", sender.slot, sender.word, p + 1)
+            yield f"reads the hazard of {p}", self._sender_at(state, "hazards", sender.slot, sender.word, p + 1)
 
     def _sender_free(self, state: State) -> Iterator[Step]:
         yield "frees", self._sender_at(self._freed(state, state.sender.slot), "idle")

@@ -14,10 +14,10 @@ It does not use the fast path, which ``topic_share_model.py`` models. A process 
 does: it posts the semaphores of parked waiters that fit (``posted``). A parked waiter also scans at its turn, and posts
 the others that fit. The model has the fewest possible turns: only the first parked waiter that lives and runs has them.
 
-A process may be stopped (``stops``) while it waits or is about to lock the pool, and then never continues. The sender
-may also be stopped, while it frees slots and posts. A process that continues late needs no step of its own: any process
-may take its next step at any time. Time is not modelled, so a grant may be revoked at any age, also from a process that
-was about to take it.
+A process may be stopped (``stops``) while it waits or before it locks the pool. It never continues. The sender may also
+be stopped, while it frees slots and posts. A process that continues late needs no step of its own: any process may take
+its next step at any time. Time is not modelled, so a grant may be revoked at any age, also from a process that was
+about to take it.
 
 The explorer checks every state. Oversized records have no more slots than their cap. Stuck partitions have no more than
 half of the slots. Normal waiters get grants in the order of their tickets, and so do oversized ones. A waiter takes
@@ -54,7 +54,7 @@ class Owned(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A waiter that has not got all it needs."""
+    """A waiter that needs more grants."""
 
     ticket: int
     need: int
@@ -62,7 +62,7 @@ class Wait(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """A waiter that is not served until its owner makes it wait."""
+    """A waiter that gets no grants until its owner stores WAIT."""
 
     ticket: int
     need: int
@@ -70,7 +70,7 @@ class Parked(NamedTuple):
 
 
 class Got(NamedTuple):
-    """A waiter that may take what it was granted."""
+    """A waiter that may take its grants."""
 
     ticket: int
     need: int
@@ -105,33 +105,59 @@ class State(NamedTuple):
 
 
 MUTATIONS = {
-    "nosteal": "a lock of the dead is never stolen",
-    "norepair": "no process repairs after the dead",
-    "nohelp": "waiters sleep without helping",
-    "noraise": "waiting_count is not raised before WAIT",
-    "nocleanup": "a cancelled waiter leaves its grants behind",
-    "nocap": "the cap of oversized slots is ignored",
-    "barging": "new arrivals pass waiting processes, under the lock as well",
-    "lifo": "the newest waiter is served first",
-    "parked is served": "a parked waiter is eligible",
-    "parked is counted": "waiting_count counts parked waiters",
-    "checked before parked": "the limit is checked before the word says PARKED, and not after it",
-    "checked after a grant": "an owner checks the limit again when it takes its grant",
-    "no wake-up": "a process that frees a slot posts no parked waiter",
-    "no turns": "a parked waiter looks only when it was posted",
-    "looks for itself": "a parked waiter posts no other one at its turn",
-    "turn of the dead": "the first of the parked waiters has the turns also when it is dead or stopped",
-    "no revocation": "no process revokes a grant",
-    "word kept": "a revoked grant becomes FREE while the word of its waiter stays as it is",
-    "slots before the word": "a helper frees the slots of a revoked grant before it changes the word",
-    "parked keeps its grants": "a repair takes the grants of a parked waiter for valid",
-    "helper ends parking": "a helper makes a parked waiter wait again",
-    "take believes GOT": "an owner that has seen GOT takes its slots without looking again",
-    "cancel and take apart": "a waiter that gives up and was served unlocks, and takes its slots for granted",
+    "dead lock owner keeps the lock": "no process steals the lock of a dead process, so all others wait forever",
+    "no repair": "no process repairs after a death, so the slots of the dead process stay in use",
+    "waiters do not help": "a sleeping waiter neither repairs nor grants slots, so it waits forever if the sender dies",
+    "waiting_count not raised": (
+        "a waiter does not raise waiting_count before WAIT, so the process that frees a slot serves no waiter"
+    ),
+    "cancel keeps grants": "a waiter that gives up does not free its grants, so the next waiter sleeps beside them",
+    "no cap": "oversized requests get slots without a limit, so they exceed their cap",
+    "arrivals pass waiters": "the fast path ignores waiting_count, so a new arrival passes waiters",
+    "newest waiter first": "the newest waiter is served first, so waiters are not served in the order of their tickets",
+    "parked waiter served": "slots are granted to a parked waiter, so stuck partitions exceed half of the slots",
+    "parked waiter counted": (
+        "waiting_count counts parked waiters, so the fast path is closed although no process waits"
+    ),
+    "limit checked before PARKED": (
+        "the limit is checked before PARKED is stored and not after it, so a parked waiter misses a free slot"
+    ),
+    "limit checked after a grant": (
+        "an owner checks the limit again when it takes its grant, so it parks beside slots that it may have"
+    ),
+    "parked waiter not posted": (
+        "a process that frees a slot posts no parked waiter, so one sleeps although a slot is free for it"
+    ),
+    "parked waiter has no turns": "a parked waiter checks only after a post, so it sleeps forever if the sender dies",
+    "turn without posts": (
+        "a parked waiter posts no other waiter at its turn, so the others sleep if the sender is stopped"
+    ),
+    "turn of an absent waiter": (
+        "a dead or stopped waiter may be the one that has the turns, so no parked waiter checks"
+    ),
+    "no revocation": "no process revokes a grant, so the grant of a stopped waiter is never used",
+    "revocation keeps the word": (
+        "the slots of a revoked grant become FREE, but the word of its waiter stays WAIT, so it gets them again"
+    ),
+    "revocation frees slots first": (
+        "a helper frees the slots of a grant before it changes the word, so the owner takes slots that it lost"
+    ),
+    "grants of a parked waiter not freed": (
+        "a repair does not free the grants of a parked waiter, so they stay in use after a death"
+    ),
+    "helper ends parking": (
+        "a helper stores WAIT for a parked waiter, so a stopped waiter gets each revoked grant again"
+    ),
+    "GOT not checked again": (
+        "an owner that has seen GOT does not read the word again, so it takes slots of a revoked grant"
+    ),
+    "cancel and take in two steps": (
+        "a waiter that gives up and was served unlocks before it takes its slots, which may be revoked meanwhile"
+    ),
 }
 
 
-KEEPING = ("parked keeps its grants", "parked is served")
+KEEPING = ("grants of a parked waiter not freed", "parked waiter served")
 """The mutations in which a grant of a parked waiter remains valid."""
 
 
@@ -160,7 +186,7 @@ class PoolModel:
         self.mutation = mutation
 
     def initial(self) -> State:
-        """Process 0 owns every slot, and the others want some."""
+        """Return the state in which process 0 owns every slot, and the others want some."""
         count = len(self.needs)
         return State(
             lock=None,
@@ -179,13 +205,11 @@ class PoolModel:
     # ---- rules ----
 
     def is_good(self, state: State) -> bool:
-        """Each process is finished, dead or stopped, or waits for what a stopped process holds."""
+        """True if each process is finished, dead or stopped, or waits for slots of a stopped process."""
         return all(place in (DONE, DEAD, STOPPED) or self._must_stay(state, p) for p, place in enumerate(state.places))
 
     def _must_stay(self, state: State, p: int) -> bool:
-        """The process waits, and a stopped sender has what it needs. If it is parked, this may also be a stopped
-        waiter.
-        """
+        """True if the process waits for slots of a stopped sender or, if it is parked, also of a stopped waiter."""
         if state.places[p] != "wait" or STOPPED not in state.places:
             return False
         if isinstance(state.waiters[p], Parked):
@@ -202,15 +226,15 @@ class PoolModel:
             return "more oversized slots than the cap allows"
         if state.places[0] != DEAD and 2 * self._stuck_count(state) > self.bounds.slot_count:
             return "stuck partitions hold more than half of the slots"
-        if self._somebody_sleeps_in_vain(state):
-            return "a waiter sleeps beside a slot it could have, and no process is about to give it"
+        if self._has_sleeper_beside_free_slot(state):
+            return "a waiter sleeps although a slot that it may have is free, and no process is about to grant it"
         if self._fast_path_is_closed(state):
             return "the fast path is closed although no waiter waits"
         if self.is_good(state) and not self._is_clean(self._repaired(state), state):
-            return "something is left that repair does not free"
+            return "a repair leaves a slot or a waiter that it must free"
         return None
 
-    def _nothing_happened(self, state: State) -> bool:
+    def _is_undisturbed(self, state: State) -> bool:
         return state.deaths_left == self.bounds.deaths and state.stops_left == self.bounds.stops
 
     def _stuck_count(self, state: State) -> int:
@@ -220,22 +244,25 @@ class PoolModel:
             if slot is not FREE
         )
 
-    def _somebody_sleeps_in_vain(self, state: State) -> bool:
+    def _has_sleeper_beside_free_slot(self, state: State) -> bool:
         return (
-            self._nothing_happened(state)
+            self._is_undisturbed(state)
             and all(place in (DONE, "wait") for place in state.places)
             and any(slot is FREE or self._is_abandoned(state, slot) for slot in state.slots)
-            and (self._next_waiter(state) is not None or self._is_parked_in_vain(state))
+            and (self._next_waiter(state) is not None or self._has_parked_waiter_that_fits(state))
         )
 
-    def _is_parked_in_vain(self, state: State) -> bool:
-        """The slots of a waiter that gave up, and those of a revoked grant, are found at the end of a slice."""
+    def _has_parked_waiter_that_fits(self, state: State) -> bool:
+        """True if a parked waiter fits, unless it may still find the slots at the end of its slice.
+
+        That is how it finds slots of a waiter that gave up, and those of a revoked grant.
+        """
         may_be_late = state.cancels_left < self.bounds.cancels or self.bounds.stops > 0
         return not may_be_late and self._next_parked(state, 0) is not None
 
     def _fast_path_is_closed(self, state: State) -> bool:
         return (
-            self._nothing_happened(state)
+            self._is_undisturbed(state)
             and state.lock is None
             and state.waiting_count > 0
             and not any(isinstance(word, Wait) for word in state.waiters)
@@ -247,7 +274,8 @@ class PoolModel:
         return state
 
     def _is_clean(self, state: State, former: State) -> bool:
-        """A stopped waiter keeps its place, and its grants unless it is parked. A stopped sender keeps its slots.
+        """True if a repair has freed everything. A stopped waiter keeps its place, and its grants unless it is parked.
+        A stopped sender keeps its slots.
 
         A parked waiter does not repair. If dead processes have the slots that it needs, it waits for the sender.
         """
@@ -281,12 +309,12 @@ class PoolModel:
 
     def _is_eligible(self, state: State, waiter: int) -> bool:
         need = self.needs[waiter]
-        if need == 1 or self.mutation == "nocap":
+        if need == 1 or self.mutation == "no cap":
             return True
         return self._oversized_count(state) + need - self._granted(state, waiter) <= self.bounds.cap
 
     def _is_admitted(self, state: State, p: int) -> bool:
-        """Process 0 is the sender. If it is dead, its marks do not count."""
+        """True if the process may open a batch. If the sender (process 0) is dead, its marks do not apply."""
         free = state.slots.count(FREE)
         is_stuck = p in self.bounds.stuck and state.places[0] != DEAD
         return not is_stuck or 2 * (free - self.needs[p] + 1) > self.bounds.slot_count
@@ -301,11 +329,11 @@ class PoolModel:
         return min(parked)[1] if parked else None
 
     def _served(self) -> tuple[type[Wait | Parked], ...]:
-        return (Wait, Parked) if self.mutation == "parked is served" else (Wait,)
+        return (Wait, Parked) if self.mutation == "parked waiter served" else (Wait,)
 
     def _next_waiter(self, state: State) -> int | None:
         waiting = [(word.ticket, p) for p, word in enumerate(state.waiters) if isinstance(word, self._served())]
-        if self.mutation == "lifo":
+        if self.mutation == "newest waiter first":
             waiting = [(-ticket, p) for ticket, p in waiting]
         normal = min((item for item in waiting if self.needs[item[1]] == 1), default=None)
         oversized = min((item for item in waiting if self.needs[item[1]] > 1), default=None)
@@ -327,7 +355,7 @@ class PoolModel:
             grant = Grant(waiter, word.ticket)
             slots = _replace(state.slots, state.slots.index(FREE), grant)
             return state._replace(slots=slots, problem=self._order_problem(state, word))
-        counted = (Wait, Parked) if self.mutation == "parked is counted" else (Wait,)
+        counted = (Wait, Parked) if self.mutation == "parked waiter counted" else (Wait,)
         waiting = sum(isinstance(word, counted) for word in state.waiters)
         return state._replace(waiting_count=waiting) if state.waiting_count != waiting else None
 
@@ -344,7 +372,7 @@ class PoolModel:
         return "a later ticket was served before an earlier one" if is_late else state.problem
 
     def _repair_step(self, state: State) -> State | None:
-        if self.mutation == "norepair":
+        if self.mutation == "no repair":
             return None
         for p, word in enumerate(state.waiters):
             if word is not IDLE and state.places[p] == DEAD:
@@ -360,8 +388,8 @@ class PoolModel:
         if isinstance(slot, Grant):
             word = state.waiters[slot.waiter]
             is_parked = isinstance(word, Parked) and self.mutation not in (
-                "parked keeps its grants",
-                "parked is served",
+                "grants of a parked waiter not freed",
+                "parked waiter served",
             )
             return word is IDLE or is_parked or word.ticket != slot.ticket
         return False
@@ -369,7 +397,7 @@ class PoolModel:
     # ---- next steps ----
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Every process takes its next step, or dies instead."""
+        """Yield the next step of each process, or its death or stop instead."""
         for p, place in enumerate(state.places):
             if place in (DEAD, STOPPED):
                 continue
@@ -386,21 +414,21 @@ class PoolModel:
                 yield f"process {p} is stopped", state._replace(places=stopped, stops_left=state.stops_left - 1)
 
     def _maintain(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        """The sender repairs what dead processes left. Parked waiters do not."""
+        """Yield the repair by the sender after deaths. Parked waiters do not repair."""
         if p == 0 and self.bounds.stuck and self._repair_step(state) is not None:
-            yield "process 0: clears up after the dead", self._at(state, p, f"lock:repair:fix:unlock:post:{DONE}")
+            yield "process 0: repairs after dead processes", self._at(state, p, f"lock:repair:fix:unlock:post:{DONE}")
 
     def _may_be_stopped(self, state: State, p: int, place: str) -> bool:
-        """At any other step, the process has the pool lock, or owns slots."""
+        """True where the process neither holds the pool lock nor owns slots."""
         if p == 0:
             return bool(self.bounds.stuck) and place in ("give back", "look", "post:give back")
         return state.waiters[p] is not IDLE and (place == "wait" or place.startswith("lock:"))
 
     def _has_turns(self, state: State, p: int) -> bool:
-        """Whether p has turns. Only the first parked waiter that lives and runs has them."""
-        if self.mutation == "no turns":
+        """True if p has turns. Only the first parked waiter that lives and runs has them."""
+        if self.mutation == "parked waiter has no turns":
             return False
-        absent = () if self.mutation == "turn of the dead" else (DEAD, STOPPED)
+        absent = () if self.mutation == "turn of an absent waiter" else (DEAD, STOPPED)
         parked = [
             other
             for other, word in enumerate(state.waiters)
@@ -423,7 +451,7 @@ class PoolModel:
         elif kind == "post":
             yield from self._post(state, p, after)
         elif kind.startswith("word of "):
-            yield "parks a waiter late", self._at(self._park(state, int(kind[8:])), p, after)
+            yield "stores PARKED after the grants are free", self._at(self._park(state, int(kind[8:])), p, after)
         elif kind == "unlock":
             yield "unlocks", self._at(state._replace(lock=None), p, after)
         else:
@@ -439,22 +467,20 @@ class PoolModel:
     def _lock_steps(self, state: State, p: int, after: str) -> Iterator[tuple[str, State]]:
         if state.lock is None:
             yield "locks", self._at(state._replace(lock=(p, False)), p, after)
-        elif state.places[state.lock[0]] == DEAD and self.mutation != "nosteal":
+        elif state.places[state.lock[0]] == DEAD and self.mutation != "dead lock owner keeps the lock":
             yield "steals the lock", self._at(state._replace(lock=(p, True)), p, f"repair:{after}")
 
     def _revoke(self, state: State, p: int, after: str) -> Iterator[tuple[str, State]]:
-        """The word is stored first, and then the slots. Without this waiter, another one is eligible, and no slot is
-        free.
-        """
+        """Yield each possible revocation of a grant, which stores the word first and then frees the slots."""
         yield "revokes nothing", self._at(state, p, after)
         for other, word in enumerate(state.waiters):
             if other != p and word is not IDLE and self._may_revoke(state, other):
-                if self.mutation in ("word kept", "slots before the word"):
-                    late = after if self.mutation == "word kept" else f"word of {other}:{after}"
+                if self.mutation in ("revocation keeps the word", "revocation frees slots first"):
+                    late = after if self.mutation == "revocation keeps the word" else f"word of {other}:{after}"
                     grant = Grant(other, word.ticket)
                     slots = tuple(FREE if slot == grant else slot for slot in state.slots)
                     waiters = state.waiters
-                    if self.mutation == "word kept" and isinstance(word, Got):
+                    if self.mutation == "revocation keeps the word" and isinstance(word, Got):
                         waiters = _replace(waiters, other, Wait(word.ticket, word.need))
                     yield (
                         f"frees the grants of {other}",
@@ -464,7 +490,7 @@ class PoolModel:
                     yield f"parks {other}", self._at(self._park(state, other), p, f"void:{after}")
 
     def _post(self, state: State, p: int, after: str) -> Iterator[tuple[str, State]]:
-        parked = None if self.mutation == "no wake-up" else self._next_parked(state, p)
+        parked = None if self.mutation == "parked waiter not posted" else self._next_parked(state, p)
         if parked is None:
             yield "posts no other waiter", self._at(state, p, after)
         else:
@@ -490,15 +516,15 @@ class PoolModel:
         return None
 
     def _begin(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        is_open = state.waiting_count == 0 or self.mutation == "barging"
+        is_open = state.waiting_count == 0 or self.mutation == "arrivals pass waiters"
         may_go = self.needs[p] == 1 and is_open and p not in self.bounds.stuck
-        yield "looks at waiting_count", self._at(state, p, "fast" if may_go else "lock:ticket")
+        yield "reads waiting_count", self._at(state, p, "fast" if may_go else "lock:ticket")
 
     def _fast(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         if FREE in state.slots:
             slots = _replace(state.slots, state.slots.index(FREE), Owned(p, False))
             state = state._replace(slots=slots)
-            if self.mutation == "barging" and any(isinstance(word, Wait) for word in state.waiters):
+            if self.mutation == "arrivals pass waiters" and any(isinstance(word, Wait) for word in state.waiters):
                 state = state._replace(problem="a new arrival passed waiting processes")
             yield "takes a free slot", self._at(state, p, "give back")
         else:
@@ -507,56 +533,56 @@ class PoolModel:
     def _ticket(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         tickets = _replace(state.tickets, p, state.next_ticket)
         state = state._replace(tickets=tickets, next_ticket=state.next_ticket + 1)
-        is_early = self.mutation == "checked before parked" and not self._is_admitted(state, p)
-        yield "takes a ticket", self._at(state, p, "park for a slice" if is_early else "say parked")
+        is_early = self.mutation == "limit checked before PARKED" and not self._is_admitted(state, p)
+        yield "takes a ticket", self._at(state, p, "park for a slice" if is_early else "store parked")
 
     def _own_word_parked(self, state: State, p: int) -> State:
         parked = Parked(state.tickets[p], self.needs[p])
         return state._replace(waiters=_replace(state.waiters, p, parked))
 
-    def _say_parked(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        yield "says that it is parked", self._at(self._own_word_parked(state, p), p, "admit")
+    def _store_parked(self, state: State, p: int) -> Iterator[tuple[str, State]]:
+        yield "stores PARKED", self._at(self._own_word_parked(state, p), p, "admit")
 
     def _park_for_a_slice(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        yield "parks without a check after it", self._at(self._own_word_parked(state, p), p, "unlock:wait")
+        yield "stores PARKED and does not check the limit", self._at(self._own_word_parked(state, p), p, "unlock:wait")
 
     def _admit(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        """Only the owner ends its parking, under the lock."""
+        """Yield the check of the limit. Only the owner ends its parking, and holds the lock then."""
         if not isinstance(state.waiters[p], Parked):
-            yield "is not parked any more", self._at(state, p, "unlock:wait")
+            yield "finds that it is no longer parked", self._at(state, p, "unlock:wait")
         elif self._is_admitted(state, p):
-            raised = state.waiting_count + (self.mutation != "noraise")
+            raised = state.waiting_count + (self.mutation != "waiting_count not raised")
             yield "raises waiting_count", self._at(state._replace(waiting_count=raised), p, "queue")
         else:
             yield "stays parked", self._at(state, p, "fix:unlock:wait")
 
     def _queue(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         waiters = _replace(state.waiters, p, Wait(state.tickets[p], self.needs[p]))
-        after = "unlock:wait" if self.mutation == "noraise" else "fix:unlock:wait"
-        yield "says that it waits", self._at(state._replace(waiters=waiters), p, after)
+        after = "unlock:wait" if self.mutation == "waiting_count not raised" else "fix:unlock:wait"
+        yield "stores WAIT", self._at(state._replace(waiters=waiters), p, after)
 
     def _wait(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         word = state.waiters[p]
         if isinstance(word, Got):
-            blindly = " blindly" if self.mutation == "take believes GOT" else ""
+            blindly = " blindly" if self.mutation == "GOT not checked again" else ""
             yield "sees its grant", self._at(state, p, f"lock:take{blindly}")
             return
         if isinstance(word, Parked):
             if state.posted[p] or self._has_turns(state, p):
                 state_after = state._replace(posted=_replace(state.posted, p, False))
-                posts = "post:" if self._has_turns(state, p) and self.mutation != "looks for itself" else ""
-                yield "looks whether it fits", self._at(state_after, p, f"{posts}lock:admit")
-        elif self.mutation != "nohelp":
+                posts = "post:" if self._has_turns(state, p) and self.mutation != "turn without posts" else ""
+                yield "checks the limit", self._at(state_after, p, f"{posts}lock:admit")
+        elif self.mutation != "waiters do not help":
             revokes = "revoke:fix:" if self.bounds.stops > 0 else ""
             yield "helps", self._at(state, p, f"lock:repair:fix:{revokes}unlock:wait")
         if state.cancels_left > 0:
             yield "gives up", self._at(state._replace(cancels_left=state.cancels_left - 1), p, "lock:cancel")
 
     def _take(self, state: State, p: int) -> Iterator[tuple[str, State]]:
-        """GOT is not final: the grant may have been revoked since the owner saw it."""
+        """Yield the second check of the word. The grant may have been revoked since the owner saw GOT."""
         if not isinstance(state.waiters[p], Got):
             yield "finds that its grant was revoked", self._at(state, p, "unlock:wait")
-        elif self.mutation == "checked after a grant" and not self._is_admitted(state, p):
+        elif self.mutation == "limit checked after a grant" and not self._is_admitted(state, p):
             yield "parks with its grant", self._at(self._park(state, p), p, "void:fix:unlock:wait")
         else:
             yield from self._take_blindly(state, p)
@@ -574,7 +600,7 @@ class PoolModel:
 
     def _cancel(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         if isinstance(state.waiters[p], Got):
-            apart = self.mutation == "cancel and take apart"
+            apart = self.mutation == "cancel and take in two steps"
             yield "was served meanwhile", self._at(state, p, "unlock:lock:take blindly" if apart else "take")
         else:
             waiters = _replace(state.waiters, p, IDLE)
@@ -582,27 +608,27 @@ class PoolModel:
 
     def _void_grants(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         granted = Grant(p, state.tickets[p])
-        if granted in state.slots and self.mutation != "nocleanup":
+        if granted in state.slots and self.mutation != "cancel keeps grants":
             slots = _replace(state.slots, state.slots.index(granted), FREE)
-            yield "gives a grant back", state._replace(slots=slots)
+            yield "frees a grant", state._replace(slots=slots)
         else:
             yield "has no grants", self._at(state, p, f"fix:unlock:{DONE}")
 
     def _give_back(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         if self.needs[p] > 1:
-            yield "wants to give back a chain", self._at(state, p, "lock:give back chain")
+            yield "begins to free a chain", self._at(state, p, "lock:give back chain")
             return
         mine = Owned(p, False)
         if mine in state.slots:
             slots = _replace(state.slots, state.slots.index(mine), FREE)
             yield "frees a slot", self._at(state._replace(slots=slots), p, "look")
         else:
-            yield "has given back all", self._at(state, p, DONE)
+            yield "has freed all of its slots", self._at(state, p, DONE)
 
     def _look(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         after = "post:give back" if self.bounds.stuck else "give back"
         after = f"lock:fix:unlock:{after}" if state.waiting_count > 0 else after
-        yield "looks whether somebody waits", self._at(state, p, after)
+        yield "checks whether a process waits", self._at(state, p, after)
 
     def _give_back_chain(self, state: State, p: int) -> Iterator[tuple[str, State]]:
         mine = Owned(p, True)
@@ -611,4 +637,4 @@ class PoolModel:
             yield "frees a slot of its chain", state._replace(slots=slots)
         else:
             after = f"fix:unlock:post:{DONE}" if self.bounds.stuck else f"fix:unlock:{DONE}"
-            yield "has given back its chain", self._at(state, p, after)
+            yield "has freed its chain", self._at(state, p, after)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The producer lock's protocol, explored exhaustively; every planted mistake is found."""
+"""The producer lock's protocol, explored exhaustively; each planted mutation is found."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def test_lock_is_sound(bounds: Bounds) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bounds", LONG, ids=str)
 def test_lock_is_sound_with_wider_bounds(bounds: Bounds) -> None:
-    """The same, in minutes."""
+    """Explore wider bounds, which takes minutes."""
     assert run(bounds).problem is None
 
 
-# Bounds in which each mistake shows.
+# For each mutation, bounds in which the explorer finds it.
 ONE_DIES = Bounds(records=(1, 1), slot_count=2, deaths=1)
 ONE_FREEZES = Bounds(records=(1, 1), slot_count=3, freezes=1)
 ONE_IS_PASSED = Bounds(records=(1, 1), slot_count=2, passes=1)
@@ -91,24 +91,24 @@ BOUNDS = {
     "no hazard": ONE_DIES,
     "late hazard": ONE_DIES,
     "hazards ignored": ONE_DIES,
-    "hazards first": ONE_IS_PASSED,
-    "no fence": ONE_IS_PASSED,
-    "no fence to open": A_CHAIN_PASSES,
-    "adopt": ONE_IS_PASSED,
-    "plain commit": ONE_DIES,
-    "plain open": ONE_IS_PASSED_AND_GOES_ON,
-    "plain seq": ONE_IS_PASSED,
-    "unlock whoever has it": ONE_IS_PASSED_AND_GOES_ON,
-    "one look": NUMBERS_COME_ROUND,
-    "word again": NUMBERS_COME_ROUND_TO_THE_PASSED,
-    "no repair after itself": NUMBERS_COME_ROUND,
-    "plain take back": ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED,
-    "plain seal": ONE_DIES,
-    "no acquisition": A_CHAIN_PASSES,
-    "no generation": ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED,
-    "one meta": ONE_DIES,
-    "no pass of the dead": ONE_DIES,
-    "no pass of the frozen": ONE_FREEZES,
+    "hazards read before the seal": ONE_IS_PASSED,
+    "no second lock check": ONE_IS_PASSED,
+    "no lock check before open": A_CHAIN_PASSES,
+    "open batch used after a takeover": ONE_IS_PASSED,
+    "commit by a store": ONE_DIES,
+    "`open` set by a store": ONE_IS_PASSED_AND_GOES_ON,
+    "next_seq raised by a store": ONE_IS_PASSED,
+    "unlock of any holder": ONE_IS_PASSED_AND_GOES_ON,
+    "`released` read once": NUMBERS_COME_ROUND,
+    "pass takes the released word": NUMBERS_COME_ROUND_TO_THE_PASSED,
+    "no repair after its own lock": NUMBERS_COME_ROUND,
+    "slot taken back by a store": ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED,
+    "seal by a store": ONE_DIES,
+    "acquisition number not raised": A_CHAIN_PASSES,
+    "generation not raised": ONE_IS_PASSED_AND_ITS_EMPTY_BATCH_SEALED,
+    "both meta cells written": ONE_DIES,
+    "dead holder never passed": ONE_DIES,
+    "frozen holder never passed": ONE_FREEZES,
     "no seal before a chain": A_CHAIN_PASSES,
 }
 
@@ -117,6 +117,6 @@ BOUNDS = {
     "mutation",
     [pytest.param(name, marks=pytest.mark.slow if BOUNDS[name] in WIDE else []) for name in sorted(MUTATIONS)],
 )
-def test_mistakes_are_found(mutation: str) -> None:
-    """A model that cannot fail proves nothing."""
+def test_mutations_are_found(mutation: str) -> None:
+    """The explorer reports a problem for each mutation of the model."""
     assert run(BOUNDS[mutation], mutation).problem is not None

@@ -46,9 +46,9 @@ ONE_FAILS_AND_DIES = Bounds(records=((0,),), slot_count=1, deaths=1, failures=1)
         (ONE, ""),
         (Bounds(records=((0,),), oversized=(0,), is_late=True), ""),
         (ONE_FAILS_AND_DIES, ""),
-        (ONE, "plain commit"),
-        (ONE_FAILS_AND_DIES, "done before ABORT_ONLY"),
-        (ONE_FAILS_AND_DIES, "no abort of the dead"),
+        (ONE, "record committed by a store"),
+        (ONE_FAILS_AND_DIES, "failed batch DONE before ABORT_ONLY"),
+        (ONE_FAILS_AND_DIES, "dead coordinator not aborted"),
     ],
     ids=str,
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limits of topics and of stuck partitions, explored exhaustively; every planted mistake is found."""
+"""The limits of topics and of stuck partitions, explored exhaustively; each planted mutation is found."""
 
 from __future__ import annotations
 
@@ -53,34 +53,34 @@ def test_limits_are_sound(bounds: Bounds) -> None:
     ],
 )
 def test_limits_are_sound_with_wider_bounds(bounds: Bounds) -> None:
-    """The same, in minutes."""
+    """Explore wider bounds, which takes minutes."""
     assert run(bounds).problem is None
 
 
 SHARED = Bounds((0, 0), 2, deaths=1, factor=Fraction(1))
 CHAIN = Bounds((0,), 4, needs=(2,), rounds=2, factor=Fraction(4))
 
-# Bounds in which each mistake shows.
+# For each mutation, bounds in which the explorer finds it.
 BOUNDS = {
     "added before OPEN": SHARED,
     "freed before released": SHARED,
     "no recount at takeover": SHARED,
     "no recount after a death": SHARED,
-    "recount trusts a scan": SHARED,
+    "recount without a second read": SHARED,
     "chain adds one": CHAIN,
-    "no clamp": Bounds((0, 0), 3, rounds=2, deaths=1, factor=Fraction(1)),
+    "negative difference not clamped": Bounds((0, 0), 3, rounds=2, deaths=1, factor=Fraction(1)),
     "no first batch": Bounds((0, 1), 2, factor=Fraction(1, 2)),
-    "flags of the dead": Bounds((0, 1), 2, deaths=1, stuck=FIRST),
-    "chain checked for one": Bounds((0,), 4, needs=(2,), rounds=2, stuck=FIRST),
-    "no limit for stuck": Bounds((0,), 4, rounds=3, stuck=FIRST),
+    "marks of a dead sender apply": Bounds((0, 1), 2, deaths=1, stuck=FIRST),
+    "chain checked as one slot": Bounds((0,), 4, needs=(2,), rounds=2, stuck=FIRST),
+    "no limit for stuck partitions": Bounds((0,), 4, rounds=3, stuck=FIRST),
     "no limit for topics": Bounds((0,), 4, rounds=4, factor=Fraction(1)),
-    "own half for each": Bounds((0, 1), 4, rounds=2, stuck=BOTH),
-    "topics do not see one another": Bounds((0, 1), 5, rounds=2, factor=Fraction(1)),
-    "stuck slots count": Bounds((0, 1), 5, rounds=2, factor=Fraction(1), stuck=FIRST),
+    "half for each stuck partition": Bounds((0, 1), 4, rounds=2, stuck=BOTH),
+    "share ignores other topics": Bounds((0, 1), 5, rounds=2, factor=Fraction(1)),
+    "stuck slots counted": Bounds((0, 1), 5, rounds=2, factor=Fraction(1), stuck=FIRST),
 }
 
 
 @pytest.mark.parametrize("mutation", sorted(MUTATIONS))
-def test_mistakes_are_found(mutation: str) -> None:
-    """A model that cannot fail proves nothing."""
+def test_mutations_are_found(mutation: str) -> None:
+    """The explorer reports a problem for each mutation of the model."""
     assert run(BOUNDS[mutation], mutation).problem is not None

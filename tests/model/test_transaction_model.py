@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transaction word's protocol, explored exhaustively; every planted mistake is found."""
+"""The transaction word's protocol, explored exhaustively; each planted mutation is found."""
 
 from __future__ import annotations
 
@@ -81,43 +81,43 @@ def test_transactions_are_sound(bounds: Bounds) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bounds", LONG, ids=str)
 def test_transactions_are_sound_with_wider_bounds(bounds: Bounds) -> None:
-    """The same, in minutes."""
+    """Explore wider bounds, which takes minutes."""
     assert run(bounds).problem is None
 
 
-# Bounds in which each mistake shows.
+# For each mutation, bounds in which the explorer finds it.
 BOUNDS = {
-    "no read after OPEN": ONE,
-    "read before OPEN": ONE,
-    "seal before the word": ONE,
-    "sender seals nothing": ONE_DIES,
-    "decide without a look": ONE,
-    "done before ABORT_ONLY": A_SENDER_DIES_AND_A_BATCH_FAILS,
-    "chain by store": A_CHAIN,
-    "join looked at first": ONE_JOINS_BESIDE_ANOTHER,
-    "no look at the number": ONE_JOINS_THE_FIRST,
-    "plain commit": ONE,
-    "no abort of the dead": ONE_DIES,
-    "end before the broker": ONE,
-    "begin beside another": TWO_COORDINATORS,
-    "outcome not awaited": TWO_COORDINATORS,
+    "word not read after OPEN": ONE,
+    "word read before OPEN only": ONE,
+    "batches sealed before COMMITTING": ONE,
+    "sender does not seal": ONE_DIES,
+    "decision without a scan": ONE,
+    "failed batch DONE before ABORT_ONLY": A_SENDER_DIES_AND_A_BATCH_FAILS,
+    "chain committed by a store": A_CHAIN,
+    "number compared first": ONE_JOINS_BESIDE_ANOTHER,
+    "number not compared": ONE_JOINS_THE_FIRST,
+    "record committed by a store": ONE,
+    "dead coordinator not aborted": ONE_DIES,
+    "NONE before the broker's end": ONE,
+    "role taken from the living": TWO_COORDINATORS,
+    "role given up before the outcome": TWO_COORDINATORS,
     "batch not reported": ONE,
-    "batch reported late": ONE,
+    "batch reported after `open`": ONE,
     "batch reported by a store": ONE,
-    "batch of a passed appender": TWO_IN_TWO,
+    "batch used after a pass": TWO_IN_TWO,
     "empty commit by a store": ONE,
     "empty abort by a store": ONE,
-    "abort of the dead by a store": A_COORDINATOR_FOLLOWS,
-    "batches aborted as none": ONE,
-    "failed taken for empty": ONE_BATCH_FAILS,
+    "sender's empty abort by a store": A_COORDINATOR_FOLLOWS,
+    "abort with batches stores NONE": ONE,
+    "ABORT_ONLY aborted as empty": ONE_BATCH_FAILS,
     "empty abort without a reason": ONE_IS_LATE,
-    "ends what has ended": ONE,
-    "abort by an old look": TWO_COORDINATORS,
-    "no repair": TWO_IN_TWO,
+    "ended transaction continued": ONE,
+    "abort of a later transaction": TWO_COORDINATORS,
+    "no repair after a pass": TWO_IN_TWO,
 }
 
 
 @pytest.mark.parametrize("mutation", sorted(MUTATIONS))
-def test_mistakes_are_found(mutation: str) -> None:
-    """A model that cannot fail proves nothing."""
+def test_mutations_are_found(mutation: str) -> None:
+    """The explorer reports a problem for each mutation of the model."""
     assert run(BOUNDS[mutation], mutation).problem is not None

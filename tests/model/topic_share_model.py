@@ -12,16 +12,16 @@ checks the limits in one step and takes the slots in another, so other processes
 
 The sender frees batches. A new sender takes over from a dead one, and a sender repairs after dead openers. After each
 of the two it recounts ``released``: it reads ``opened``, counts the slots, reads ``opened`` again, and stores the
-difference if the two are equal. It may do so at any other time as well (once per second in the code). A recount leaves
-out the slots of stuck topics, and the sender adds nothing to ``released`` for them. It may mark a topic as stuck, and
-take the mark back (``marks``); until the next recount, the sums of that topic are only hints.
+difference if the two are equal. It may do so at any other time as well (once per second in the code). A recount omits
+the slots of stuck topics, and the sender adds nothing to ``released`` for them. It may mark a topic as stuck, and
+remove the mark (``marks``); until the next recount, the sums of that topic are only hints.
 
 A count that reads the slots between an opener's OPEN and its addition stores a value that is wrong by that batch until
 the next recount. ``is_raced`` marks these, and ``lost`` the batches whose openers died there.
 
 The explorer checks every state. The sums of a topic never exceed what it has. They are too small only by the batches
 that its openers have not added yet. Stuck partitions hold half of the slots, and a topic holds its share, plus one
-batch for each opener that looked at the same time. A topic gets no more than its part of the slots that all topics of
+batch for each opener that checked at the same time. A topic gets no more than its part of the slots that all topics of
 at least its size may have together. The share of a topic without slots never rejects its first batch. Slots of stuck
 topics never limit a topic that is not stuck. The limits that a sender has set apply only while a sender lives. From
 every state an end can be reached in which both sums are equal.
@@ -69,21 +69,39 @@ class Done(NamedTuple):
 Slot = Owned | Open | Done | None
 
 MUTATIONS = {
-    "added before OPEN": "an opener adds to `opened` before it stores OPEN",
-    "freed before released": "the sender stores FREE before it adds to `released`",
-    "no recount at takeover": "a new sender continues the sum of a dead one",
-    "no recount after a death": "a sender that repairs after a death does not recount, at no time",
-    "recount trusts a scan": "a recount does not look at `opened` again",
-    "chain adds one": "a chain adds one slot",
-    "no clamp": "a difference below 0 is a large number",
-    "no first batch": "a topic that holds nothing needs room in its share",
-    "flags of the dead": "the marks of a dead sender count",
-    "chain checked for one": "a chain is checked for one slot",
-    "no limit for stuck": "a stuck partition opens while a slot is free",
-    "no limit for topics": "a topic opens while a slot is free",
-    "own half for each": "each stuck partition may hold half of the slots by itself",
-    "topics do not see one another": "a share depends on the slots of its own topic alone",
-    "stuck slots count": "a recount counts the slots of stuck topics",
+    "added before OPEN": (
+        "an opener adds to `opened` before it stores OPEN, so the sum counts a slot that a death frees"
+    ),
+    "freed before released": (
+        "the sender stores FREE before it adds to `released`, so the sums count a slot that is free"
+    ),
+    "no recount at takeover": (
+        "a new sender continues with the sum of a dead one, which may have freed less than it added"
+    ),
+    "no recount after a death": "a sender never recounts after the death of an opener, so the sums stay wrong",
+    "recount without a second read": (
+        "a recount does not read `opened` again, so a batch that is opened meanwhile makes the sums too large"
+    ),
+    "chain adds one": "an opener adds one slot for a chain, so the sums are less than the slots of the topic",
+    "negative difference not clamped": (
+        "a difference below 0 is read as a large number, so a topic without slots is rejected"
+    ),
+    "no first batch": "a topic without slots needs space in its share, so its first batch is rejected",
+    "marks of a dead sender apply": (
+        "the marks of a dead sender still apply, so a limit exists although no sender lives"
+    ),
+    "chain checked as one slot": (
+        "the limit is checked as if a chain were one slot, so stuck partitions exceed half of the slots"
+    ),
+    "no limit for stuck partitions": (
+        "a stuck partition opens a batch while any slot is free, so it exceeds half of the slots"
+    ),
+    "no limit for topics": "a topic opens a batch while any slot is free, so it exceeds its part",
+    "half for each stuck partition": "each stuck partition may have half of the slots, so together they have more",
+    "share ignores other topics": (
+        "a share depends on the slots of its own topic alone, so large topics together exceed their part"
+    ),
+    "stuck slots counted": "a recount counts the slots of stuck topics, so these limit topics that are not stuck",
 }
 
 
@@ -97,7 +115,7 @@ class Bounds(NamedTuple):
     deaths: int = 0
     factor: Fraction = Fraction(0)
     stuck: frozenset[int] = frozenset()  # topics whose partitions are stuck from the beginning
-    marks: int = 0  # how often the sender marks a topic or takes a mark back
+    marks: int = 0  # how often the sender may mark a topic or remove a mark
 
 
 class State(NamedTuple):
@@ -190,15 +208,15 @@ class TopicShareModel:
         if topic in state.stuck or topic in state.hints:
             return None
         if held > truth and not state.is_raced[topic]:
-            return "a topic is said to hold more than it holds"
+            return "the sums of a topic exceed its slots"
         if state.places[0] == ABSENT or state.places[0].startswith("recount"):
-            return None  # a sender recounts before it frees anything
+            return None  # a new sender recounts before it frees a slot
         if held < truth - self._pending(state, topic) - state.lost[topic] - self._released_count(state, topic):
-            return "a topic is said to hold less than it holds"
+            return "the sums of a topic are less than its slots"
         return None
 
     def _limit_problem(self, state: State) -> str | None:
-        """An opener that has checked may open although others have opened since then: one batch for each of them."""
+        """Each opener that has checked may open one batch, although others have opened batches since its check."""
         count, bounds = self.bounds.slot_count, self.bounds
         has_sender = state.deaths_left == bounds.deaths
         stuck_needs = [need for need, topic in zip(bounds.needs, bounds.topics, strict=False) if topic in bounds.stuck]
@@ -221,15 +239,15 @@ class TopicShareModel:
 
     def _is_admitted(self, state: State, p: int) -> bool:
         topic, need = self.bounds.topics[p - 1], self.bounds.needs[p - 1]
-        need = 1 if self.mutation == "chain checked for one" else need
+        need = 1 if self.mutation == "chain checked as one slot" else need
         return self._stuck_admits(state, topic, need) and self._share_admits(state, topic, need)
 
     def _stuck_admits(self, state: State, topic: int, need: int) -> bool:
-        has_sender = state.places[0] != ABSENT or self.mutation == "flags of the dead"
-        if topic not in state.stuck or not has_sender or self.mutation == "no limit for stuck":
+        has_sender = state.places[0] != ABSENT or self.mutation == "marks of a dead sender apply"
+        if topic not in state.stuck or not has_sender or self.mutation == "no limit for stuck partitions":
             return True
         free = state.slots.count(FREE)
-        if self.mutation == "own half for each":
+        if self.mutation == "half for each stuck partition":
             free = self.bounds.slot_count - self._truth(state, topic)
         return 2 * (free - need + 1) > self.bounds.slot_count
 
@@ -241,18 +259,18 @@ class TopicShareModel:
             return True
         wanted = held + need
         others = [self._held(state, other) for other in range(self.topic_count) if other != topic]
-        if self.mutation == "topics do not see one another":
+        if self.mutation == "share ignores other topics":
             others = []
         return wanted + sum(min(held, wanted) for held in others) <= self.bounds.factor * state.slots.count(FREE)
 
     def _held(self, state: State, topic: int) -> int:
         held = state.opened[topic] - state.released[topic]
-        return held if held >= 0 else 1 << 64 if self.mutation == "no clamp" else 0
+        return held if held >= 0 else 1 << 64 if self.mutation == "negative difference not clamped" else 0
 
     # ---- next steps ----
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Every process takes its next step, or dies instead."""
+        """Yield the next step of each process, or its death instead."""
         yield from self._sender_steps(state)
         for p, place in enumerate(state.places):
             if p > 0 and place not in (DONE, DEAD):
@@ -284,7 +302,7 @@ class TopicShareModel:
             yield "does not fit", self._refused(state, topic, need)
 
     def _is_exact(self, state: State) -> bool:
-        """The sums of all topics are those of their slots now."""
+        """True if the sums of all topics are equal to the numbers of their slots."""
         return (
             not state.hints
             and not any(state.is_raced)
@@ -299,9 +317,7 @@ class TopicShareModel:
         return [wanted if other == topic else min(self._truth(state, other), wanted) for other in topics]
 
     def _admitted(self, state: State, topic: int, need: int) -> State:
-        """The slots of topics that are at least as large count completely here. So this sum is not computed as in the
-        rule.
-        """
+        """Check an opener that was admitted. This sum has all slots of topics that are at least as large."""
         truth = self._truth(state, topic)
         if self.bounds.factor == 0 or topic in state.stuck or truth == 0 or not self._is_exact(state):
             return state
@@ -314,13 +330,13 @@ class TopicShareModel:
         if topic not in state.stuck and self._is_exact(state):
             parts = self._parts(state, topic, self._truth(state, topic) + need)
             if sum(parts) <= self.bounds.factor * state.slots.count(FREE):
-                return state._replace(problem="a topic is refused for slots of stuck topics")
+                return state._replace(problem="a topic is rejected because of slots of stuck topics")
         is_hint = state.is_raced[topic] or topic in state.hints
         holds_nothing = self._truth(state, topic) == 0 and not is_hint
         if holds_nothing and not self._share_admits(state, topic, need):
-            return state._replace(problem="a topic that holds nothing is refused")
+            return state._replace(problem="a topic without slots is rejected")
         if state.places[0] == ABSENT and not self._stuck_admits(state, topic, need):
-            return state._replace(problem="a limit counts although no sender is there")
+            return state._replace(problem="a limit applies although no sender lives")
         return state
 
     def _allocate(self, state: State, p: int) -> Iterator[tuple[str, State]]:
@@ -383,14 +399,14 @@ class TopicShareModel:
             changed = state._replace(
                 stuck=state.stuck ^ {topic}, hints=state.hints | {topic}, marks_left=state.marks_left - 1
             )
-            yield f"the sender marks topic {topic}, or takes its mark back", changed
+            yield f"the sender marks topic {topic}, or removes its mark", changed
 
     def _free(self, state: State) -> Iterator[tuple[str, State]]:
-        """A slot that a dead sender left is already DONE."""
+        """Yield the steps that free a slot. One that a dead sender left is already DONE."""
         for index, slot in enumerate(state.slots):
             if isinstance(slot, Open | Done):
                 slots = _replace(state.slots, index, Done(slot.topic, False))
-                yield f"the sender ends slot {index}", self._at(state._replace(slots=slots), 0, f"frees {index}")
+                yield f"the sender completes slot {index}", self._at(state._replace(slots=slots), 0, f"frees {index}")
                 return
 
     def _free_on(self, state: State, index: int) -> Iterator[tuple[str, State]]:
@@ -424,11 +440,11 @@ class TopicShareModel:
         topic, index, count, opened, lost = state.recount
         if index < len(state.slots):
             slot = state.slots[index]
-            is_left_out = topic in state.stuck and self.mutation != "stuck slots count"
+            is_left_out = topic in state.stuck and self.mutation != "stuck slots counted"
             count += isinstance(slot, Open | Done) and slot.topic == topic and not is_left_out
             yield "the sender counts a slot", state._replace(recount=(topic, index + 1, count, opened, lost))
             return
-        if opened == state.opened[topic] or self.mutation == "recount trusts a scan":
+        if opened == state.opened[topic] or self.mutation == "recount without a second read":
             pending = self._pending(state, topic)
             state = state._replace(
                 released=_replace(state.released, topic, opened - count),

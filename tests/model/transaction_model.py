@@ -24,7 +24,7 @@ the model has no such numbers. It remembers for each appender whether the slot w
 was stored, since the appender read them (``slot_kept``, ``open_kept``). An appender remembers nothing else that it will
 not use.
 
-A coordinator takes the role, begins, and then commits or aborts: both are tried in every state. It leaves when it has
+A coordinator takes the role, begins, and then commits or aborts. Both are tried in every state. It leaves when it has
 aborted, or has read the outcome of its commit. A transaction without batches is over when its coordinator commits or
 aborts it. If the coordinator is dead, the sender or the next coordinator does. The sender drains batches, has some of
 them in flight, may fail one permanently or let one expire (``failures``), may find an open transaction
@@ -32,7 +32,7 @@ too old (``is_late``), and ends transactions. A batch in flight may have reached
 next sender knows nothing of a dead one. An appender that joined a transaction passes its number with the
 record.
 
-The explorer checks every state. No slot has a record while the word says NONE or DECIDED. An accepted record ends once,
+The explorer checks every state. No slot has a record while the word is NONE or DECIDED. An accepted record ends once,
 in the transaction that was open when the record was committed to its batch. If its appender joined a transaction, that
 is the one. Until then, the record is in a slot or at the broker. A rejected record ends in none. If a batch of a
 transaction was rejected, it is not committed. A coordinator sees a commit if and only if the broker has committed. From
@@ -56,7 +56,7 @@ NONE, OPEN, COMMITTING, DECIDED, ABORTING, ABORT_ONLY = (
     "abort only",
 )
 FREE, OWNED, FILLING, READY, DONE = "free", "owned", "filling", "ready", "done"
-OVER = "over"  # or dead
+OVER = "over"  # finished or dead
 NOBODY = -1
 NO_SLOT = -1
 
@@ -70,33 +70,80 @@ PENDING, CLOSED = -2, -1
 LENT, TAKEN, RESULT = "lent", "taken", "result"
 
 MUTATIONS = {
-    "no read after OPEN": "an opener does not read the word again when its batch is open",
-    "read before OPEN": "an opener reads the word before it opens its batch, and not again",
-    "seal before the word": "the batches are sealed before COMMITTING is stored, and not again",
-    "sender seals nothing": "the sender leaves the sealing to the coordinator",
-    "decide without a look": "the sender decides while batches are there",
-    "done before ABORT_ONLY": "the sender ends a refused batch before it marks the transaction",
-    "chain by store": "an oversized record is committed by a store",
-    "join looked at first": "an appender compares its number before it reads the batch",
-    "no look at the number": "an appender that joined does not compare its number",
-    "plain commit": "a record is committed by a store",
-    "no abort of the dead": "no process aborts the transaction of a dead coordinator",
-    "end before the broker": "the word says NONE before the broker has ended the transaction",
-    "begin beside another": "a process takes the coordinator's role from a living one",
-    "batch not reported": "an opener does not report that the transaction has a batch",
-    "batch reported late": "an opener reports after the name of its batch",
-    "batch reported by a store": "an opener reports by a store of the word that it has read",
-    "empty commit by a store": "a transaction that had no batch is committed by a store",
-    "empty abort by a store": "a coordinator aborts a transaction that had no batch by a store",
-    "abort of the dead by a store": "the sender ends the transaction without batches of a dead coordinator by a store",
-    "batches aborted as none": "an abort goes to NONE although the word says that there are batches",
-    "failed taken for empty": "an abort goes to NONE from ABORT_ONLY, which never says that there are batches",
-    "empty abort without a reason": "an abort of a transaction that had no batch says NONE as a commit does",
-    "batch of a passed appender": "an appender that was passed uses the batch that it has read",
-    "outcome not awaited": "a coordinator gives its role up before it has read the outcome",
-    "ends what has ended": "the sender continues a transaction that ended while it looked at it",
-    "abort by an old look": "the sender has found a transaction without a coordinator, and aborts the one that is open",
-    "no repair": "an appender that passes another one leaves the batch that is named",
+    "word not read after OPEN": (
+        "an opener does not read the word after it has opened its batch, so it misses the end of its transaction"
+    ),
+    "word read before OPEN only": (
+        "an opener reads the word only before it opens its batch, so it misses an end in between"
+    ),
+    "batches sealed before COMMITTING": (
+        "batches are sealed only before COMMITTING is stored, so one that is opened in between stays open"
+    ),
+    "sender does not seal": "only the coordinator seals the batches, so they stay open if it dies",
+    "decision without a scan": "the sender decides without reading the slots, so records without a result are left",
+    "failed batch DONE before ABORT_ONLY": (
+        "the sender ends a rejected batch before it marks the transaction, so the transaction may be committed"
+    ),
+    "chain committed by a store": (
+        "an oversized record is committed by a store, so it may be accepted after the end of its transaction"
+    ),
+    "number compared first": (
+        "an appender compares its number before it reads the batch, which may be of a later transaction"
+    ),
+    "number not compared": (
+        "an appender does not compare the number of the transaction that it joined, so its record is in another one"
+    ),
+    "record committed by a store": (
+        "a record is committed by a store, so it may be accepted by a batch that was sealed meanwhile"
+    ),
+    "dead coordinator not aborted": "no process aborts the transaction of a dead coordinator, so it never ends",
+    "NONE before the broker's end": (
+        "the word is NONE before the broker has ended the transaction, so it may end the next one"
+    ),
+    "role taken from the living": "a process takes the coordinator's role from a living one, so two coordinators run",
+    "batch not reported": (
+        "an opener does not report that the transaction has a batch, so the transaction ends as an empty one"
+    ),
+    "batch reported after `open`": (
+        "an opener sets `open` before it reports its batch, so others append before the report"
+    ),
+    "batch reported by a store": (
+        "an opener reports its batch by a store, which overwrites a word that has changed meanwhile"
+    ),
+    "empty commit by a store": (
+        "a transaction without batches is committed by a store, which overwrites the report of a batch"
+    ),
+    "empty abort by a store": (
+        "a coordinator aborts a transaction without batches by a store, which overwrites the report of a batch"
+    ),
+    "sender's empty abort by a store": (
+        "the sender aborts an empty transaction of a dead coordinator by a store, "
+        "which overwrites a word that has changed meanwhile"
+    ),
+    "abort with batches stores NONE": (
+        "an abort stores NONE although the word says that there are batches, so their records are left"
+    ),
+    "ABORT_ONLY aborted as empty": (
+        "an abort stores NONE from ABORT_ONLY, a word that never says whether there are batches"
+    ),
+    "empty abort without a reason": (
+        "the abort of a transaction without batches stores no reason, so it looks like a commit"
+    ),
+    "batch used after a pass": (
+        "an appender that was passed uses the batch that it read, which may be of another transaction"
+    ),
+    "role given up before the outcome": (
+        "a coordinator gives up its role before it reads the outcome, so it may see the next transaction"
+    ),
+    "ended transaction continued": (
+        "the sender continues with a transaction that has ended since it read the word, and decides it"
+    ),
+    "abort of a later transaction": (
+        "the sender finds a transaction without a coordinator, and aborts the one that is open by then"
+    ),
+    "no repair after a pass": (
+        "an appender that passes another one does not repair, so a batch gets records after the end of its transaction"
+    ),
 }
 
 
@@ -134,7 +181,7 @@ class Shared(NamedTuple):
 
     word: Word
     slots: tuple[Slot, ...]
-    slot_kept: tuple[int, ...]  # per appender: the slot that it has read, if that was not freed meanwhile
+    slot_kept: tuple[int, ...]  # per appender: the slot that it has read was not freed since
     open_kept: tuple[bool, ...]  # per appender: `open` was not stored since it read it
     is_dead: tuple[bool, ...]  # per process; only appenders that have a slot
     deaths_left: int
@@ -144,8 +191,8 @@ class Shared(NamedTuple):
     open: int = NO_SLOT
     holder: int = NOBODY
     broker: tuple[Record, ...] = ()
-    is_committed: bool = False  # the broker has committed the transaction of the word
-    is_failed: bool = False  # a batch of the transaction of the word was refused
+    is_committed: bool = False  # the broker has committed the word's transaction
+    is_failed: bool = False  # a batch of the word's transaction was rejected
     wrong: str | None = None
 
 
@@ -217,7 +264,7 @@ class TransactionModel:
         self._methods: dict[tuple[type, str], Callable[..., Iterator[Step]]] = {}
 
     def initial(self) -> tuple[Shared, tuple[Own, ...]]:
-        """No transaction was ever begun."""
+        """Return the state in which no transaction was ever begun."""
         count = self._appender_count
         shared = Shared(
             word=Word(),
@@ -239,7 +286,7 @@ class TransactionModel:
         return own.place == OVER or own == self._idle
 
     def is_quiet(self, shared: Shared) -> bool:
-        """No transaction is left, and every slot is free."""
+        """True if no transaction is left, and every slot is free."""
         return shared.word.state == NONE and all(slot.state == FREE for slot in shared.slots)
 
     def violation(self, shared: Shared) -> str | None:
@@ -253,14 +300,14 @@ class TransactionModel:
             return "the broker has records of a transaction while the word says none"
         for record, index in self._record_index.items():
             if shared.fates[index] >= 0 and record not in in_slots and record not in shared.broker:
-                return "a record was accepted, and is in no batch any more"
+                return "an accepted record is in no batch"
         return None
 
     def _with_fate(self, shared: Shared, record: Record, fate: int) -> Shared:
         return shared._replace(fates=_with(shared.fates, self._record_index[record], fate))
 
     def _ended(self, shared: Shared, record: Record, number: int) -> Shared:
-        """The record is committed or discarded with the transaction."""
+        """Return the values after the record has ended with the transaction: it is committed or discarded."""
         if shared.fates[self._record_index[record]] != number:
             return shared._replace(wrong="a record did not end once, in the transaction that it was accepted in")
         return self._with_fate(shared, record, CLOSED)
@@ -268,7 +315,7 @@ class TransactionModel:
     # ---- next steps ----
 
     def steps(self, shared: Shared, p: int, own: Own) -> Iterator[Step]:
-        """The process takes its next step, or is killed instead."""
+        """Yield the next step of the process, or its death instead."""
         if own.place == OVER:
             return
         kind = type(own)
@@ -325,7 +372,7 @@ class TransactionModel:
 
     @staticmethod
     def _forgotten(shared: Shared, p: int) -> Shared:
-        """The appender, which no longer uses what it has read."""
+        """Return the values without what the appender has read, because it no longer uses that."""
         return shared._replace(
             slot_kept=_with(shared.slot_kept, p, NO_SLOT), open_kept=_with(shared.open_kept, p, False)
         )
@@ -340,7 +387,7 @@ class TransactionModel:
 
     def _admits(self, shared: Shared, p: int, own: Appender) -> bool:
         joined = self._joined[p, own.number]
-        if joined and self.mutation != "no look at the number":
+        if joined and self.mutation != "number not compared":
             return shared.word[:2] == (joined, OPEN)
         return shared.word.state == OPEN
 
@@ -362,7 +409,7 @@ class TransactionModel:
         return Appender(OVER) if is_over else Appender("begin", number + 1)
 
     def _appender_give_back(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
-        yield "gives its slot back", self._freed(shared, own.spare), self._behind(p, own.number)
+        yield "frees its slot", self._freed(shared, own.spare), self._behind(p, own.number)
 
     def _refuse(self, label: str, shared: Shared, p: int, own: Appender) -> Step:
         return self._next(label, self._with_fate(shared, (p, own.number), CLOSED), p, own)
@@ -383,9 +430,9 @@ class TransactionModel:
     def _appender_begin(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         if self._is_oversized(p):
             yield from self._appender_take_pieces(shared, p, own)
-        elif self.mutation == "join looked at first" and not self._admits(shared, p, own):
-            yield self._refuse("is refused at once", shared, p, own)
-        elif self.mutation == "join looked at first":
+        elif self.mutation == "number compared first" and not self._admits(shared, p, own):
+            yield self._refuse("is rejected at once", shared, p, own)
+        elif self.mutation == "number compared first":
             yield "finds its transaction open", shared, own._replace(place="lock")
         else:
             yield from self._appender_lock(shared, p, own)
@@ -401,7 +448,7 @@ class TransactionModel:
         held = shared._replace(holder=p)
         if shared.holder == NOBODY:
             yield "takes the lock", held, own._replace(place="read open")
-        place = "read open" if self.mutation == "no repair" else "repair"
+        place = "read open" if self.mutation == "no repair after a pass" else "repair"
         yield "passes a holder", held, own._replace(place=place)
 
     def _appender_repair(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
@@ -431,12 +478,12 @@ class TransactionModel:
     def _appender_read_batch(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         index = own.slot
         slot = shared.slots[index] if index != NO_SLOT else None
-        if index != NO_SLOT and shared.holder != p and self.mutation != "batch of a passed appender":
+        if index != NO_SLOT and shared.holder != p and self.mutation != "batch used after a pass":
             yield self._again("finds that it was passed", shared, p, own)
         elif slot is None or slot.state != FILLING:
             yield "finds no open batch", shared, own._replace(place="admit", slot=NO_SLOT)
         else:
-            is_compared = self._joined[p, own.number] and self.mutation != "join looked at first"
+            is_compared = self._joined[p, own.number] and self.mutation != "number compared first"
             place = "compare" if is_compared else "commit"
             yield "reads the batch", self._reading_slot(shared, p, index), own._replace(place=place, word=slot)
 
@@ -450,7 +497,7 @@ class TransactionModel:
         assert own.word is not None
         committed = own.word._replace(records=(*own.word.records, (p, own.number)))
         after = self._swapped(shared, p, own.slot, own.word, committed)
-        if after is None and self.mutation == "plain commit":
+        if after is None and self.mutation == "record committed by a store":
             after = self._with_slot(shared, own.slot, committed)
         if after is None:
             yield self._again("finds the batch changed", shared, p, own)
@@ -486,11 +533,11 @@ class TransactionModel:
             yield f"is given slot {index}", after, Appender("lock", own.number, index)
 
     def _appender_store_open(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
-        if self.mutation == "chain by store" and self._is_oversized(p):
+        if self.mutation == "chain committed by a store" and self._is_oversized(p):
             chain = self._with_slot(shared, own.spare, Slot(READY, ((p, own.number),)))
             yield self._accept("commits its record by a store", chain, p, own._replace(spare=NO_SLOT))
             return
-        looks = self.mutation not in ("no read after OPEN", "read before OPEN")
+        looks = self.mutation not in ("word not read after OPEN", "word read before OPEN only")
         place = "look" if looks else self._after_read(p)
         opened = self._reading_slot(self._with_slot(shared, own.spare, Slot(FILLING)), p, own.spare)
         yield "says OPEN", opened, own._replace(place=place)
@@ -501,10 +548,14 @@ class TransactionModel:
     def _appender_look(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         if not self._admits(shared, p, own):
             yield "finds the transaction ended", shared, own._replace(place="take back refused")
-        elif shared.word.has_batches or self.mutation in ("batch not reported", "batch reported late"):
+        elif shared.word.has_batches or self.mutation in ("batch not reported", "batch reported after `open`"):
             yield "finds the transaction open", shared, own._replace(place=self._after_read(p))
         elif self.mutation == "batch reported by a store":
-            yield "finds the transaction open, without batches", shared, own._replace(place="report", seen=shared.word)
+            yield (
+                "finds the transaction open and without batches",
+                shared,
+                own._replace(place="report", seen=shared.word),
+            )
         else:
             reported = shared._replace(word=shared.word._replace(has_batches=True))
             yield "reports its batch", reported, own._replace(place=self._after_read(p))
@@ -519,8 +570,8 @@ class TransactionModel:
             yield "finds another batch named", shared, own._replace(place="take back")
             return
         named = self._forgotten(self._named(shared, own.spare), p)
-        place = "late report" if self.mutation == "batch reported late" else "read open"
-        seen = shared.word if self.mutation == "batch reported late" else None
+        place = "late report" if self.mutation == "batch reported after `open`" else "read open"
+        seen = shared.word if self.mutation == "batch reported after `open`" else None
         yield "names its batch", named, Appender(place, own.number, seen=seen)
 
     def _appender_late_report(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
@@ -559,7 +610,7 @@ class TransactionModel:
     def _appender_chain_seal(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         assert own.word is not None
         after = self._swapped(shared, p, own.slot, own.word, own.word.sealed) or shared
-        yield "seals the batch before it", after, own._replace(place="chain store none", slot=NO_SLOT, word=None)
+        yield "seals the open batch", after, own._replace(place="chain store none", slot=NO_SLOT, word=None)
 
     def _appender_chain_store_none(self, shared: Shared, p: int, own: Appender) -> Iterator[Step]:
         if shared.open_kept[p]:
@@ -580,7 +631,7 @@ class TransactionModel:
         return shared.coordinator == NOBODY or shared.is_dead[shared.coordinator]
 
     def _coordinator_claim(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
-        if self._is_gone(shared) or self.mutation == "begin beside another":
+        if self._is_gone(shared) or self.mutation == "role taken from the living":
             yield "finds the role free", shared, own._replace(place="take", seen=shared.coordinator)
 
     def _coordinator_take(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
@@ -594,16 +645,16 @@ class TransactionModel:
         if what == NONE:
             begun = shared._replace(word=Word(number + 1, OPEN), is_committed=False, is_failed=False)
             yield "begins", begun, own._replace(place="work", number=number + 1)
-        elif what in (OPEN, ABORT_ONLY) and self.mutation != "no abort of the dead":
+        elif what in (OPEN, ABORT_ONLY) and self.mutation != "dead coordinator not aborted":
             aborted = self._aborted(shared, number, "dead")
             place = "begin" if aborted.word.state == NONE else "seal old"
-            yield "aborts what a dead one began", aborted, own._replace(place=place)
+            yield "aborts the transaction of a dead coordinator", aborted, own._replace(place=place)
 
     def _coordinator_work(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
         is_ours = shared.word[:2] == (own.number, OPEN)
         if self.bounds.aborts:
             yield from self._coordinator_abort(shared, c, own)
-        if self.mutation == "seal before the word":
+        if self.mutation == "batches sealed before COMMITTING":
             yield "commits", shared, own._replace(place="seal")
         elif is_ours and not shared.word.has_batches and self.mutation == "empty commit by a store":
             yield "finds no batch", shared, own._replace(place="store none")
@@ -624,12 +675,12 @@ class TransactionModel:
         return shared._replace(word=Word(number, COMMITTING)) if is_open else shared
 
     def _is_empty(self, word: Word) -> bool:
-        if self.mutation == "failed taken for empty":
+        if self.mutation == "ABORT_ONLY aborted as empty":
             return not word.has_batches
-        return word.state == OPEN and (not word.has_batches or self.mutation == "batches aborted as none")
+        return word.state == OPEN and (not word.has_batches or self.mutation == "abort with batches stores NONE")
 
     def _aborted(self, shared: Shared, number: int, why: str) -> Shared:
-        """If nothing has to be aborted, the values stay the same."""
+        """Return the values after an abort. If nothing has to be aborted, return the same object."""
         word = shared.word
         if word.number != number or word.state not in (OPEN, ABORT_ONLY):
             return shared
@@ -662,7 +713,7 @@ class TransactionModel:
         yield f"seals slot {own.slot}", self._sealed(shared, own.slot), after
 
     def _coordinator_seal(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
-        place = "commit late" if self.mutation == "seal before the word" else "wait"
+        place = "commit late" if self.mutation == "batches sealed before COMMITTING" else "wait"
         yield from self._coordinator_sealing(shared, own, place)
 
     def _coordinator_commit_late(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
@@ -676,49 +727,53 @@ class TransactionModel:
 
     def _coordinator_wait(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
         number, what, why, _ = shared.word
-        if self.mutation == "outcome not awaited" and shared.coordinator == c:
-            yield "gives its role up", shared._replace(coordinator=NOBODY), own
+        if self.mutation == "role given up before the outcome" and shared.coordinator == c:
+            yield "gives up its role", shared._replace(coordinator=NOBODY), own
         if number != own.number:
-            yield "finds another transaction", shared._replace(wrong="a coordinator does not hear of the outcome"), own
+            yield "finds another transaction", shared._replace(wrong="a coordinator cannot read the outcome"), own
         elif what == ABORT_ONLY:
             yield from self._coordinator_abort(shared, c, own)
         elif why == "dead":
             wrong = "the transaction of a living coordinator is aborted as that of a dead one"
-            yield "hears that it is dead", shared._replace(wrong=wrong), own
+            yield "finds its transaction aborted as that of a dead coordinator", shared._replace(wrong=wrong), own
         elif what == ABORTING:
-            yield "hears that it is aborted", shared, own._replace(place="leave")
+            yield "finds that it is aborted", shared, own._replace(place="leave")
         elif what == NONE:
             if shared.is_committed != (why == ""):
-                shared = shared._replace(wrong="a coordinator hears of an outcome that is not the broker's")
-            yield "hears of the outcome", shared, own._replace(place="leave")
+                shared = shared._replace(wrong="a coordinator reads another outcome than the broker's")
+            yield "reads the outcome", shared, own._replace(place="leave")
 
     def _coordinator_leave(self, shared: Shared, c: int, own: Coordinator) -> Iterator[Step]:
         if shared.coordinator == c:
             shared = shared._replace(coordinator=NOBODY)
         left = own.left - 1
-        yield "gives its role up", shared, Coordinator("claim", left) if left else Coordinator(OVER, 0)
+        yield "gives up its role", shared, Coordinator("claim", left) if left else Coordinator(OVER, 0)
 
     # ---- sender: batches ----
 
     def _sender_idle(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         for index, slot in enumerate(shared.slots):
-            yield from self._sender_keeps_house(shared, own, index, slot)
-            yield from self._sender_hears(shared, own, index)
+            yield from self._sender_maintains(shared, own, index, slot)
+            yield from self._sender_gets_response(shared, own, index)
         if shared.word.state in (OPEN, COMMITTING):
             yield f"finds {shared.word.state}, and drains", shared, own._replace(place="drain")
         if shared.word.state != NONE:
             yield from self._sender_first_look(shared, p, own)
 
-    def _sender_keeps_house(self, shared: Shared, own: Sender, index: int, slot: Slot) -> Iterator[Step]:
+    def _sender_maintains(self, shared: Shared, own: Sender, index: int, slot: Slot) -> Iterator[Step]:
         if slot.state == DONE or (slot.state == OWNED and shared.is_dead[slot.owner]):
             yield f"frees slot {index}", self._freed(shared, index), own
         elif slot.state == FILLING and not slot.records:
-            yield f"ends the empty slot {index}", self._sealed(shared, index), own
+            yield f"completes the empty slot {index}", self._sealed(shared, index), own
         elif slot.state == FILLING and shared.failures_left:
             yield f"seals the old slot {index}", self._sealed(shared, index), own
         elif slot.state == READY and shared.failures_left and own.flight[index] in ("", LENT):
             refused = shared._replace(failures_left=shared.failures_left - 1)
-            place = "done early" if self.mutation == "done before ABORT_ONLY" and not own.flight[index] else "mark"
+            place = (
+                "done early"
+                if self.mutation == "failed batch DONE before ABORT_ONLY" and not own.flight[index]
+                else "mark"
+            )
             yield f"fails slot {index}", refused, own._replace(place=place, slot=index)
 
     @staticmethod
@@ -726,7 +781,7 @@ class TransactionModel:
         return own._replace(flight=_with(own.flight, index, what))
 
     def _sender_drain(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        """By now, the word may have any value."""
+        """Yield the steps of a drain. The word may have changed since the sender read it."""
         yield "has drained", shared, own._replace(place="idle")
         for index, slot in enumerate(shared.slots):
             if slot.state == FILLING:
@@ -737,24 +792,28 @@ class TransactionModel:
     def _arrived(self, shared: Shared, index: int) -> Shared:
         return shared._replace(broker=tuple(sorted({*shared.broker, *shared.slots[index].records})))
 
-    def _sender_hears(self, shared: Shared, own: Sender, index: int) -> Iterator[Step]:
+    def _sender_gets_response(self, shared: Shared, own: Sender, index: int) -> Iterator[Step]:
         flight = own.flight[index]
         landed = self._flying(own, index, "")
         if flight == LENT:
             yield f"delivers slot {index}", self._arrived(shared, index), self._flying(own, index, TAKEN)
-            yield f"is to send slot {index} again", shared, landed
+            yield f"requeues slot {index}", shared, landed
             if shared.failures_left:
                 refused = shared._replace(failures_left=shared.failures_left - 1)
-                place = "done early" if self.mutation == "done before ABORT_ONLY" else "mark"
-                yield f"is refused slot {index}", refused, landed._replace(place=place, slot=index)
+                place = "done early" if self.mutation == "failed batch DONE before ABORT_ONLY" else "mark"
+                yield f"gets an error for slot {index}", refused, landed._replace(place=place, slot=index)
         elif flight == TAKEN:
-            yield f"hears nothing of slot {index}, and is to send it again", shared, landed
-            yield f"ends the batch of slot {index}", self._with_slot(shared, index, Slot(DONE)), landed
+            yield f"gets no response for slot {index}, and requeues it", shared, landed
+            yield f"completes the batch of slot {index}", self._with_slot(shared, index, Slot(DONE)), landed
         elif flight == RESULT:
-            yield f"loses slot {index} in flight", self._thrown_away(shared, index), landed
-            yield f"lands slot {index}", self._thrown_away(self._arrived(shared, index), index), landed
+            yield f"gets no response for slot {index}, whose result is stored", self._discarded(shared, index), landed
+            yield (
+                f"delivers slot {index}, whose result is stored",
+                self._discarded(self._arrived(shared, index), index),
+                landed,
+            )
 
-    def _thrown_away(self, shared: Shared, index: int) -> Shared:
+    def _discarded(self, shared: Shared, index: int) -> Shared:
         for record in shared.slots[index].records:
             if record not in shared.broker:
                 shared = self._ended(shared, record, shared.word.number)
@@ -779,17 +838,17 @@ class TransactionModel:
         yield f"seals slot {own.number}", self._sealed(shared, own.number), after
 
     def _sender_record_failure(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        """A batch in flight gets its result, and its slot stays in use."""
+        """Yield the failure of a batch. If it is in flight, its slot stays in use."""
         failed = shared._replace(is_failed=True)
         after = own._replace(place="idle", slot=0)
         if own.flight[own.slot]:
-            yield "records the failure of what is in flight", failed, self._flying(after, own.slot, RESULT)
+            yield "stores the result of a batch in flight", failed, self._flying(after, own.slot, RESULT)
         else:
-            yield "ends the failed batch", self._thrown_away(failed, own.slot), after
+            yield "completes the failed batch", self._discarded(failed, own.slot), after
 
     def _sender_done_early(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        failed = self._thrown_away(shared._replace(is_failed=True), own.slot)
-        yield "ends the failed batch", failed, own._replace(place="mark early", slot=0)
+        failed = self._discarded(shared._replace(is_failed=True), own.slot)
+        yield "completes the failed batch", failed, own._replace(place="mark early", slot=0)
 
     def _sender_mark_early(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         number, what, _, _ = shared.word
@@ -807,15 +866,15 @@ class TransactionModel:
             yield self._pressing(f"finds {what}", shared, own)
 
     def _sender_watch(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        if self._is_gone(shared) and self.mutation != "no abort of the dead":
+        if self._is_gone(shared) and self.mutation != "dead coordinator not aborted":
             yield "finds no coordinator", shared, own._replace(place="abort")
         else:
             yield "finds a coordinator", shared, own._replace(place="look again", number=0)
-            if self.bounds.is_late and self.mutation != "no abort of the dead":
-                yield "finds it late", shared, own._replace(place="abort late")
+            if self.bounds.is_late and self.mutation != "dead coordinator not aborted":
+                yield "finds the transaction too old", shared, own._replace(place="abort late")
 
     def _sender_abort(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        number = shared.word.number if self.mutation == "abort by an old look" else own.number
+        number = shared.word.number if self.mutation == "abort of a later transaction" else own.number
         yield from self._sender_aborts(shared, own, number, "dead")
 
     def _sender_abort_late(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
@@ -827,10 +886,10 @@ class TransactionModel:
             yield "finds it ended", shared, own._replace(place="look again", number=0)
         elif aborted.word.state != NONE:
             yield "aborts it", aborted, own._replace(place="seal aborted", number=0)
-        elif self.mutation == "abort of the dead by a store":
+        elif self.mutation == "sender's empty abort by a store":
             yield "finds no batch to abort", shared, own._replace(place="store aborted")
         else:
-            yield "aborts it, which had no batch", aborted, own._replace(place="look again", number=0)
+            yield "aborts a transaction without batches", aborted, own._replace(place="look again", number=0)
 
     def _sender_store_aborted(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         aborted = self._aborted_empty(shared, own.number, "dead")
@@ -844,20 +903,20 @@ class TransactionModel:
     def _sender_look_again(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         what = shared.word.state
         is_ending = what in (COMMITTING, DECIDED, ABORTING)
-        if is_ending or (what == NONE and self.mutation == "ends what has ended"):
+        if is_ending or (what == NONE and self.mutation == "ended transaction continued"):
             yield self._pressing(f"finds {what}", shared, own)
         else:
             yield f"finds {what}, and leaves it", shared, own._replace(place="idle")
 
     def _pressing(self, label: str, shared: Shared, own: Sender) -> Step:
         number, what, _, _ = shared.word
-        seals = self.mutation not in ("sender seals nothing", "seal before the word")
+        seals = self.mutation not in ("sender does not seal", "batches sealed before COMMITTING")
         pressing = own._replace(place="seal", slot=0, number=number, state=what)
         return label, shared, pressing if seals else self._sealed_all(pressing)
 
     @staticmethod
     def _sealed_all(own: Sender) -> Sender:
-        return own._replace(place="throw" if own.state in (DECIDED, ABORTING) else "look", slot=0)
+        return own._replace(place="discard" if own.state in (DECIDED, ABORTING) else "look", slot=0)
 
     def _sender_seal(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         is_last = own.slot + 1 == len(shared.slots)
@@ -868,8 +927,8 @@ class TransactionModel:
         return self._idle._replace(flight=own.flight)
 
     def _sender_look(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        if self.mutation == "decide without a look":
-            yield "looks at nothing", shared, own._replace(place="decide", slot=0)
+        if self.mutation == "decision without a scan":
+            yield "does not read the slots", shared, own._replace(place="decide", slot=0)
         elif shared.slots[own.slot].is_filled:
             yield f"sees records in slot {own.slot}", shared, self._leaving(own)
         else:
@@ -879,24 +938,24 @@ class TransactionModel:
 
     def _sender_decide(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         if shared.word[:2] == (own.number, NONE):
-            yield "decides again", shared._replace(wrong="the sender decides a transaction that is over"), own
+            yield "decides again", shared._replace(wrong="the sender decides a transaction that has ended"), own
         elif shared.word[:2] == (own.number, own.state):
             decided = shared._replace(word=Word(own.number, DECIDED))
             yield "decides", decided, own._replace(place="last look", state=DECIDED)
         else:
             yield "finds another word", shared, self._leaving(own)
 
-    def _sender_throw(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
+    def _sender_discard(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         index = own.slot
         is_last = index + 1 == len(shared.slots)
         after = own._replace(place="last look", slot=0) if is_last else own._replace(slot=index + 1)
         if shared.slots[index].state != READY:
-            yield f"has nothing to throw away in slot {index}", shared, after
+            yield f"finds no records to discard in slot {index}", shared, after
         elif own.flight[index]:
             flight = TAKEN if own.flight[index] == TAKEN else RESULT
-            yield f"gives slot {index} its result in flight", shared, self._flying(after, index, flight)
+            yield f"stores the result of slot {index}, which is in flight", shared, self._flying(after, index, flight)
         else:
-            yield f"throws slot {index} away", self._thrown_away(shared, index), after
+            yield f"discards slot {index}", self._discarded(shared, index), after
 
     def _sender_last_look(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         if shared.slots[own.slot].is_filled:
@@ -908,8 +967,8 @@ class TransactionModel:
 
     def _sender_end(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
         is_commit = own.state == DECIDED
-        if self.mutation == "end before the broker":
-            yield "says NONE", self._none(shared, own), own._replace(place="late end")
+        if self.mutation == "NONE before the broker's end":
+            yield "stores NONE", self._none(shared, own), own._replace(place="late end")
         else:
             label = "commits at the broker" if is_commit else "aborts at the broker"
             yield label, self._broker_ended(shared, own), own._replace(place="none")
@@ -918,10 +977,10 @@ class TransactionModel:
         yield "ends at the broker", self._broker_ended(shared, own), self._leaving(own)
 
     def _broker_ended(self, shared: Shared, own: Sender) -> Shared:
-        """A later sender ends it again, although the broker has already ended it."""
+        """Return the values after the broker has ended the transaction. A later sender may end it again."""
         is_commit = own.state == DECIDED
         if is_commit and (shared.is_failed or shared.word.number != own.number or shared.word.state != DECIDED):
-            return shared._replace(wrong="a transaction is committed that must not be")
+            return shared._replace(wrong="a transaction is committed although it must be aborted")
         for record in shared.broker:
             shared = self._ended(shared, record, own.number)
         return shared._replace(broker=(), is_committed=shared.is_committed or is_commit)
@@ -933,4 +992,4 @@ class TransactionModel:
         return shared._replace(word=Word(number, NONE, why))
 
     def _sender_none(self, shared: Shared, p: int, own: Sender) -> Iterator[Step]:
-        yield "says NONE", self._none(shared, own), self._leaving(own)
+        yield "stores NONE", self._none(shared, own), self._leaving(own)

@@ -2,7 +2,7 @@
 """Explore the models of the orders of atomics, and print a line for each.
 
     python -m tests.ordering                      every model, with at most 5 preemptions
-    python -m tests.ordering --weaken             weakens each order in turn; prints which model breaks
+    python -m tests.ordering --weaken             weakens each order in turn, and prints which models break
     python -m tests.ordering --weaken pool ring   the same, only in these models
 
 The exit code is 1 if a model is broken, or if an order that no model needs is not listed in unneeded.csv.
@@ -17,11 +17,11 @@ from tests.ordering import explorer
 from tests.ordering.unneeded import UNNEEDED
 
 CANNOT = 77
-"""The exit code where the models cannot be built."""
+"""The exit code if the models cannot be built here."""
 
 
 def weaken(models: list[str], preemptions: int) -> bool:
-    """Weaken each order in turn; True if each one breaks a model or is listed."""
+    """Weaken each order in turn. Return True if each one breaks a model or is listed."""
     breaking: dict[str, list[str]] = {}
     for each in explorer.weaken_each(preemptions, models):
         breaking.setdefault(each.half, [])
@@ -34,7 +34,7 @@ def weaken(models: list[str], preemptions: int) -> bool:
 
 
 def hold(models: list[str], preemptions: int) -> bool:
-    """Explore the models; True if all hold."""
+    """Explore the models. Return True if all hold."""
     is_good = True
     for model in models or explorer.models():
         outcome = explorer.explore(model, preemptions)
@@ -44,7 +44,7 @@ def hold(models: list[str], preemptions: int) -> bool:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.ordering", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--weaken", action="store_true", help="weaken each order in turn")

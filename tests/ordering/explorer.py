@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build the models of ``src`` with cargo, and explore them with loom, each with one order weakened."""
+"""Build the models in ``src`` with cargo, and explore them with loom. An order may be weakened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ RUST_MIN = (1, 78)
 SHORT_PREEMPTIONS = 3
 FULL_PREEMPTIONS = 5
 FINDINGS = ("broken: ", "Causality violation: ")
-"""The beginning of a panic that a model or loom raises for a wrong order. Any other panic is a mistake in a model."""
+"""The beginnings of a panic for a wrong order, raised by a model or by loom. Any other panic is a mistake in a
+model."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,11 @@ class Weakening:
 
 
 def why_not() -> str | None:
-    """Return why the models cannot be built here, or None."""
+    """Return the reason why the models cannot be built here, or None."""
     if shutil.which("cargo") is None:
         return f"cargo is missing: install Rust {RUST_MIN[0]}.{RUST_MIN[1]} or later (the package cargo, or rustup)"
     found = subprocess.run(["cargo", "--version"], check=False, capture_output=True, text=True)
-    if found.returncode != 0:  # rustup without a toolchain
+    if found.returncode != 0:  # rustup is installed, but no toolchain
         return f"cargo does not run: {(found.stderr or 'it says nothing').splitlines()[0]}"
     version = found.stdout.split()[1]
     if tuple(map(int, version.split(".")[:2])) < RUST_MIN:
@@ -57,7 +58,7 @@ def why_not() -> str | None:
 
 
 def cargo(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of cargo on the models. The network is asked only for crates that are not here yet."""
+    """Return a command of cargo on the models. It uses the network only for crates that are missing."""
     environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
     full = ["cargo", *command, "--locked", "--manifest-path", str(MANIFEST)]
     return subprocess.run(full, env=environment, check=False, capture_output=True, text=True)
@@ -65,7 +66,7 @@ def cargo(*command: str) -> subprocess.CompletedProcess[str]:
 
 @functools.cache
 def program() -> Path:
-    """The program that explores a model, built."""
+    """Build the program that explores a model, and return its path."""
     if (built := cargo("build", "--release")).returncode != 0:
         raise RuntimeError(built.stderr)
     return TARGET / "release" / "ordering"
@@ -77,7 +78,7 @@ def models() -> list[str]:
 
 
 def explore(model: str, preemptions: int, weakened: Iterable[str] = ()) -> Outcome:
-    """Explore every execution with at most this many preemptions, while these halves of labels are relaxed."""
+    """Explore every execution with at most this many preemptions. The halves of labels in `weakened` are relaxed."""
     command = [str(program()), model, str(preemptions), *filter(None, ["+".join(weakened)])]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS_MAX)
     facts = [line.partition(" ") for line in ran.stdout.splitlines()]

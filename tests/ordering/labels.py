@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The labels of atomic operations: in the C code, on the page of memory ordering, and in the models."""
+"""Find the labels of atomic operations in the C code, on the page of memory ordering, and in the models."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def halves(name: str) -> set[str]:
 
 
 def ordered_operations(atomics: str) -> set[str]:
-    """The names that atomic.h defines for operations with an order."""
+    """Return the names that atomic.h defines for operations with an order."""
     names = set(DEFINED.findall(atomics)) - WITHOUT_ORDER
     return {full for name in names for full in ([name] if is_whole(name) else [f"{name}_u64", f"{name}_u32"])}
 
@@ -55,7 +55,7 @@ def is_whole(name: str) -> bool:
 
 
 def operations(sources: dict[str, str], names: set[str]) -> Iterator[Operation]:
-    """Each line of the sources that has such an operation, with the labels of its comment."""
+    """Return each line of the sources that has such an operation, with the labels in its comment."""
     call = re.compile(rf"\b(?:{'|'.join(sorted(names))}|atomic_\w+|__atomic_\w+|__sync_\w+)\(")
     for path, source in sources.items():
         for number, line in enumerate(source.splitlines(), 1):
@@ -67,7 +67,7 @@ def operations(sources: dict[str, str], names: set[str]) -> Iterator[Operation]:
 
 
 def c_operations() -> list[Operation]:
-    """The operations of native/."""
+    """Return the operations of native/."""
     sources = {
         str(path.relative_to(ROOT)): path.read_text() for path in sorted(NATIVE.rglob("*.[ch]")) if path != ATOMICS
     }
@@ -75,7 +75,7 @@ def c_operations() -> list[Operation]:
 
 
 def page_labels() -> tuple[set[str], set[str]]:
-    """Return the labels of edges, and those of the table of orders that are no edge."""
+    """Return the labels of edges, and the labels in the table of orders that are no edge."""
     pairs, _, others = PAGE.read_text().partition("Orders that are no edge\n")
     rows = csv.reader(EDGES.read_text().splitlines())
     edges = {label for source, _, target, *_ in rows for label in LABEL.findall(f"{source} {target}")}
@@ -89,6 +89,6 @@ def cells_with_labels(text: str) -> set[str]:
 
 
 def model_labels() -> set[str]:
-    """The labels in the sources of the models."""
+    """Return the labels in the sources of the models."""
     sources = sorted((Path(__file__).parent / "src").glob("*.rs"))
     return {label for path in sources if path.stem != "order" for label in MODEL_LABEL.findall(path.read_text())}

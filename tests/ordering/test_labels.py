@@ -53,7 +53,7 @@ def test_every_edge_is_in_a_model() -> None:
 
 
 def unnamed_pairs(unneeded: dict[str, Unneeded]) -> list[str]:
-    """The orders that have no kind or no pair, or whose reason does not name it, or names a label that no code has."""
+    """Return the orders without a kind or a pair, and those whose reason omits the pair or names an unknown label."""
     coded = {label for each in labels.c_operations() for label in each.labels}
     return [
         half

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short programs for what loom cannot model: futexes, cells of which the kernel reads one half, and this machine.
+"""Run short programs for what loom cannot model: futexes, cells of which the kernel reads one half, and this machine.
 
-``herd7`` (``opam install herdtools7``) reads the ``.litmus`` files, and asks ARM's own model.
+``herd7`` (``opam install herdtools7``) runs the ``.litmus`` files with ARM's own model.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models hold, and break as soon as one order is weakened that is not listed in ``unneeded.csv``."""
+"""Each model holds, and breaks if an order is weakened, unless ``unneeded.csv`` lists the order."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class Unneeded:
 
     Attributes:
         why: the kind of the reason, of `WHYS`.
-        pair: the labels of the accesses that would see the lack of the order.
-        given_by: orders that ensure the same. If they are weakened together with the order, a model breaks.
-        litmus: a program without the order, which ARM's own model allows no more than with it. Empty if there is none.
+        pair: the labels of the accesses that would be reordered without the order.
+        given_by: orders with the same effect. If they are weakened together with this order, a model breaks.
+        litmus: a program without the order, with the same outcomes in ARM's model as with it. Empty if there is none.
         reason: sentences that name the pair.
     """
 

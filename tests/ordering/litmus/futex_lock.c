@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lock.h: a word of 64 bits, changed by cas of its whole, whose low half is a futex (U1, L1, L2). A release that finds
- * the bit of the waiters wakes one of them. No process sleeps past a release, and no two processes hold the lock.
+ * lock.h (U1, L1, L2): a lock is a word of 64 bits. It is changed by a cas of the whole word, and its low half is a
+ * futex. A release that finds the waiters' bit wakes one waiter. No process sleeps past a release, and no two processes
+ * hold the lock.
  *
- * Prints how often a process slept for a whole slice although the lock was released meanwhile, how often two were
- * inside, and how often one slept.
+ * Prints how often a process slept for a whole slice although the lock was released meanwhile, how often two processes
+ * held the lock, and how often one slept.
  *
  * ARM model, by hand. The kernel reads the low half under the lock of the futex's bucket, which futex_wake takes, too.
- * If the waker takes it first, the sleeper's read comes after it, and finds the word that the release cas stored: the
- * cas is before futex_wake in program order, and the kernel has a full barrier before it looks at the bucket
- * (kernel/futex/waitwake.c). If the sleeper takes it first, it is in the bucket, and the waker finds it. A read of
+ * If the waker takes the bucket lock first, the sleeper reads the word later, and finds what the cas of the release
+ * stored: the cas is before futex_wake in program order, and the kernel has a full barrier before it reads the bucket
+ * (kernel/futex/waitwake.c). If the sleeper takes the bucket lock first, it is in the bucket, and the waker finds it
+ * there. A read of
  * half a word sees the newest store to either half: accesses of unlike sizes to one aligned word are single-copy atomic
  * for each byte, and coherence holds for each byte.
  */
@@ -38,7 +40,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* A slice that ends by itself is an oversleep, because no section lasts so long. */
+/* A slice that ends by its timeout counts as an oversleep, because no critical section lasts so long. */
 static void sleep_slice(uint64_t word)
 {
     struct timespec slice = {.tv_sec = SLICE_S};

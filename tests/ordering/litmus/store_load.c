@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each side of a Dekker pair stores, passes a barrier, and loads the cell of the other side. Both find nothing in no
- * round: C3/C4, D1/D2, H1/H2, M1/M2, W1/W2, W3/W2, X1/X2.
+ * Each side of a Dekker pair stores, passes a barrier, and loads the cell of the other side. In no round do both sides
+ * miss the other's store: C3/C4, D1/D2, H1/H2, M1/M2, W1/W2, W3/W2, X1/X2.
  *
  *   store_load fence      both sides have barrier_store_load
  *   store_load cas        one side has a cas and barrier_after_cas, as an appender does (H1)
- *   store_load nothing    without a barrier: shows that this machine reorders the two, and that the program sees it
+ *   store_load nothing    without a barrier: shows that this machine reorders the two, and that the program detects it
  *
- * Prints how often both found nothing.
+ * Prints in how many rounds both sides missed the other's store.
  *
- * ARM model, by hand. `fence`: each side is W; dmb ish; R. The barrier orders W before R (dob of aarch64.cat), so each
- * R that finds nothing is before the other W (fr), and the four make a cycle. `cas`: W; cas; dmb ish; R. The barrier
- * orders W before R, whatever the cas is made of: a pair of ldaxr and stlxr alone would not, because a later load may
- * be done before the store of the pair. litmus/hazard.litmus says both to herd7.
+ * ARM model, by hand. `fence`: each side is W; dmb ish; R. The barrier orders W before R (dob of aarch64.cat). An R
+ * that misses the other W is before it (fr). If both sides missed, the four would form a cycle. `cas`: W; cas; dmb ish;
+ * R. The barrier orders W before R, however the cas is compiled. A pair of ldaxr and stlxr alone would not order them,
+ * because a later load may be done before the store of the pair. litmus/hazard.litmus describes both cases to herd7.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void pass_barrier(int me)
     }
 }
 
-/* Both sides begin a round together, as nearly as two loops can. */
+/* Waits until both sides are in this round, so that they begin it at nearly the same time. */
 static void meet(int me, uint32_t round)
 {
     store_release_u32(&sides[me].round, round);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * completion.h: a waiter raises a flag in the word of a futex, passes a barrier, looks at the tail, and sleeps on the
- * word as it was; the sender raises the tail, passes a barrier, and takes the flag down with one wake-up more (C3, C4).
- * The same holds for `sync_done`, whose low half is the futex of a leader's followers (S2).
+ * completion.h (C3, C4): a waiter sets a flag in the word of a futex, passes a barrier, reads the tail, and sleeps
+ * while the word is unchanged. The sender raises the tail, passes a barrier, clears the flag, and adds one to the
+ * number of wake-ups. The same holds for `sync_done`, whose low half is the futex of a leader's followers (S2).
  *
  * Prints how often a waiter slept for a whole slice, and how often it slept.
  *
  * ARM model, by hand. The barriers are those of store_load.c: either the waiter finds the tail raised, or the sender
- * finds the flag. In the second case the sender's cas changes the word before futex_wake, and the kernel compares the
- * word under the lock of the bucket (futex_lock.c): the waiter is in the bucket when the waker looks, or it finds
- * another word and does not sleep. tests/ordering/src/results.rs has the model, with the kernel's look as one step.
+ * finds the flag. In the second case, the sender's cas changes the word before futex_wake. The kernel compares the word
+ * under the lock of the bucket (futex_lock.c). So the waiter is in the bucket when the waker reads it, or the waiter
+ * finds another word and does not sleep. The model in tests/ordering/src/results.rs has the kernel's comparison as one
+ * step.
  */
 #include <linux/futex.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! producer_batch.h and producer_lock.h: append with its hazard against seal, drain and free; the lock, and passing
+//! producer_batch.h and producer_lock.h: append with its hazard beside seal, drain and free; the lock and its pass
 use crate::order::{barrier, Plain, Word};
 use loom::sync::Arc;
 use loom::thread;
@@ -9,7 +9,7 @@ const READY: u64 = 32;
 const DONE: u64 = 48;
 const STATE: u64 = !15;
 
-/// One slot of one partition. The word is state + count, `open` is acquisition * 16 + slot + 1.
+/// A partition with one slot. The word is state + count; `open` is acquisition * 16 + slot + 1.
 struct Partition {
     lock: Word,
     released: Word,
@@ -35,7 +35,7 @@ fn partition() -> Arc<Partition> {
     })
 }
 
-/// The steps 1 to 6 of APPEND. `me` is the acquisition and the index of the process.
+/// Steps 1 to 6 of APPEND. `me` is the acquisition and the index of the process.
 fn append_once(of: &Partition, process: usize, me: u64) -> bool {
     of.writing[process].set(of.open.get() % 16);
     let last = of.lock.get();
@@ -76,7 +76,7 @@ fn seal(of: &Partition) {
     }
 }
 
-/// The sender, if the batch is sealed: read the records, DONE, look at the hazards, scrub.
+/// The sender. If the batch is sealed, it reads the records, stores DONE, reads the hazards, and scrubs the slot.
 fn drain(of: &Partition) {
     let word = of.slots[0].load("P2");
     if word & STATE != READY {
@@ -101,7 +101,7 @@ pub fn append() {
     appender.join().unwrap();
 }
 
-/// The same, and a third process seals the batch.
+/// The same protocol, in which a third process seals the batch.
 pub fn seal_by_others() {
     let of = partition();
     let others = [of.clone(), of.clone()];
@@ -116,7 +116,7 @@ pub fn seal_by_others() {
     threads.into_iter().for_each(|each| each.join().unwrap());
 }
 
-/// Two appenders, one after the other in whatever order: `written_end` is a plain cell that the lock protects.
+/// Two appenders, in any order. `written_end` is a plain cell that the lock protects.
 pub fn producer_lock() {
     let of = partition();
     let other = of.clone();
@@ -132,7 +132,7 @@ pub fn producer_lock() {
     appender.join().unwrap();
 }
 
-/// A process passes the holder: it seals the slot that `open` names, opens one of its own and appends there.
+/// A process passes the holder: it seals the slot that `open` names, opens another slot, and appends there.
 fn pass_and_append(of: &Partition) {
     let word = of.lock.load("L6");
     if of.released.load("L4") == word || !of.lock.cas("L5", word, 2) {
@@ -166,7 +166,7 @@ pub fn pass() {
     holder.join().unwrap();
 }
 
-/// OPEN A BATCH, in the slot of the process's own. False if it was passed, or its batch was sealed.
+/// OPEN A BATCH, in a slot of this process. Returns false if the process was passed, or its batch was sealed.
 fn open_and_append(of: &Partition, process: usize, me: u64) -> bool {
     let open = of.open.load("L6");
     let seq = of.next_seq.load("L6");
@@ -178,8 +178,8 @@ fn open_and_append(of: &Partition, process: usize, me: u64) -> bool {
     of.open.cas("L7", open, me * 16 + process as u64 + 1) && append_locked(of, process, me)
 }
 
-/// A holder opens a batch while another process passes it and does the same. If that one finds that `open` has changed,
-/// it appends to the batch that is open, under a new acquisition.
+/// A holder opens a batch while another process passes it and opens one, too. If the second process finds that `open`
+/// has changed, it appends to the open batch under a new acquisition.
 pub fn pass_opener() {
     let of = partition();
     of.open.set(0);

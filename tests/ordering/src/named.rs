@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! process.h, delivery_clock.h, producer_id.h, lost_memory.h and counters.h: facts of several words
+//! process.h, delivery_clock.h, producer_id.h, lost_memory.h and counters.h: values of several words
 use crate::order::{barrier, Plain, Word};
 use loom::sync::Arc;
 use loom::thread;
 
-/// A sender takes the role after another one. The words of its name are its epoch.
+/// A sender takes the role after another one. Each word of its sink's name is its epoch.
 pub fn sink_name() {
     let of = Arc::new((Word::new(1), Word::new(1), [Word::new(1), Word::new(1)]));
     let other = of.clone();
@@ -26,7 +26,7 @@ pub fn sink_name() {
     sender.join().unwrap();
 }
 
-/// The sentence of an outage, with its number: odd while it changes.
+/// The text of an outage with its number, which is odd while the text changes.
 pub fn outage() {
     let of = Arc::new((Word::new(0), [Word::new(0), Word::new(0)]));
     let other = of.clone();
@@ -45,7 +45,7 @@ pub fn outage() {
     sender.join().unwrap();
 }
 
-/// An entry of the error log, and the identity of the producer: facts that do not change behind their last store.
+/// An entry of the error log, and the identity of the producer. Neither changes after its last store.
 fn published(store: &'static str, load: &str) {
     let of = Arc::new((Word::new(0), Plain::new(0)));
     let other = of.clone();
@@ -71,8 +71,8 @@ pub fn watched_rows() {
     published("M5", "M6")
 }
 
-/// A row of the mappings of this process: it is emptied and gets another mapping, while the handler of SIGBUS reads it.
-pub fn watched() {
+/// A row in the table of mappings is cleared and gets another mapping, while the handler of SIGBUS reads it. pub fn
+watched() {
     let of = Arc::new((Word::new(0), [Word::new(1), Word::new(1)]));
     let other = of.clone();
     let writer = thread::spawn(move || {
@@ -90,8 +90,8 @@ pub fn watched() {
     writer.join().unwrap();
 }
 
-/// Dekker pair M1 and M2: the handler gives the process other pages while a thread stores a record. What mmap does is a
-/// barrier for every thread of the process; a store that the handler does not see goes into the new pages.
+/// Dekker pair M1 and M2: the handler gives the process other pages while a thread stores a record. mmap is a barrier
+/// for every thread of the process. A store that the handler does not see goes into the new pages.
 pub fn lost() {
     let of = Arc::new((Word::new(0), Word::new(0)));
     let other = of.clone();

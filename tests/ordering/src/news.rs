@@ -42,7 +42,7 @@ fn news_take(word: &Word) -> u64 {
     }
 }
 
-/// The slots that this pass found OWNED, which it watches, or OPEN.
+/// Scans once. Returns the slots that were OWNED, which the sender then watches, or OPEN.
 fn pass(of: &News) -> u64 {
     let bits = if news_take(&of.group) != 0 { news_take(&of.hints) } else { 0 };
     let is_found = |slot: usize| {
@@ -53,7 +53,7 @@ fn pass(of: &News) -> u64 {
     (0..2).filter(|slot| bits >> slot & 1 != 0 && is_found(*slot)).map(|slot| 1 << slot).sum()
 }
 
-/// Two openers and one pass of the sender. What the pass did not find, the next one finds.
+/// Two openers and one scan of the sender. A batch that the scan missed is found by the next one.
 pub fn news() {
     let of = news_of();
     let openers = [0, 1].map(|slot| {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock};
 pub static WEAKENED: OnceLock<String> = OnceLock::new();
 pub static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Notes that this half is in the model. False if it is the one that is weakened.
+/// Records that this half is in the model. Returns false if the half is weakened.
 fn keeps(label: &str, half: &str) -> bool {
     let name = format!("{label}:{half}");
     let keeps = !WEAKENED.get().is_some_and(|weakened| weakened.split('+').any(|each| each == name));
@@ -43,9 +43,9 @@ fn both(label: &str) -> Ordering {
     }
 }
 
-/// An atomic of the arena. loom 0.7 remembers one access to an atomic, the last one. A load of a thread before its own
-/// CAS hides that another thread has read the atomic before, and the order in which that thread reads behind the CAS is
-/// not explored. So each access is accompanied by one to `turn`, which loom never takes for a load.
+/// An atomic of the arena. loom 0.7 remembers only the last access to an atomic. If a thread loads it before its own
+/// CAS, loom forgets the earlier read of another thread, and does not explore the order in which that thread reads
+/// after the CAS. So each access is accompanied by one to `turn`, which loom never takes for a load.
 pub struct Word {
     cell: AtomicU64,
     turn: AtomicU64,
@@ -76,17 +76,17 @@ impl Word {
         self.cell().load(acquire(label))
     }
 
-    /// store_release and store_seq_cst: what the latter has beyond a release, a barrier of its own label gives
+    /// store_release and store_seq_cst. In the models, a barrier with its own label adds the rest of the latter
     pub fn store(&self, label: &str, value: u64) {
         self.cell().store(value, release(label))
     }
 
-    /// cas; false if the word was another one
+    /// cas; returns false if the word had another value
     pub fn cas(&self, label: &str, expected: u64, desired: u64) -> bool {
         self.try_cas(label, expected, desired).is_ok()
     }
 
-    /// cas; the error is what was found
+    /// cas; the error is the value of the word
     pub fn try_cas(&self, label: &str, expected: u64, desired: u64) -> Result<u64, u64> {
         let success = both(label);
         let is_acquired = matches!(success, Ordering::AcqRel | Ordering::Acquire);
@@ -111,7 +111,7 @@ impl Word {
         self.cell().fetch_and(bits, both(label))
     }
 
-    /// The kernel's look at the word of a futex: it sees the newest value.
+    /// The kernel's read of a futex word, which sees the newest value.
     pub fn kernel_look(&self) -> u64 {
         self.cell().fetch_or(0, Ordering::Relaxed)
     }
@@ -124,7 +124,7 @@ pub fn barrier(label: &str) {
     }
 }
 
-/// Memory without atomics. loom reports two accesses that nothing orders, if one of them writes.
+/// Memory without atomics. loom reports two unordered accesses if one of them writes.
 pub struct Plain(UnsafeCell<u64>);
 
 impl Plain {

@@ -16,7 +16,7 @@ const PARKED: u64 = 3;
 
 struct Pool {
     lock: Word,
-    granted: Plain, // granted_first: a field that the lock protects
+    granted: Plain, // granted_first, a field that the lock protects
     slot: Word,
     bytes: Plain,
     hint: Word,
@@ -64,7 +64,7 @@ fn take_free(of: &Pool, word: u64) -> bool {
         && of.slot.cas("F2", FREE, word)
 }
 
-/// The longest waiting one gets the slot.
+/// Grants the slot to the waiter that has waited longest.
 fn locked_fix(of: &Pool) {
     if let Some(waiter) = (0..2).find(|each| of.waiters[*each].get() == WAIT) {
         if take_free(of, GRANT + waiter as u64) {
@@ -80,7 +80,7 @@ fn fill(of: &Pool, value: u64) {
     of.bytes.write(value);
 }
 
-/// A waiter looks at its word without the lock, and takes its grant under the lock.
+/// A waiter reads its word without the lock, and takes its grant under the lock.
 fn take(of: &Pool, me: usize) {
     if of.waiters[me].load("G2") != GOT {
         return;
@@ -121,10 +121,10 @@ pub fn pool() {
     assert!(word != WAIT || of.slot.get() != FREE, "broken: a waiter sleeps beside a free slot");
 }
 
-/// The fast path without the lock, by two processes, while a slot is freed. The hint is not lost.
+/// Two processes allocate on the fast path, without the lock, while a slot is freed. Its hint is not lost.
 pub fn allocate() {
     let of = pool_with(DONE, 9);
-    of.hint.set(1); // a hint that is late: the slot is not free yet
+    of.hint.set(1); // a hint whose slot is not free yet
     let others = [of.clone(), of.clone()];
     let threads = others.map(|of| {
         thread::spawn(move || {
@@ -141,8 +141,8 @@ pub fn allocate() {
     assert!(count == 1 || of.hint.get() != 0, "broken: the slot is free, and no hint says so");
 }
 
-/// Dekker pair W3 and W2: a waiter is parked while the sender frees a slot. The sender looks at its word and its
-/// partition without the lock. The former waiter of this entry wanted partition 1.
+/// Dekker pair W3 and W2: a waiter is parked while the sender frees a slot. The sender reads its word and its
+/// partition without the lock. The previous waiter of this entry wanted partition 1.
 pub fn parked() {
     let of = pool_with(DONE, 9);
     let other = of.clone();

@@ -4,7 +4,7 @@ use crate::order::{barrier, Plain, Word};
 use loom::sync::Arc;
 use loom::thread;
 
-/// A topic or a partition: the entry, then the count. The writers have a lock.
+/// A topic or a partition is added: the entry is stored first, then the count. Writers have a lock.
 pub fn registry() {
     let of = Arc::new((Word::new(0), Plain::new(0)));
     let other = of.clone();
@@ -18,7 +18,7 @@ pub fn registry() {
     creator.join().unwrap();
 }
 
-/// The elements of a region, then its epoch.
+/// A region becomes valid: its elements are stored first, then its epoch.
 pub fn extension() {
     let of = Arc::new((Word::new(0), Plain::new(0)));
     let other = of.clone();
@@ -32,7 +32,7 @@ pub fn extension() {
     builder.join().unwrap();
 }
 
-/// A sender leaves, and another one takes the role and leaves.
+/// One sender leaves. Another one takes the role, and also leaves.
 pub fn left() {
     let of = Arc::new((Word::new(1), Word::new(1))); // epoch, left in
     let other = of.clone();

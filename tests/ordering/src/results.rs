@@ -30,7 +30,7 @@ fn ring_of() -> Arc<Ring> {
     })
 }
 
-/// Result 1, into the cell of result 0.
+/// Stores result 1 into the cell of result 0.
 fn record(of: &Ring) {
     of.number.store("C8", 0);
     barrier("C1");
@@ -41,7 +41,7 @@ fn record(of: &Ring) {
     of.tail.store("C7", 2);
 }
 
-/// completion_read: the number, the fields, the number again
+/// completion_read: reads the number, the fields, and the number again
 fn read(of: &Ring, number: u64) -> bool {
     if of.number.load("C2") != number + 1 {
         return false;
@@ -52,7 +52,7 @@ fn read(of: &Ring, number: u64) -> bool {
     is_whole
 }
 
-/// A reader of the old result, whose cell is written anew.
+/// A reader of the old result, whose cell gets another result meanwhile.
 pub fn ring() {
     let of = ring_of();
     let other = of.clone();
@@ -61,7 +61,7 @@ pub fn ring() {
     sender.join().unwrap();
 }
 
-/// A reader that finds its batch over.
+/// A reader that finds its batch completed.
 pub fn ring_done() {
     let of = ring_of();
     let other = of.clone();
@@ -75,7 +75,7 @@ pub fn ring_done() {
     sender.join().unwrap();
 }
 
-/// Readers that come by the list of the slot and by the tail, without a look at the slot's state.
+/// Readers that find results by the slot's list and by the tail, and do not read the slot's state.
 pub fn ring_reader() {
     let of = ring_of();
     let other = of.clone();

@@ -4,7 +4,7 @@ use crate::order::{barrier, Word};
 use loom::sync::Arc;
 use loom::thread;
 
-/// An appender draws a ticket while a leader forces what the tickets before it stand for.
+/// An appender draws a ticket while a leader forces the records of the earlier tickets.
 pub fn sync_leader() {
     let of = Arc::new([(); 4].map(|_| Word::new(0)));
     let leader = {

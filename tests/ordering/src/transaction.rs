@@ -24,12 +24,12 @@ fn seal(slot: &Word) {
     }
 }
 
-/// The first batch of a transaction: the opener raises a bit of the word.
+/// The first batch of a transaction: the opener sets a bit of the word.
 pub fn first_batch() {
     end_beside_opener(TAKES)
 }
 
-/// A later batch: the opener reads the word, and no more.
+/// A later batch: the opener only reads the word.
 pub fn later_batch() {
     end_beside_opener(HAS_BATCHES)
 }
