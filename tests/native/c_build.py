@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds C test programs, in several variants: one test file and what it uses of its folder and of those below.
+"""Build C test programs in several variants. A program has one test file, its folder of native/, and lower folders.
 
 The core is built as a library per folder, so that a test of a lower folder proves that this folder does not depend on
 higher ones. A test that includes a header of ``core`` uses the whole core.
@@ -58,11 +58,12 @@ LINK_FLAGS = ("-Wl,-z,now",)
 TSAN_LINE = "/* runs under: tsan */"
 RUN_SECONDS_MAX = 600
 BUILD_AND_RUN_SECONDS_MAX = 720
-"""Longer than a program's own limit, whose message says more, and enough to also build the core on a busy machine."""
+"""It is longer than a program's own limit, whose message has more details. It suffices to build the core on a busy
+machine."""
 
 
 class BuildError(Exception):
-    """A program cannot be built; the message is what the compiler said."""
+    """A program cannot be built. The message is the output of the compiler."""
 
 
 @dataclass(frozen=True)
@@ -75,27 +76,29 @@ class Variant:
 
 
 def _sanitized(name: str, optimization: str, sanitizers: str, check_level: int) -> Variant:
-    """Reports name functions and lines (-g1). All symbols of -g would make a compilation a quarter longer."""
+    """Return a variant with sanitizers. Its reports name functions and lines (-g1); a compilation with -g takes a
+    quarter longer."""
     flags = (optimization, f"-DCHECK_LEVEL={check_level}", *sanitize_flags(sanitizers), "-g1")
     return Variant(name, flags, sanitizers)
 
 
 PLAIN = Variant("plain", ("-O2",))
 DEBUG = Variant("debug", ("-O0", "-g", "-DCHECK_LEVEL=2"))
-"""The variant for a debugger or valgrind: with symbols, without optimization, and with every check."""
+"""The variant for a debugger or valgrind, with symbols and every check, and without optimization."""
 ASAN = _sanitized("asan", "-O0", "address,undefined", check_level=2)
-"""A program runs for a fraction of a second, and without optimization it is built in half the time."""
+"""It is not optimized, because it is then built in half the time, and a program runs for only a fraction of a
+second."""
 TSAN = _sanitized("tsan", "-O1", "thread", check_level=1)
 
 
 def variants_of(test: Path) -> list[Variant]:
-    """Every test runs plain and under ASan+UBSan. A test with a line `TSAN_LINE` also runs under TSan."""
+    """Return the variants of a test: plain, ASan with UBSan, and TSan if the test has a line `TSAN_LINE`."""
     runs_under_tsan = TSAN_LINE in test.read_text(encoding="utf-8").splitlines()
     return [PLAIN, ASAN, TSAN] if runs_under_tsan else [PLAIN, ASAN]
 
 
 def compiler() -> list[str]:
-    """The C compiler as the beginning of a command line."""
+    """Return the beginning of a command line with the C compiler."""
     return shlex.split(os.environ.get("CC", "gcc"))
 
 
@@ -110,13 +113,13 @@ def layers_of(test: Path) -> tuple[str, ...]:
 
 
 def layer_sources(layer: str) -> list[Path]:
-    """Every C file of a folder of native/."""
+    """Return every C file of a folder of native/."""
     return sorted((ROOT / "native" / layer).glob("**/*.c"))
 
 
 @functools.cache
 def _surroundings() -> bytes:
-    """The bytes that every object depends on besides its own source and flags: the compiler and all headers."""
+    """Return the bytes on which every object depends, besides its source and flags: the compiler and all headers."""
     headers = sorted([*(ROOT / "native").rglob("*.h"), *(ROOT / "tests").rglob("*.h")])
     version = subprocess.run([*compiler(), "--version"], capture_output=True, check=True).stdout
     return version + b"".join(str(path.relative_to(ROOT)).encode() + path.read_bytes() for path in headers)
@@ -139,10 +142,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def check_syntax(source: Path, flags: Iterable[str] = ()) -> None:
-    """Compiles a file in C, or a header, and keeps nothing.
+    """Compile a C file or a header, and write no output.
 
     Raises:
-        BuildError: the compiler refuses it.
+        BuildError: it does not compile.
     """
     command = [*compiler(), *COMMON_FLAGS, *flags, "-fsyntax-only", "-Wno-unused-function", "-x", "c", str(source)]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -151,7 +154,7 @@ def check_syntax(source: Path, flags: Iterable[str] = ()) -> None:
 
 
 def _make(target: Path, command: list[str], inputs: Iterable[Path]) -> Path:
-    """Runs `command target inputs` if the target is not there yet; the target appears whole or not at all."""
+    """Run `command target inputs` unless the target exists. The target appears completely or not at all."""
     with _locked(target):
         if not target.exists():
             unfinished = target.with_name(f"{target.name}.unfinished")
@@ -165,7 +168,7 @@ def _make(target: Path, command: list[str], inputs: Iterable[Path]) -> Path:
 
 
 def write_whole(source: Path, text: str) -> None:
-    """Writes a source that other workers may write and compile at the same time: none of them finds half of it."""
+    """Write a source. It appears completely, because other workers may write and compile it at the same time."""
     source.parent.mkdir(parents=True, exist_ok=True)
     unfinished = source.with_name(f"{source.name}.{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8")
@@ -173,7 +176,8 @@ def write_whole(source: Path, text: str) -> None:
 
 
 def build_object(source: Path, variant: Variant) -> Path:
-    """Compiles one file, or finds it compiled. A test file is not optimized: it compiles in a third of the time."""
+    """Compile one file, unless its object exists. A test file is not optimized, so that it compiles in a third of the
+    time."""
     flags = [*COMMON_FLAGS, *variant.flags, *(["-O0"] if source.name.endswith("_test.c") else [])]
     key = _key([_surroundings(), " ".join(flags).encode(), str(source).encode(), source.read_bytes()])
     target = CACHE / variant.name / f"{source.parent.name}-{source.stem}-{key}.o"
@@ -181,7 +185,7 @@ def build_object(source: Path, variant: Variant) -> Path:
 
 
 def build_objects(sources: Sequence[Path], variant: Variant) -> list[Path]:
-    """Compiles files, or finds them compiled.
+    """Compile files, unless their objects exist.
 
     The order is random: processes that need the same files at the same time compile different ones.
     """
@@ -190,34 +194,34 @@ def build_objects(sources: Sequence[Path], variant: Variant) -> list[Path]:
 
 
 def build_library(layer: str, variant: Variant) -> Path:
-    """Compiles a folder of native/ into a static library, or finds it built."""
+    """Compile a folder of native/ into a static library, unless it exists."""
     objects = build_objects(layer_sources(layer), variant)
     key = _key(path.name.encode() for path in objects)
     return _make(CACHE / variant.name / f"{layer}-{key}.a", ["ar", "rcs"], objects)
 
 
 def link(name: str, parts: Sequence[Path], variant: Variant) -> Path:
-    """Links objects and libraries to a program, or finds it linked."""
+    """Link objects and libraries to a program, unless it exists."""
     flags = [*LANGUAGE_FLAGS, *variant.flags, *LINK_FLAGS]
     key = _key([" ".join(flags).encode(), *(path.name.encode() for path in parts)])
     return _make(CACHE / variant.name / f"{name}-{key}", [*compiler(), *flags, "-o"], parts)
 
 
 def build_preloaded(source: Path) -> Path:
-    """Compiles a file into a library for LD_PRELOAD, or finds it built."""
+    """Compile a file into a library for LD_PRELOAD, unless it exists."""
     flags = [*LANGUAGE_FLAGS, *WARNING_FLAGS, "-O1", "-shared", "-fPIC", "-fvisibility=default"]
     key = _key([_surroundings(), " ".join(flags).encode(), source.read_bytes()])
     return _make(CACHE / "plain" / f"{source.stem}-{key}.so", [*compiler(), *flags, "-o"], [source])
 
 
 def build_program(test: Path, variant: Variant) -> Path:
-    """Compiles a test file and links it with the folders it uses, or finds it built."""
+    """Compile a test file and link it with the folders that it uses, unless the program exists."""
     parts = [build_object(test, variant), *(build_library(layer, variant) for layer in layers_of(test))]
     return link(f"{test.parent.name}-{test.stem}", parts, variant)
 
 
 def including(header: Path, sources: Iterable[Path]) -> list[Path]:
-    """Returns the sources that include the header, also through other headers."""
+    """Return the sources that include the header, directly or through other headers."""
     command = [*compiler(), *COMMON_FLAGS, "-MM", *map(str, sources)]
     rules = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     lines = rules.replace("\\\n", " ").splitlines()  # a rule is TARGET: SOURCE HEADER...
@@ -226,12 +230,12 @@ def including(header: Path, sources: Iterable[Path]) -> list[Path]:
 
 
 def core_sources() -> list[Path]:
-    """Every C file of the core."""
+    """Return every C file of the core."""
     return [source for layer in LAYERS for source in layer_sources(layer)]
 
 
 def build_tool(name: str, sources: Sequence[Path], variant: Variant, stand_ins: Mapping[Path, Path]) -> Path:
-    """Compiles files and links them with the whole core, or finds them linked.
+    """Compile files and link them with the whole core, unless the program exists.
 
     `stand_ins` maps files of the tool or the core to objects that are linked in their place.
     """
@@ -265,7 +269,7 @@ def runner(variant: Variant) -> list[str] | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Builds the test program of a file for a debugger, and prints its path. Returns the exit code."""
+    """Build the test program of a file for a debugger, and print its path. Return the exit code."""
     if len(arguments) != 1:
         print("usage: python -m tests.native.c_build tests/native/FOLDER/NAME_test.c", file=sys.stderr)
         return 2

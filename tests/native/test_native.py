@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every C test program (tests/native/*/NAME_test.c) in each of its variants."""
+"""Run every C test program (tests/native/*/NAME_test.c) in each of its variants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES = [
 
 
 def run_program(program: Path, variant: Variant, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Builds and runs a test program; skips where the machine lacks the variant's sanitizers."""
+    """Build and run a test program. Skip if this machine lacks the variant's sanitizers."""
     prefix = c_build.runner(variant)
     if prefix is None:
         pytest.skip(f"this compiler has no working runtime for -fsanitize={variant.sanitizers}")
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_test_is_refused_with_a_sentence(tmp_path: Path) -> No
 
 
 def plant(name: str, text: str) -> Path:
-    """Writes a test program of layer base, always to the same place, so that it is built once."""
+    """Write a test program of layer base. Its path is always the same, so it is built only once."""
     program = c_build.CACHE / "planted" / "base" / f"{name}_test.c"
     c_build.write_whole(program, text)
     return program

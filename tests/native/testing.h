@@ -25,7 +25,7 @@ static struct test *testing_first;
 __attribute__((unused)) static struct test **testing_tail = &testing_first;
 static atomic_u32 testing_failure_count;
 
-/* Constructors run in the order of the file, so tests do too. */
+/* Constructors run in the order of the file, so the tests do, too. */
 #define TESTING_REGISTER(test_name, run_test)                                \
     __attribute__((constructor)) static void register_##test_name(void)      \
     {                                                                        \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fixture of arena tests: an arena in a memfd, any number of participants in this process, interruptions at a POINT
- * of the code, and children that stop or die there. Each handle of arena_attach has its own entry and lock descriptor,
- * so a thread with one counts as a process.
+ * The fixture of arena tests. It has an arena in a memfd, any number of participants in this process, interruptions at
+ * a POINT of the code, and children that stop or die at a POINT. Each handle of arena_attach has its own entry and lock
+ * descriptor, so a thread with one counts as a process.
  *
  *   int file = arena_file_new();
  *   struct arena *arena = arena_created(file, geometry_of(8, 512));
@@ -68,7 +68,7 @@ static inline int arena_file_new(void)
     return file;
 }
 
-/* Another open file description of the same file. */
+/* Returns another open file description of the same file. */
 static inline int file_opened_again(int file)
 {
     char path[64];
@@ -105,8 +105,8 @@ static inline struct arena *arena_attached(int file)
     return arena_or_exit(status, arena, &error);
 }
 
-/* Make the entries of all partitions, of one topic, unless the arena has some. Recovery after a crash of the host
- * rejects a batch whose partition has no entry. */
+/* Make the entries of all partitions, as partitions of one topic, unless the arena has some. Recovery after a crash of
+ * the host rejects a batch whose partition has no entry. */
 static inline void partitions_register(struct arena *arena)
 {
     struct registry *registry;
@@ -124,8 +124,8 @@ static inline void partitions_register(struct arena *arena)
     registry_close(registry);
 }
 
-/* A participant for another thread: with its own entry and lock descriptor, but at the addresses of `shared`. TSan
- * identifies memory by its address, so it would find no race between two mappings. */
+/* Attach for another thread, with its own entry and lock descriptor, but at the addresses of `shared`. TSan identifies
+ * memory by its address, so it would find no race between two mappings. */
 static inline struct arena *arena_attached_for_thread(int file, const struct arena *shared)
 {
     struct arena *arena = arena_attached(file);
@@ -319,14 +319,14 @@ static inline bool child_has_ended(pid_t child)
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == child;
 }
 
-/* Wait for its end. Return true if it ended by itself and all its expectations held. */
+/* Wait for the end of a child. Return true if it exited by itself and all its expectations held. */
 static inline bool child_is_content(pid_t child)
 {
     int status = child_status(child, 0);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* Waits for its end: true when a SIGKILL ended it. */
+/* Wait for the end of a child. Return true if a SIGKILL ended it. */
 static inline bool child_was_killed(pid_t child)
 {
     int status = child_status(child, 0);
@@ -339,7 +339,7 @@ static inline bool child_kill(pid_t child)
     return child_was_killed(child);
 }
 
-/* Wakes a stopped child and waits for its end. */
+/* Continue a stopped child, and wait for its end. */
 static inline bool child_finishes(pid_t child)
 {
     kill(child, SIGCONT);

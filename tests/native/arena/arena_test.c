@@ -66,7 +66,7 @@ static int finished_arena_file(void)
     return file;
 }
 
-/* The number of descriptors of this process: a refused handle must keep none of those it was given. */
+/* Returns the number of descriptors of this process. If a handle is rejected, it must leave none open. */
 static uint32_t descriptor_count(void)
 {
     uint32_t count = 0;
@@ -173,7 +173,7 @@ TEST(an_arena_is_clean_from_the_last_detach_to_the_next_attach)
 
 /* ---- files that are no arena ---- */
 
-TEST(a_creator_that_dies_before_the_magic_leaves_an_unfinished_arena)
+TEST(an_arena_whose_creator_died_before_the_magic_is_reported_as_unfinished)
 {
     int file = arena_file_new();
     struct error error;
@@ -270,7 +270,7 @@ TEST(no_byte_of_a_superblock_changes_unseen)
     close(file);
 }
 
-/* Change the superblock and compute its checksum again, so that the checksum is right. */
+/* Change the superblock, and compute its checksum again. */
 static void expect_signed_superblock_refused(size_t position, const void *bytes, size_t size, enum status expected)
 {
     struct error error;
@@ -577,7 +577,7 @@ TEST(a_parent_s_death_frees_its_entry_while_its_child_lives)
     arena_end(observer, file);
 }
 
-/* A child that never uses the arena again does not keep its parent's entry alive either. */
+/* Even a child that never uses the arena again must not keep its parent's entry alive. */
 TEST(a_child_that_does_not_attach_holds_nothing)
 {
     int file = arena_file_new();

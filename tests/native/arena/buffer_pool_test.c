@@ -83,7 +83,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_slot_is_scrubbed_as_far_as_it_wa
     expect_all_free(arena);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_written_end_beyond_the_slot_scrubs_nobody_else)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_written_end_past_the_slot_does_not_scrub_other_slots)
 {
     uint32_t slots[2];
     EXPECT_EQ_U64(slots_allocated(arena, slots, 2), 2);
@@ -118,7 +118,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_wait_is_granted_at_once_when_a_s
     expect_all_free(arena);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), the_longest_waiting_is_served_first_and_nobody_barges_in)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), the_waiter_with_the_longest_wait_is_served_first_and_no_process_passes_it)
 {
     struct arena *others[3];
     struct buffer_wait waits[3];
@@ -146,7 +146,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), the_longest_waiting_is_served_firs
     expect_all_free(arena);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_free_slot_does_not_go_to_a_newcomer_while_somebody_waits)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_free_slot_does_not_go_to_a_new_process_while_another_waits)
 {
     uint32_t slots[SLOTS];
     uint32_t slot_index;
@@ -173,7 +173,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), needs_that_can_never_be_met_are_re
     expect_all_free(arena);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), when_every_waiter_entry_is_taken_the_next_is_told)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), when_every_waiter_entry_is_taken_the_next_waiter_gets_an_error)
 {
     struct buffer_wait waits[8];
     struct buffer_wait one_more;
@@ -193,7 +193,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), when_every_waiter_entry_is_taken_t
 
 /* ---- cancel ---- */
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancelled_wait_leaves_its_part_to_the_next)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), the_grants_of_a_cancelled_wait_go_to_the_next_waiter)
 {
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 2), SLOTS - 2);
@@ -212,7 +212,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancelled_wait_leaves_its_part_t
     expect_all_free(arena);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancel_that_comes_too_late_says_that_the_slots_are_ours)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancel_after_the_grant_reports_that_the_process_has_the_slots)
 {
     struct buffer_wait wait = wait_begun(arena, 2);
     uint32_t slots[SLOTS];
@@ -221,7 +221,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_cancel_that_comes_too_late_says_
     expect_all_free(arena);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), nobody_polls_or_cancels_the_wait_of_another)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), no_process_polls_or_cancels_the_wait_of_another)
 {
     struct arena *other = arena_attached(file);
     uint32_t slot_index;
@@ -263,7 +263,7 @@ TEST(the_cap_on_oversized_slots_blocks_only_the_oversized)
     uint32_t slot_index;
     EXPECT_STATUS(buffer_pool_poll(arena, &second), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_GRANT), 0);
-    EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_EXHAUSTED); /* not from the free slots */
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_EXHAUSTED); /* although slots are free */
     struct buffer_wait third = wait_begun(arena, 2);
     struct buffer_wait normal = wait_begun(arena, 1);
     EXPECT_STATUS(buffer_pool_poll(arena, &normal), STATUS_OK);
@@ -317,7 +317,7 @@ static void run_wait_for_three(struct arena *arena, void *unused)
     raise(SIGKILL);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), what_the_dead_owned_or_were_granted_becomes_free)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), slots_owned_by_or_granted_to_a_dead_process_become_free)
 {
     EXPECT(child_was_killed(child_started(file, run_allocate_two, NULL, NULL, 0)));
     EXPECT(child_was_killed(child_started(file, run_wait_for_three, NULL, NULL, 0)));
@@ -333,7 +333,7 @@ static void run_wait_for_one(struct arena *arena, void *unused)
 }
 
 /* The previous helper died while it had the lock, between the grant and the update of the waiter's list. */
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), who_steals_the_pool_lock_repairs_before_it_does_anything_else)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_process_that_steals_the_pool_lock_repairs_first)
 {
     uint32_t slots[SLOTS];
     EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS - 1), SLOTS - 1);
@@ -346,7 +346,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), who_steals_the_pool_lock_repairs_b
     expect_all_free(arena);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), what_the_living_hold_is_not_touched_by_repair)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), repair_does_not_touch_slots_of_living_processes)
 {
     struct arena *other = arena_attached(file);
     uint32_t slots[2];
@@ -363,7 +363,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), what_the_living_hold_is_not_touche
     expect_all_free(arena);
 }
 
-/* Words that no living process could have left; repair makes each of them free. */
+/* Repair frees a slot whose word no living process could have left. */
 static void expect_repaired(uint64_t payload, enum slot_state state)
 {
     int file = arena_file_new();
@@ -505,7 +505,7 @@ static void run_fill_the_queue(struct arena *arena, void *unused)
     raise(SIGKILL);
 }
 
-TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), waiter_entries_of_the_dead_are_given_out_again)
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), waiter_entries_of_dead_processes_are_reused)
 {
     EXPECT(child_was_killed(child_started(file, run_fill_the_queue, NULL, NULL, 0)));
     struct buffer_wait wait = wait_begun(arena, 1);

@@ -60,7 +60,7 @@ TEST(a_census_counts_states_queues_damage_and_the_oldest_batch)
     plant_batch(arena, 1, SLOT_OPEN, 0, 3, 500);
     plant_batch(arena, 2, SLOT_READY, 0, 4, 400);
     plant_batch(arena, 3, SLOT_READY, 1, 5, 450);
-    plant_batch(arena, 4, SLOT_OPEN, 1, 0, 100); /* no record waits in it */
+    plant_batch(arena, 4, SLOT_OPEN, 1, 0, 100); /* the batch has no record */
     plant_batch(arena, 5, SLOT_BAD, 1, 6, 50);
     plant_batch(arena, 6, SLOT_DONE, 0, 7, 60);
     struct rows rows;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The completion ring: results that are found, pending or overwritten.
+ * Results in the completion ring that are found, pending or overwritten.
  */
 #include "arena/completion.h"
 
@@ -76,8 +76,8 @@ TEST_IN_ARENA(geometry_of(4, 512), a_batch_that_is_still_in_its_slot_is_pending)
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_RESULT_EXPIRED);
 }
 
-/* Such a list does not occur in practice. Here it shows where the search ends. */
-TEST_IN_ARENA(geometry_of(4, 512), the_look_for_a_pending_result_ends_at_a_batch_that_was_opened_earlier)
+/* A list with these links does not occur in practice. It shows at which batch the search ends. */
+TEST_IN_ARENA(geometry_of(4, 512), the_search_for_a_pending_result_ends_at_an_earlier_batch)
 {
     struct slot_header *slot = &arena->slots[3];
     struct completion own = completion_of(3, 9, 0, 1, 0);
@@ -95,7 +95,7 @@ TEST_IN_ARENA(geometry_of(4, 512), the_look_for_a_pending_result_ends_at_a_batch
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
     store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 1); /* the batch with this number was not spilled */
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
-    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 2); /* perhaps spilled, so its result may be younger */
+    store_relaxed_u64(&arena->partitions[0].spilled_end_seq, 2); /* perhaps spilled, so its result may be newer */
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_OK);
     completion_record(arena, &earlier);
     EXPECT_STATUS(completion_find(arena, &token, &found), STATUS_PENDING);
@@ -129,7 +129,7 @@ TEST_IN_ARENA(geometry_of(4, 512), a_list_that_turns_in_a_circle_ends)
     EXPECT_STATUS(completion_find(arena, &absent, &found), STATUS_RESULT_EXPIRED);
 }
 
-TEST_IN_ARENA(geometry_of(4, 512), the_next_sender_counts_a_cell_that_a_dead_one_finished)
+TEST_IN_ARENA(geometry_of(4, 512), the_next_sender_counts_a_result_that_a_dead_sender_stored)
 {
     struct completion completion = completion_of(1, 5, 0, 1, 1);
     completion_record(arena, &completion);
@@ -175,7 +175,7 @@ static void record_one(void *argument)
 
 /* If the result is recorded before the waiter reads the tail, the waiter does not sleep. If it is recorded later, the
  * waiter is woken. */
-TEST_IN_ARENA(geometry_of(4, 512), no_result_is_slept_through)
+TEST_IN_ARENA(geometry_of(4, 512), no_waiter_sleeps_past_its_result)
 {
     interrupt_at("completion_awaited", 0, record_one, arena);
     completion_wait_slice(arena, &arena->globals->completion_tail, 0, 3600 * NS_PER_S);
@@ -188,7 +188,7 @@ TEST_IN_ARENA(geometry_of(4, 512), no_result_is_slept_through)
 }
 
 /* Each flag is cleared by its own reader. */
-TEST_IN_ARENA(geometry_of(4, 512), a_loop_that_listens_is_told_once)
+TEST_IN_ARENA(geometry_of(4, 512), an_event_loop_that_waits_is_woken_once)
 {
     completion_wait_slice(arena, &arena->globals->completion_tail, UINT64_MAX, 0);
     EXPECT(!completion_take_listening(arena));
@@ -246,7 +246,7 @@ TEST(a_wake_up_for_an_earlier_result_cancels_no_wait_for_the_next)
     expect_no_sleep_over(wake_for_an_earlier_one);
 }
 
-/* The flag is set again, but not for the wake-up that the waiter has missed. */
+/* Another waiter sets the flag again. The first waiter still notices the wake-up that came before its sleep. */
 TEST(a_wake_up_before_the_sleep_ends_it_also_when_another_waits_by_then)
 {
     expect_no_sleep_over(wake_and_see_another_wait);

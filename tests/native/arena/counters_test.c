@@ -5,7 +5,7 @@
 #include "arena/arena_fixture.h"
 #include "arena/attach.h"
 
-TEST_IN_ARENA(geometry_of(8, 512), every_counter_has_a_label_of_its_own_and_starts_at_nought)
+TEST_IN_ARENA(geometry_of(8, 512), every_counter_has_its_own_label_and_begins_at_0)
 {
     for (uint32_t i = 0; i < COUNTERS_USED; i++) {
         EXPECT(arena->counters[i].label[0] != 0);
@@ -49,7 +49,7 @@ TEST_IN_ARENA(geometry_of(8, 512), an_error_is_logged_once_and_counted)
     EXPECT(strcmp(entry->text, "first") == 0);
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), a_long_text_is_cut_and_texts_that_differ_only_behind_the_cut_are_one)
+TEST_IN_ARENA(geometry_of(8, 512), long_texts_are_truncated_and_equal_if_their_beginnings_are)
 {
     char text[2 * ERROR_LOG_TEXT_SIZE] = {0};
     memset(text, 'a', sizeof text - 1);
@@ -62,7 +62,7 @@ TEST_IN_ARENA(geometry_of(8, 512), a_long_text_is_cut_and_texts_that_differ_only
     EXPECT_EQ_U64(errors_logged(arena), 2);
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), a_full_log_drops_what_is_new_and_counts_what_it_knows)
+TEST_IN_ARENA(geometry_of(8, 512), a_full_error_log_drops_new_entries_and_counts_repeated_ones)
 {
     for (int i = 0; i < 2 * ERROR_LOG_COUNT; i++) {
         char text[32];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sender publishes its outage, and others read it. How batches grow older is in complete_test.c.
+ * A sender publishes its outage, and others read it. complete_test.c tests the age of batches.
  */
 #include "arena/delivery_clock.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Durability: group commit of living, dying and stopped processes; a disk that fails; and crash images.
+ * Group commits of living, dying and stopped processes, a disk that fails, and crash images.
  *
  * A crash image is a state that a disk may have after the host died. Each sector of 512 bytes has any of the versions
  * that it had since the last completed force. Bytes after the forced ones have any value. More than a thousand images
@@ -71,7 +71,7 @@ static void sync_at_once(void *other)
     EXPECT_STATUS(synced(other), STATUS_OK);
 }
 
-TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), who_comes_to_lead_when_it_is_done_forces_nothing)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), a_process_that_leads_after_its_ticket_is_done_forces_nothing)
 {
     struct arena *other = arena_attached(file);
     arena->force = other->force = force_counted;
@@ -89,7 +89,7 @@ static void step_once(void *follower)
     EXPECT_STATUS(durability_step(arena, durability_ticket(arena)), STATUS_PENDING);
 }
 
-TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), while_somebody_leads_others_follow_and_come_too_late_for_this_force)
+TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), processes_that_arrive_during_a_force_wait_for_the_next_one)
 {
     struct arena *follower = arena_attached(file);
     interrupt_at("sync_recorded", 0, step_once, follower);
@@ -103,7 +103,7 @@ TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), while_somebody_leads_others_fol
 
 TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), another_thread_of_the_leader_follows_too)
 {
-    interrupt_at("sync_forced", 0, step_once, arena); /* a byte lock of the same handle would not reject it */
+    interrupt_at("sync_forced", 0, step_once, arena); /* byte locks of one handle do not conflict */
     EXPECT_STATUS(synced(arena), STATUS_OK);
     EXPECT(interruption_is_over());
     EXPECT_STATUS(synced(arena), STATUS_OK);
@@ -240,7 +240,7 @@ TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), a_record_that_was_forced_is_not
     accumulator_close(producer);
 }
 
-/* Its recoverer is killed while it cuts: the next one cuts again. */
+/* The process that recovers is killed while it cuts a batch back. The next one cuts it back again. */
 static void recover_and_die(int file)
 {
     int signal = SIGKILL;
@@ -253,7 +253,7 @@ static void recover_and_die(int file)
     EXPECT(child_was_killed(child));
 }
 
-TEST(what_is_torn_after_the_forced_records_is_cut_off)
+TEST(torn_bytes_after_the_forced_records_are_cut_off)
 {
     int file = arena_file_new();
     struct arena *arena = arena_created(file, durable_geometry(DURABILITY_SYNC));
@@ -332,7 +332,7 @@ TEST_IN_ARENA(durable_geometry(DURABILITY_SYNC), a_sync_record_is_of_one_moment_
     arena_detach(other);
 }
 
-/* The globals on disk are older than the sync records. */
+/* The globals on the disk are older than the sync records. */
 TEST(after_a_crash_no_ticket_is_below_a_number_that_was_used)
 {
     int file = arena_file_new();
@@ -353,7 +353,7 @@ TEST(after_a_crash_no_ticket_is_below_a_number_that_was_used)
     arena->force = force_counted;
     force_count = 0;
     EXPECT_STATUS(synced(arena), STATUS_OK);
-    EXPECT_EQ_U64(force_count, 1); /* a completed force acknowledged it, and not the number */
+    EXPECT_EQ_U64(force_count, 1); /* a completed force acknowledges it; a larger number alone does not */
     arena_end(arena, file);
 }
 
@@ -476,7 +476,7 @@ static void crash_and_recover(struct host *self)
     point_hook = hook;
 }
 
-/* Before it is completed, a force promises nothing, and any part of it may have happened. */
+/* An incomplete force guarantees nothing, and any part of it may have happened. */
 static int force_imaged(int descriptor)
 {
     (void)descriptor;
@@ -517,7 +517,7 @@ static void host_step(struct host *self)
     } else if (self->arena->geometry.durability == DURABILITY_SYNC) {
         EXPECT_STATUS(synced(self->arena), STATUS_OK);
     } else {
-        EXPECT_STATUS(durability_force_if_due(self->arena, 0), STATUS_OK); /* at every check, its interval is over */
+        EXPECT_STATUS(durability_force_if_due(self->arena, 0), STATUS_OK); /* with interval 0, each check forces */
     }
 }
 
@@ -571,12 +571,12 @@ static void expect_images_recovered(uint16_t level, const char *test)
     host_end(self, file);
 }
 
-TEST(whatever_reached_the_disk_what_was_acknowledged_is_there)
+TEST(whichever_sectors_reached_the_disk_acknowledged_records_are_there)
 {
     expect_images_recovered(DURABILITY_SYNC, __func__);
 }
 
-TEST(whatever_reached_the_disk_what_was_appended_before_the_last_force_is_there)
+TEST(whichever_sectors_reached_the_disk_records_appended_before_the_last_force_are_there)
 {
     expect_images_recovered(DURABILITY_INTERVAL, __func__);
 }

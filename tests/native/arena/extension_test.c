@@ -34,7 +34,7 @@ static int plain_file(void)
     return file;
 }
 
-/* Two regions of an unknown feature, of which every byte has the pattern. */
+/* Makes a file with two regions of an unknown feature. All of their bytes have a pattern. */
 static int later_file(struct superblock *superblock)
 {
     int file = plain_file();
@@ -97,7 +97,7 @@ TEST(an_arena_with_an_unknown_compatible_feature_is_used)
     close(file);
 }
 
-TEST(an_arena_with_an_unknown_read_only_feature_is_only_looked_at)
+TEST(an_arena_with_an_unknown_read_only_feature_can_only_be_inspected)
 {
     struct superblock superblock;
     struct error error;
@@ -173,7 +173,7 @@ static void expect_pattern(int file, uint64_t start, uint64_t end)
     }
 }
 
-TEST(an_unknown_region_is_left_alone_by_work_and_by_recovery)
+TEST(neither_work_nor_recovery_changes_an_unknown_region)
 {
     struct superblock superblock;
     int file = later_file(&superblock);
@@ -223,7 +223,7 @@ static void expect_refused(struct superblock *superblock, int file, const char *
     EXPECT_OR_SAY(read_only_status(file, &error) == STATUS_CORRUPT, "%s: opened, or \"%s\"", what, error.message);
 }
 
-/* One field of the second region has another value. */
+/* Expects an error if one field of the second region has this value. */
 #define EXPECT_BAD(field, value)                              \
     do {                                                      \
         struct superblock superblock;                         \

@@ -94,7 +94,7 @@ TEST_IN_ARENA(geometry_of(8, 512), a_sleeper_marks_the_word_and_the_release_wake
     while ((load_acquire_u64(lock) & LOCK_WAITERS) == 0) {
         sched_yield();
     }
-    EXPECT_EQ_U64(load_acquire_u64(lock), held | LOCK_WAITERS); /* the mark is not a change of holder */
+    EXPECT_EQ_U64(load_acquire_u64(lock), held | LOCK_WAITERS); /* the waiters' bit does not change the holder */
     lock_release(lock, held);
     pthread_join(thread, NULL);
     EXPECT_EQ_U64(lock_word_owner(load_relaxed_u64(lock)), 0);
@@ -149,7 +149,7 @@ TEST_IN_ARENA(geometry_of(8, 512), the_hooks_stand_around_every_sleep_and_never_
 
 /* ---- owners that are no more, or never were ---- */
 
-TEST_IN_ARENA(geometry_of(8, 512), a_lock_of_somebody_who_cannot_exist_is_stolen)
+TEST_IN_ARENA(geometry_of(8, 512), a_lock_whose_owner_cannot_exist_is_stolen)
 {
     const uint32_t owners[] = {owner_of(15, 3), owner_of(16, 0), (uint32_t)LOW_BITS(31), owner_of(0, 9)};
     for (uint32_t i = 0; i < COUNT_OF(owners); i++) {
@@ -162,7 +162,7 @@ TEST_IN_ARENA(geometry_of(8, 512), a_lock_of_somebody_who_cannot_exist_is_stolen
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), COUNT_OF(owners));
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), a_lock_that_somebody_scribbled_our_own_name_into_is_taken_over)
+TEST_IN_ARENA(geometry_of(8, 512), a_lock_word_with_this_process_as_a_false_owner_is_taken_over)
 {
     uint64_t held = 0;
     store_relaxed_u64(lock_of(arena), lock_word(7, arena->owner));
@@ -199,7 +199,7 @@ TEST_IN_ARENA(geometry_of(8, 512), the_lock_of_a_killed_process_is_stolen)
     lock_release(lock_of(arena), held);
 }
 
-/* The fourth slice continues the stopped holder. Until then, no process took the lock from it. */
+/* During the fourth slice of the waiter, the stopped holder is continued. Until then, no process takes its lock. */
 static pid_t stopped_child;
 static int slices;
 
@@ -251,7 +251,7 @@ static void *continue_child(void)
     return NULL;
 }
 
-/* The process that should wake the sleeper dies, so the wake-up is lost. The slice of the sleeper ends by itself. */
+/* The process that should wake the sleeper dies, so the wake-up is lost. The sleeper continues after its slice. */
 TEST_IN_ARENA(geometry_of(8, 512), a_lost_wake_up_costs_a_slice_and_no_more)
 {
     uint64_t held = 0;

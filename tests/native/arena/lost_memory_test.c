@@ -6,7 +6,7 @@
 
 #include "arena/lost_memory.h"
 
-/* Ends a child by the signal that ended the test's code in it, or with _exit. */
+/* Runs code in a child, and returns the child's wait status. */
 static int status_of_child(void (*run)(void))
 {
     int status = 0;
@@ -33,7 +33,7 @@ static void expect_sigbus(void (*run)(void))
     EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
 }
 
-/* A page past the end of its file. */
+/* Returns a page past the end of its file. */
 static volatile uint8_t *foreign_page(void)
 {
     int file = memfd_create("foreign", MFD_CLOEXEC);
@@ -72,7 +72,7 @@ static void lose_the_end_alone(void)
     EXPECT(!arena_is_poisoned(arena)); /* the first page is still there */
     arena_slot_data(arena, 0)[0] = 1;
     EXPECT(arena_is_lost(arena));
-    EXPECT_EQ_U64(arena->superblock->magic, 0); /* all pages were replaced, so no old value is left */
+    EXPECT_EQ_U64(arena->superblock->magic, 0); /* all pages were replaced, and the new ones are zeros */
     EXPECT(!arena_is_lost(other));
     EXPECT_EQ_U64(other->superblock->magic, ARENA_MAGIC);
     EXPECT(!arena_is_poisoned(other)); /* the word was stored in a page of the first handle */
@@ -156,7 +156,7 @@ static void lose_in_a_fork(void)
     EXPECT(!arena_is_lost(arena)); /* its own pages were not touched */
 }
 
-TEST(a_child_of_a_fork_survives_and_its_parent_knows_nothing)
+TEST(a_forked_child_survives_lost_memory_and_its_parent_does_not_notice)
 {
     expect_exit(lose_in_a_fork);
 }
@@ -176,7 +176,7 @@ static void detach_and_fault(void)
     page[0] = 1;
 }
 
-TEST(a_mapping_that_was_left_is_watched_no_more)
+TEST(an_unmapped_arena_is_no_longer_watched)
 {
     expect_sigbus(detach_and_fault);
 }

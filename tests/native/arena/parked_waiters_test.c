@@ -97,7 +97,7 @@ TEST(any_number_of_waiters_checks_at_most_so_often)
 
 enum { SLOTS = 16, BATCH_SIZE = 512, STUCK = 0, PARKED = 4 };
 
-/* A stuck partition holds half of the slots. Waiters of another process are parked for it. */
+/* An arena in which a stuck partition holds half of the slots, and waiters of another process are parked for it. */
 struct host {
     int file;
     struct arena *arena;
@@ -144,13 +144,13 @@ static void park(struct host *host, uint32_t number, uint32_t need)
     EXPECT(parked_waiter_sleep_ns(host->arena, &host->waits[number]) <= PARKED_SLICE_NS);
 }
 
-/* The time is that of the waiter's turn. */
+/* Sets the clock to the waiter's next turn. */
 static void begin_turn(struct host *host, uint32_t number)
 {
     host->arena->clock.manual_ns = host->waits[number].turn_ns;
 }
 
-/* The waiters that this one posts, as bits. */
+/* Returns the waiters that this one posts, as bits. */
 static uint64_t posted_by(struct host *host, uint32_t number)
 {
     struct wake_set wakes = {0};
@@ -222,7 +222,7 @@ TEST_WITH(host, host_begin, at_its_turn_a_waiter_posts_another_one_that_fits)
     EXPECT_EQ_U64(posted_by(host, 0), 1 << 1); /* the waiter has not continued */
 }
 
-/* A task of a loop waits without a sleep of its own. */
+/* A task of an event loop waits, but never calls the function that sleeps. */
 TEST_WITH(host, host_begin, a_waiter_that_never_sleeps_has_turns_too)
 {
     EXPECT_STATUS(buffer_pool_enqueue(host->arena, STUCK, 4, &host->waits[0], NULL), STATUS_OK);

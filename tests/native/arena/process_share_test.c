@@ -28,7 +28,7 @@ static uint32_t slots_allocated(struct arena *arena, uint32_t *slots, uint32_t c
     return got;
 }
 
-/* Allocate a slot through the queue, which reads the words. */
+/* Allocate a slot through the queue. This path counts the process's slots. */
 static enum status slot_waited_for(struct arena *arena, uint32_t *slot_index)
 {
     struct buffer_wait wait = {0};
@@ -37,7 +37,7 @@ static enum status slot_waited_for(struct arena *arena, uint32_t *slot_index)
     return buffer_pool_take(arena, &wait, slot_index);
 }
 
-/* The slot becomes an open batch of a partition, as an append leaves it. */
+/* Make the slot an open batch of a partition, as an append does. */
 static void batch_opened(struct arena *arena, uint32_t slot_index, uint32_t partition_index)
 {
     struct partition_hold hold;
@@ -85,7 +85,7 @@ TEST_IN_ARENA(geometry_of(SLOTS, 512), without_a_limit_one_process_may_have_all)
     buffer_pool_return(arena, mine, SLOTS, NULL);
 }
 
-TEST(what_the_sender_frees_is_found_by_the_next_look)
+TEST(a_slot_that_the_sender_frees_is_found_by_the_next_check)
 {
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);
@@ -99,9 +99,9 @@ TEST(what_the_sender_frees_is_found_by_the_next_look)
     batch_ended(sender, mine[0]);
     batch_ended(sender, mine[1]);
     EXPECT_EQ_U64(process_share_held(arena), 1);
-    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[0]), STATUS_EXHAUSTED); /* the fast path checks nothing */
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[0]), STATUS_EXHAUSTED); /* the fast path does not count slots */
     EXPECT_STATUS(slot_waited_for(arena, &mine[0]), STATUS_OK);
-    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_OK); /* the check has returned it */
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_OK); /* the failed check has freed the slot */
     EXPECT_STATUS(buffer_pool_try_allocate(arena, &mine[1]), STATUS_EXHAUSTED);
     EXPECT_EQ_U64(process_share_held(arena), SHARE);
     buffer_pool_return(arena, mine, 2, NULL);
@@ -111,7 +111,7 @@ TEST(what_the_sender_frees_is_found_by_the_next_look)
     arena_end(arena, file);
 }
 
-TEST(one_that_has_used_up_its_share_lets_its_own_batches_linger_no_more)
+TEST(a_process_that_has_used_its_share_seals_its_open_batches)
 {
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);
@@ -137,7 +137,7 @@ TEST(one_that_has_used_up_its_share_lets_its_own_batches_linger_no_more)
 
 /* ---- the queue ---- */
 
-TEST(one_that_waits_in_the_queue_counts_what_it_waits_for)
+TEST(a_process_in_the_queue_counts_the_slots_for_which_it_waits)
 {
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);
@@ -232,7 +232,7 @@ TEST(every_slot_of_an_oversized_record_counts_until_it_is_freed)
     arena_end(arena, file);
 }
 
-TEST(what_was_granted_and_taken_is_no_more_waited_for)
+TEST(granted_and_taken_slots_no_longer_count_as_awaited)
 {
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);
@@ -248,7 +248,7 @@ TEST(what_was_granted_and_taken_is_no_more_waited_for)
     arena_end(arena, file);
 }
 
-TEST(one_that_gives_up_waiting_need_not_check_before_it_allocates)
+TEST(a_process_that_stopped_waiting_may_allocate_without_a_check)
 {
     int file = arena_file_new();
     struct arena *arena = shared_arena(file);

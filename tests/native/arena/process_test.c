@@ -169,7 +169,7 @@ static void run_own_and_hazard(struct arena *arena, void *unused)
     raise(SIGKILL);
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), who_takes_the_entry_of_the_dead_repairs_what_they_left)
+TEST_IN_ARENA(geometry_of(8, 512), a_process_that_takes_the_entry_of_a_dead_process_repairs_its_slots)
 {
     EXPECT(child_was_killed(child_started(file, run_own_and_hazard, NULL, NULL, 0)));
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_OWNED), 1);
@@ -183,7 +183,7 @@ TEST_IN_ARENA(geometry_of(8, 512), who_takes_the_entry_of_the_dead_repairs_what_
 
 /* ---- hazards ---- */
 
-TEST_IN_ARENA(geometry_of(8, 512), the_hazards_of_the_living_count_and_those_of_others_do_not)
+TEST_IN_ARENA(geometry_of(8, 512), only_hazards_of_living_processes_count)
 {
     struct arena *other = arena_attached(file);
     EXPECT(!process_anyone_writes(arena, 3));
@@ -256,7 +256,7 @@ TEST_IN_ARENA(geometry_of(8, 512), the_sender_role_is_one_s_at_a_time_and_ends_w
     EXPECT_EQ_U64(load_relaxed_u64(&arena->globals->sender_epoch), 2);
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), a_free_role_tells_a_death_from_an_orderly_leave)
+TEST_IN_ARENA(geometry_of(8, 512), the_free_role_shows_whether_the_sender_died_or_left)
 {
     EXPECT(!process_sender_died(arena)); /* there has never been a sender */
     struct arena *dying = arena_attached(file);
@@ -274,7 +274,7 @@ TEST_IN_ARENA(geometry_of(8, 512), a_free_role_tells_a_death_from_an_orderly_lea
 
 /* ---- the name of its sink ---- */
 
-/* A name of the maximum length whose words all differ. */
+/* Returns a name of the maximum length whose words all differ. */
 static const char *longest_name(void)
 {
     static char name[SINK_NAME_SIZE] = "log:/";
@@ -322,7 +322,7 @@ TEST_IN_ARENA(geometry_of(8, 512), a_sink_has_a_name_as_long_as_its_sender_lives
     process_leave_sender_role(arena);
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), whoever_has_just_got_the_role_of_a_dead_sender_does_not_deliver_where_that_one_did)
+TEST_IN_ARENA(geometry_of(8, 512), a_process_with_the_role_of_a_dead_sender_has_no_sink_name_yet)
 {
     struct arena *other = arena_attached(file);
     uint32_t dead = other->owner;
@@ -410,7 +410,7 @@ TEST(a_role_that_changes_hands_between_two_reads_is_read_again)
     expect_new_name_after("sink_name_copied", true);
 }
 
-/* A reader has read half of the words of the new name, and half of the old one. */
+/* A reader has read one half of the old name and one half of the new name. */
 TEST_IN_ARENA(geometry_of(8, 512), a_name_that_is_half_read_when_the_role_changes_hands_is_not_taken)
 {
     struct arena *old = arena_attached(file);
@@ -433,7 +433,7 @@ static void raise_epoch(const char *name)
     }
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), hostile_bytes_in_the_name_of_a_sink_end_and_hold_nobody)
+TEST_IN_ARENA(geometry_of(8, 512), hostile_bytes_in_the_name_of_a_sink_have_an_end_and_delay_no_process)
 {
     char name[SINK_NAME_SIZE];
     sender_role_taken(arena, "log:/a");

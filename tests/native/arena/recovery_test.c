@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cold recovery, called on an arena that no other process uses: the outcome for each slot, for locks and roles, which
- * only living processes hold, and for arenas full of garbage.
+ * Cold recovery, called on an arena that no other process uses: the outcome for each slot, for locks and roles (which
+ * only living processes hold), and for arenas full of garbage.
  */
 #include "arena/recovery.h"
 
@@ -23,7 +23,7 @@ static struct recovery_report recovered(struct arena *arena)
     return report;
 }
 
-/* The plan must report what the recovery then does. */
+/* Recovers an arena. The plan must report exactly what the recovery then does. */
 static struct recovery_report recovered_as_planned(struct arena *arena)
 {
     struct recovery_report plan;
@@ -95,7 +95,7 @@ TEST(slots_of_dead_processes_are_freed_and_scrubbed_in_any_boot)
     }
 }
 
-TEST(an_open_batch_is_sealed_at_what_was_committed)
+TEST(an_open_batch_is_sealed_with_its_committed_records)
 {
     for (int is_other_boot = 0; is_other_boot <= 1; is_other_boot++) {
         int file = arena_file_new();
@@ -117,7 +117,7 @@ TEST(an_open_batch_is_sealed_at_what_was_committed)
     }
 }
 
-TEST(a_ready_batch_is_kept_word_for_word)
+TEST(recovery_keeps_the_word_of_a_ready_batch)
 {
     for (int is_other_boot = 0; is_other_boot <= 1; is_other_boot++) {
         int file = arena_file_new();
@@ -171,7 +171,7 @@ static void damage_last_piece(struct arena *arena, uint32_t slot_index)
     arena_slot_data(arena, slots[2])[10] ^= 1;
 }
 
-/* The same checksum, since its place depends on the parity, and two records more than there are. */
+/* Raises the count by two. The place of the checksum depends only on the parity, so the checksum stays the same. */
 static void damage_count(struct arena *arena, uint32_t slot_index)
 {
     uint64_t word = slot_word_at(arena, slot_index);
@@ -186,7 +186,7 @@ static void damage_size(struct arena *arena, uint32_t slot_index)
                slot_payload_filled(slot_word_count(word), slot_word_size(word) - 1));
 }
 
-TEST(after_a_crash_of_the_host_what_contradicts_itself_is_quarantined_and_logged)
+TEST(after_a_crash_of_the_host_a_contradictory_batch_is_quarantined_and_logged)
 {
     static const struct {
         const char *name;
@@ -223,7 +223,7 @@ TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), in_the_same_boot_the_words_ar
     damage_byte(arena, slot_index);
 }
 
-/* A page of data may be on disk although the page of its headers is not. */
+/* A data page may be on the disk although the page with its header is not. */
 TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE),
               after_a_crash_of_the_host_free_slots_are_zeros_whatever_their_headers_say)
 {
@@ -408,7 +408,7 @@ TEST(an_impossible_batch_is_quarantined_in_any_boot)
     }
 }
 
-TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), a_bad_slot_stays_as_it_is_and_its_number_is_not_given_out_again)
+TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), a_bad_slot_is_unchanged_and_its_number_is_not_used_again)
 {
     uint32_t slot_index = ready_batch_plant(arena, 2);
     uint64_t word = slot_word_with_state(slot_word_at(arena, slot_index), SLOT_BAD);
@@ -584,7 +584,7 @@ TEST(a_batch_of_another_boot_begins_a_new_span_and_one_of_this_boot_keeps_its_ow
 
 /* ---- arbitrary bytes ---- */
 
-/* Small enough that indices, generations and links often meet. */
+/* Returns a word with small parts, so that indices, generations and links are often equal. */
 static uint64_t random_word(struct randomness *randomness)
 {
     enum slot_state state = (enum slot_state)random_below(randomness, 8);
@@ -613,7 +613,7 @@ static void slots_fill_randomly(struct arena *arena, struct randomness *randomne
     }
 }
 
-/* Everything but the superblock and the tables of names, which recovery leaves alone. */
+/* Fills everything with random bytes but the superblock and the tables of names, which recovery does not change. */
 static void arena_fill_randomly(struct arena *arena, struct randomness *randomness)
 {
     struct globals *globals = arena->globals;
@@ -662,7 +662,7 @@ TEST(any_arena_is_recovered_as_planned_to_a_sound_one_and_only_once)
     close(file);
 }
 
-/* In the same boot bytes are not read, so nothing is guaranteed about them. */
+/* Within the same boot, recovery does not read the bytes of records, so it guarantees nothing about them. */
 TEST(any_arena_of_the_same_boot_has_sound_words_afterwards)
 {
     struct randomness randomness = randomness_seeded("any_arena_of_the_same_boot");

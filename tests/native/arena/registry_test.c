@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Topics and partitions: found or created, by several participants, in tables that are append-only.
+ * Several participants find or create topics and partitions in append-only tables.
  */
 #include "arena/registry.h"
 
@@ -21,7 +21,7 @@ static enum status topic_named(struct registry *registry, const char *name, uint
     return registry_topic(registry, name, (uint32_t)strlen(name), topic_index);
 }
 
-TEST_IN_ARENA(geometry_of(2, 512), what_one_creates_the_other_finds)
+TEST_IN_ARENA(geometry_of(2, 512), a_topic_that_one_process_creates_is_found_by_another)
 {
     struct arena *other = arena_attached(file);
     struct registry *mine = registry_opened(arena);

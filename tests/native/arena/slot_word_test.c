@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every part of every word at its smallest and largest value, while all other bits are ones.
+ * Each part of each word is tested at its minimum and maximum, while all other bits are ones.
  */
 #include "arena/slot_word.h"
 

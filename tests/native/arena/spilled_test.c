@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ranges of spilled batches, as readers see them.
+ * Readers read the ranges of spilled batches.
  */
 #include "arena/spilled.h"
 
@@ -25,7 +25,7 @@ static struct record_token token_of(uint64_t seq)
     return (struct record_token){.seq = seq, .partition_index = 1, .slot_index = 2, .record_index = 0};
 }
 
-TEST(a_range_holds_what_it_took_in_and_nothing_else)
+TEST(a_range_reaches_from_the_first_to_the_last_spilled_batch)
 {
     int file = arena_file_new();
     struct arena *arena = sending_arena(file);
@@ -34,7 +34,7 @@ TEST(a_range_holds_what_it_took_in_and_nothing_else)
     EXPECT_EQ_U64(spilled_has(arena, 1, 7), true);
     EXPECT_EQ_U64(spilled_has(arena, 1, 6) || spilled_has(arena, 1, 8) || spilled_has(arena, 0, 7), false);
     spilled_extend_to(arena, 1, 9);
-    spilled_extend_to(arena, 1, 5); /* a batch that comes late */
+    spilled_extend_to(arena, 1, 5); /* this batch is spilled after later ones */
     EXPECT_EQ_U64(spilled_has(arena, 1, 5) && spilled_has(arena, 1, 9), true);
     EXPECT_EQ_U64(spilled_has(arena, 1, 4) || spilled_has(arena, 1, 10), false);
     spilled_set(arena, 1, 9, 10);
@@ -87,7 +87,7 @@ TEST(a_partition_that_does_not_exist_has_no_spilled_batch)
     sending_arena_end(arena, file);
 }
 
-TEST(what_was_published_is_read)
+TEST(published_totals_are_read)
 {
     int file = arena_file_new();
     struct arena *arena = sending_arena(file);

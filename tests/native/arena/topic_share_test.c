@@ -12,7 +12,7 @@
 
 enum { SLOTS = 16, BATCH_SIZE = 512, OVERSIZED = 8, STUCK = 0, LIVE = 1, FACTOR = 2 };
 
-/* Partition STUCK is of one topic, partition LIVE of another. Each record fills a batch. */
+/* An arena with partition STUCK of one topic and partition LIVE of another. Each record fills a batch. */
 struct host {
     int file;
     struct arena *arena;
@@ -51,7 +51,7 @@ static void host_begin_with(struct host *host, uint32_t factor)
     host->value_size = value_size_for(BATCH_SIZE - RECORDS_START);
 }
 
-/* The limits of topics are turned off. */
+/* Begins with limits of topics turned off. */
 static void host_begin(struct host *host)
 {
     host_begin_with(host, 0);
@@ -139,7 +139,7 @@ TEST_WITH(host, host_begin, a_stuck_partition_has_no_limit_without_a_sender)
     EXPECT(!partition_is_marked(host->arena, STUCK)); /* the new sender has not marked it yet */
 }
 
-TEST_WITH(host, host_begin, a_chain_of_a_stuck_partition_is_looked_at_for_all_that_it_needs)
+TEST_WITH(host, host_begin, a_chain_of_a_stuck_partition_is_checked_with_all_of_its_slots)
 {
     mark_stuck(host, true);
     EXPECT(topic_share_admits(host->arena, STUCK, OVERSIZED / 2));
@@ -230,7 +230,7 @@ TEST_WITH(host, host_begin, a_partition_is_stuck_since_the_time_of_the_first_sen
     EXPECT_EQ_U64(stuck_since_ms(host), 100 * 1000);
     sender_set_refused(host->sender->sender, STUCK, 19);
     mark_stuck(host, false);
-    EXPECT_EQ_U64(stuck_since_ms(host), 100 * 1000); /* another reason */
+    EXPECT_EQ_U64(stuck_since_ms(host), 100 * 1000); /* the reason has changed */
     replace_sender(host);
     deliver_some(host, 1);
     sender_maintain(host->sender->sender, NULL);
@@ -296,7 +296,7 @@ TEST_WITH(host, sharing_host_begin, slots_of_a_stuck_partition_do_not_count_for_
     EXPECT_EQ_U64(held(host, STUCK), 11);
 }
 
-TEST_WITH(host, sharing_host_begin, what_is_freed_of_a_stuck_partition_is_not_subtracted_from_its_topic)
+TEST_WITH(host, sharing_host_begin, freed_slots_of_a_stuck_partition_are_not_subtracted_from_its_topic)
 {
     const struct topic_entry *topic = topic_of_partition(host->arena, STUCK);
     EXPECT_EQ_U64(append_batches(host, STUCK), 11);
@@ -464,7 +464,7 @@ struct crowd {
     uint32_t slots[SLOTS];
 };
 
-/* One slot is granted to a waiter that does not take it, and another one waits. */
+/* Begins with a waiter that does not take its granted slot, and with another waiter. */
 static struct crowd crowd_begun(uint32_t need)
 {
     struct crowd crowd;
@@ -571,7 +571,7 @@ static void revoke_grant(void *crowd)
     buffer_pool_wait_on(of->host.sending, &of->waiting, NULL);
 }
 
-TEST(a_process_that_was_stopped_between_its_look_and_its_taking_waits_on)
+TEST(a_process_stopped_between_the_check_and_the_take_continues_to_wait)
 {
     struct crowd crowd = crowd_begun(1);
     uint32_t slot_index;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify reports nothing about a sound arena in any state. It finds each planted inconsistency, only that one, and at
- * the expected depth. It reads an arena of hostile bytes without writing, hanging or leaving it.
+ * verify reports nothing about a sound arena in any state. It finds each planted inconsistency at the expected depth,
+ * and reports nothing else. It reads an arena of hostile bytes without writing, hanging or leaving it.
  */
 #include "arena/verify.h"
 
@@ -62,7 +62,7 @@ static void become_chained(struct arena *arena)
     chain_plant(arena);
 }
 
-/* The batch was in flight when its sender left the role. */
+/* Make a batch that was in flight when its sender left the role. */
 static void become_drained(struct arena *arena)
 {
     struct drained_batch batches[4];
@@ -85,7 +85,7 @@ static void become_quarantined(struct arena *arena)
     EXPECT_EQ_U64(slots_in_state(arena, SLOT_BAD), 1);
 }
 
-/* The last process waits: it was granted slots, and needs more. */
+/* Make the last process wait: it was granted slots, and needs more. */
 static void become_waited_for(struct arena *arena)
 {
     struct buffer_wait wait;
@@ -106,7 +106,7 @@ static void become_granted(struct arena *arena)
     EXPECT_STATUS(buffer_pool_poll(arena, &wait), STATUS_OK);
 }
 
-/* A living process may still be writing to a batch that the sender has completed. */
+/* Make a batch that the sender has completed, and to which a living process may still write. */
 static void become_deferred(struct arena *arena)
 {
     struct ledger ledger = {0};
@@ -416,7 +416,7 @@ static uint32_t plant_link_to_a_stranger(struct arena *arena)
     return head;
 }
 
-/* A chain of the right length that repeats its second piece. */
+/* Plant a chain of the right length that has its second piece twice. */
 static uint32_t plant_cycle(struct arena *arena)
 {
     uint32_t slots[3];
@@ -693,7 +693,7 @@ TEST(more_findings_than_asked_for_are_counted)
     close(file);
 }
 
-/* The records of the arena are delivered or known as damaged, and the arena takes new ones. */
+/* Check that the records are delivered or reported as damaged, and that the arena accepts new ones. */
 static void expect_working(struct arena *arena)
 {
     struct ledger ledger = {0};
@@ -798,7 +798,7 @@ TEST_IN_ARENA(geometry_of(SLOT_COUNT, BATCH_SIZE), beside_a_working_producer_and
 
 /* ---- hostile bytes ---- */
 
-/* The arena's bytes in memory that ends where the arena ends: the sanitizer notices every read beyond. */
+/* Copy the arena to memory that ends with the arena's last byte, so that the sanitizer detects a read past it. */
 static uint8_t *copy_taken(const struct arena *arena)
 {
     uint8_t *copy = aligned_alloc(PAGE_SIZE_BYTES, arena->size);
@@ -832,7 +832,7 @@ struct span {
     uint64_t end;
 };
 
-/* Each region in turn, and then the whole arena. */
+/* Return one region of the arena, or the whole arena for the last number. */
 static struct span region_of(const struct arena *arena, uint32_t number)
 {
     const struct layout *layout = &arena->layout;
@@ -854,7 +854,8 @@ static void flip_bits(struct randomness *randomness, uint8_t *bytes, struct span
     }
 }
 
-/* Large numbers make a reader read too far: a run of ones, a sign bit, an index just past a table. */
+/* Plant large numbers, because they make a reader read too far: a run of ones, a sign bit, an index just past a
+ * table. */
 static void plant_numbers(struct randomness *randomness, uint8_t *bytes, struct span span)
 {
     static const uint32_t numbers[] = {UINT32_MAX, UINT32_MAX - 1, 1u << 31, INT32_MAX, SLOT_COUNT, SLOT_COUNT + 1, 0};

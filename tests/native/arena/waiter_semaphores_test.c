@@ -53,7 +53,7 @@ static void semaphore_make(const struct full *full)
     semaphore_make_with(full, 0);
 }
 
-/* Return the remaining buffers of the beginning. No process waits. */
+/* Free the rest of the buffers that were allocated at the beginning. No process waits. */
 static void full_end(struct full *full)
 {
     buffer_pool_return(full->arena, full->slots, full->slot_count, NULL);
@@ -105,7 +105,7 @@ TEST_WITH(full, full_begin, a_grant_before_the_sleep_is_not_slept_through)
     take_and_give_back(full->arena, &wait);
 }
 
-/* The post of the first wait remains. The second wait takes it, checks its word, and sleeps again. */
+/* A post for the first wait is left. The second wait takes it, checks its word, and sleeps again. */
 TEST_WITH(full, full_begin, a_post_that_came_too_late_ends_no_other_wait)
 {
     semaphore_make(full);
@@ -199,8 +199,7 @@ int clock_gettime(clockid_t clock, struct timespec *time)
     return (int)answer;
 }
 
-/* The clock that a sleep reads and the clock that ends it differ. A step of the wall clock between the two has this
- * effect. */
+/* The sleep reads another clock than the one that ends it. A step of the wall clock between the two has this effect. */
 static void expect_sleep_in_time(struct arena *arena, struct buffer_wait *wait, time_t ahead_s)
 {
     uint64_t begin_ns = now_ns();
@@ -253,7 +252,7 @@ static void expect_slices(struct arena *arena)
     EXPECT_STATUS(buffer_pool_leave(arena, &wait, (uint32_t[8]){0}, NULL), STATUS_EXHAUSTED);
 }
 
-/* Its first page is not there: a sleep on it would end the process by SIGBUS. */
+/* The file has no first page, so a sleep on it would end the process by SIGBUS. */
 TEST_WITH(full, full_begin, an_empty_file_in_the_place_of_a_semaphore_is_not_slept_on)
 {
     char path[96];
@@ -264,7 +263,7 @@ TEST_WITH(full, full_begin, an_empty_file_in_the_place_of_a_semaphore_is_not_sle
     close(empty);
 }
 
-/* Another user may empty it later. Only root can make such a file here. */
+/* The other user may truncate the file later. Only root can create such a file here. */
 TEST_WITH(full, full_begin, a_semaphore_of_a_user_outside_is_not_slept_on)
 {
     enum { STRANGER = 12345, GROUP = 23456 };
@@ -322,7 +321,7 @@ TEST_WITH(full, full_begin, a_sleeper_of_another_process_is_woken)
     EXPECT(child_is_content(child));
 }
 
-/* Taking them one by one would take minutes. */
+/* If the sleeper took the posts one by one, it would need minutes. */
 TEST_WITH(full, full_begin, a_sleep_ends_in_time_beside_any_number_of_posts)
 {
     semaphore_make_with(full, INT_MAX);

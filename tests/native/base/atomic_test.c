@@ -2,7 +2,8 @@
  *
  * One thread checks what each operation returns. Two threads then test the guarantees that the arena needs, as litmus
  * tests: message passing (release and acquire), mutual exclusion (cas), and the Dekker pair (store_seq_cst, a store and
- * barrier_store_load, or cas and barrier_after_cas on either side). Its forbidden outcome is that both miss.
+ * barrier_store_load, or cas and barrier_after_cas on either side). The forbidden outcome of the Dekker pair is that
+ * both sides miss the other's store.
  */
 /* runs under: tsan */
 #include "base/atomic.h"
@@ -63,14 +64,14 @@ TEST(counters_wrap_without_a_word)
 }
 
 struct flag {
-    _Alignas(64) atomic_u64 value; /* a line of its own, so that a store takes long enough to be overtaken */
+    _Alignas(64) atomic_u64 value; /* in its own cache line, so that a store takes long enough to be overtaken */
 };
 
 struct shared {
     struct flag flags[2];
     atomic_u32 round_started[2];
     uint64_t plain;     /* plain memory, which the orders under test protect */
-    uint64_t missed[2]; /* side i did not see the other side's flag */
+    uint64_t missed[2]; /* whether side i missed the other side's flag */
     atomic_u64 failures;
 };
 
@@ -110,7 +111,7 @@ static void *pass_messages(void *argument)
     return NULL;
 }
 
-TEST(what_was_written_before_a_release_is_seen_after_the_acquire)
+TEST(a_store_before_a_release_is_visible_after_the_acquire)
 {
     struct shared shared = {.plain = 0};
     run_two_sides(&shared, pass_messages);

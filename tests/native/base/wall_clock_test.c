@@ -55,7 +55,7 @@ TEST(a_check_returns_how_long_it_is_valid)
     EXPECT(clock.lasting_cycles <= NS_PER_MS / 2);
 }
 
-TEST(fewer_cycles_than_at_the_last_look_answer_nothing)
+TEST(a_cycle_counter_that_went_back_is_not_used)
 {
     struct wall_clock clock = {
         .read_cycles = processor_cycles() + LONG, .lasting_cycles = LONG / 2, .read_ms = PLANTED_MS};

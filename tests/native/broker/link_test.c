@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pieces on their way to a socket that takes few bytes at once, and the two ways to take an error. The tests of the
- * pump and of the batch loop have the rest of a link.
+ * Pieces that are written to a socket that accepts few bytes at once, and the two ways to handle an error. The tests of
+ * the pump and of the batch loop cover the rest of a link.
  */
 #include "broker/link.h"
 
@@ -159,7 +159,7 @@ TEST_WITH(world, world_begin, a_link_that_takes_errors_continues_after_one)
     EXPECT(world->link.has_refused && !world->link.is_strange && !broker_link_has_room(&world->link));
 }
 
-TEST_WITH(world, world_begin, a_link_that_takes_no_errors_leaves_the_bytes_of_one)
+TEST_WITH(world, world_begin, a_link_that_accepts_no_errors_leaves_the_bytes_of_a_response_with_an_error)
 {
     answered_with_an_error(world);
     EXPECT_EQ_U64(world->link.answered, 1);

@@ -11,7 +11,7 @@
 
 enum { FILE_SIZE = 3 << 20, LARGE = 100000 };
 
-/* A file whose bytes depend on their places, and a pair of sockets that do not block. */
+/* A file whose bytes depend on their positions, and a pair of non-blocking sockets. */
 struct ends {
     int file;
     int ours;

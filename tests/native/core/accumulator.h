@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kafka's RecordAccumulator for tests: a process's appender and, while it holds the role, its sender half, under one
- * name. The product has no such thing: there the two halves meet in the arena alone.
+ * Kafka's RecordAccumulator for tests. It combines a process's appender with its sender half, which exists while the
+ * process has the sender's role. In the product, the two halves share only the arena.
  */
 #ifndef CORE_ACCUMULATOR_H
 #define CORE_ACCUMULATOR_H

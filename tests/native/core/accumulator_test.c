@@ -33,7 +33,7 @@ static void company_begin(struct company *company)
     company->sender = sender_opened(company->survivor);
 }
 
-/* Reset the company, for a test that needs several of them in turn. */
+/* Begin a new company, for a test that needs several of them in turn. */
 static struct company *company_met(void)
 {
     static struct company company;
@@ -106,8 +106,9 @@ TEST_WITH(company, company_begin, a_full_batch_is_sealed_and_the_next_is_opened_
     expect_ascending(&company->ledger, 0, 100);
 }
 
-/* The remembered batch of a partition is a hint: later, its slot may be free or have another partition's batch. */
-TEST_WITH(company, company_begin, a_partition_that_was_left_is_appended_to_where_its_batch_is_now)
+/* The batch that an appender remembers for a partition is a hint. Its slot may be free by now, or have a batch of
+ * another partition. */
+TEST_WITH(company, company_begin, an_append_to_an_earlier_partition_finds_its_present_batch)
 {
     const struct appender_note *note = &company->producer->appender->notes[0];
     EXPECT_STATUS(append_number(company->producer, 0, 0), STATUS_OK);
@@ -234,7 +235,7 @@ TEST_WITH(company, company_begin, returning_a_spare_wakes_its_waiter)
 
 TEST_WITH(company, company_begin, records_are_measured_against_the_arena)
 {
-    /* record_size_max: 5 * 512; at most 4 slots */
+    /* record_size_max: 5 * 512; a record has at most 4 slots */
     static const uint8_t value[6 * BATCH_SIZE];
     struct record_size size;
     struct record largest = record_of(value, value_size_for(ROOM + 3 * BATCH_SIZE), 1000);
@@ -300,7 +301,7 @@ TEST_WITH(company, company_begin, an_oversized_record_asks_for_its_slots_and_tak
 
 /* ---- statuses ---- */
 
-TEST_WITH(company, company_begin, poisoned_is_answered_and_nothing_is_appended)
+TEST_WITH(company, company_begin, an_append_to_a_poisoned_arena_returns_poisoned_and_appends_nothing)
 {
     arena_poison(company->survivor, STATUS_CORRUPT, "a test");
     arena_poison(company->survivor, STATUS_OS, "a second reason does not count");
@@ -418,7 +419,7 @@ static void expect_passed_unharmed(const char *point, uint32_t passes, void (*me
     company_end(company);
 }
 
-TEST(a_holder_passed_at_any_point_loses_and_doubles_nothing)
+TEST(a_holder_passed_at_any_point_neither_loses_nor_doubles_records)
 {
     for (uint32_t i = 0; i < COUNT_OF(append_points); i++) {
         expect_passed_unharmed(append_points[i], 0, survivor_appends, 103);
@@ -517,7 +518,7 @@ static void sender_checks(void *argument)
     EXPECT(queued_count(company->sender) > 0);
 }
 
-/* The survivor opens a new batch. The sender sees the opener's empty one before the opener takes it back. */
+/* The survivor opens a new batch. The sender sees the opener's empty batch before the opener takes it back. */
 static void survivor_appends_and_sender_will_check(void *argument)
 {
     struct company *company = argument;
@@ -604,7 +605,7 @@ TEST(a_producer_killed_at_any_point_loses_only_what_it_had_not_committed)
     expect_survived(&(struct death){"record_claimed", 30, SIGKILL}, 30);
 }
 
-TEST_WITH(company, company_begin, a_process_stopped_in_its_append_delays_others_and_continues_as_if_nothing_had_been)
+TEST_WITH(company, company_begin, a_process_stopped_in_its_append_delays_others_only_briefly_and_then_continues)
 {
     struct death death = {"record_claimed", 7, SIGSTOP};
     pid_t child = child_started(company->file, run_append_until, &death, NULL, 0);
@@ -628,7 +629,7 @@ static void run_append_chain_until(struct arena *arena, void *argument)
     append_waiting(accumulator_opened(arena), 0, record_of(value, sizeof value, 1000), &result);
 }
 
-TEST(an_oversized_record_of_the_dead_leaves_no_slot)
+TEST(an_oversized_record_of_a_dead_process_leaks_no_slot)
 {
     static const char *const points[] = {"grant_taken", "chain_piece_linked", "chain_seq_taken"};
     for (uint32_t i = 0; i < COUNT_OF(points); i++) {

@@ -7,7 +7,7 @@ enum { BATCH_SIZE = 512, CHAIN_VALUE_SIZE = 2 * BATCH_SIZE };
 
 /* ---- helpers ---- */
 
-/* A producer, and a sender with a handle and a producer of its own. */
+/* A producer, and a sender that has its own handle and its own producer. */
 struct company {
     struct arena *arena;
     struct arena *survivor;
@@ -78,7 +78,7 @@ TEST(a_closing_arena_refuses_records_and_delivers_those_it_has)
     deliver_everything(company.sender, &company.ledger);
     expect_delivered_once(&company.ledger, 0, 2);
     closing_end(company.survivor);
-    closing_begin(company.arena); /* the state never goes back */
+    closing_begin(company.arena); /* the state is never lowered */
     EXPECT_EQ_U64(arena_closing(company.arena), CLOSING_DONE);
     expect_refused(company.producer, 0);
     company_left(&company);
@@ -135,7 +135,7 @@ static enum status append_chain(struct company *company, const char *point)
     return status;
 }
 
-TEST(an_oversized_record_that_comes_while_the_arena_closes_gives_its_buffers_back)
+TEST(an_oversized_record_in_a_closing_arena_frees_its_buffers)
 {
     struct company company = company_met();
     EXPECT_STATUS(append_chain(&company, "chain_piece_linked"), STATUS_EXHAUSTED);
@@ -143,7 +143,7 @@ TEST(an_oversized_record_that_comes_while_the_arena_closes_gives_its_buffers_bac
     EXPECT_EQ_U64(company.ledger.count, 0);
 }
 
-TEST(an_oversized_record_that_comes_when_the_sender_has_left_is_refused)
+TEST(an_oversized_record_is_refused_after_the_sender_has_left)
 {
     struct company company = company_met();
     EXPECT_STATUS(append_chain(&company, "chain_seq_taken"), STATUS_EXHAUSTED);

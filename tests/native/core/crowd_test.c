@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * As many processes as the arena has entries for, all of them attached at the same time, each with a record.
+ * Fill all process entries of the arena: the processes are attached at the same time, and each appends a record.
  */
 #include "core/delivery_fixture.h"
 
@@ -17,7 +17,7 @@ enum { SLOT_COUNT = 256, BATCH_SIZE = 512, PARTITION_COUNT = 8 };
 
 struct gate {
     int arrived[2]; /* each writes a byte when it has appended */
-    int leaving[2]; /* its closed end tells the members to exit */
+    int leaving[2]; /* the members exit when it is closed */
 };
 
 static struct geometry crowd_geometry(void)

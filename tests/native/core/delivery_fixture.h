@@ -34,7 +34,7 @@ static inline struct measured_record measured(struct record record)
     return result;
 }
 
-/* The size of the value that makes the first record of a batch take exactly `record_size` bytes. */
+/* Returns the size of a value with which the first record of a batch has exactly `record_size` bytes. */
 static inline uint32_t value_size_for(uint32_t record_size)
 {
     uint32_t value_size = record_size;
@@ -79,7 +79,7 @@ static inline enum status append_number(struct accumulator *producer, uint32_t p
     return append_value(producer, partition_index, &number, sizeof number);
 }
 
-/* Waits for slots without a semaphore: it helps until it is granted. */
+/* Waits for slots without a semaphore, by repeated checks of the queue. */
 static inline void slots_waited_for(struct arena *arena, uint32_t need, uint32_t *slots)
 {
     struct buffer_wait wait;
@@ -90,7 +90,7 @@ static inline void slots_waited_for(struct arena *arena, uint32_t need, uint32_t
     }
 }
 
-/* Append a record of any number of slots, which must be free or be freed by another process. */
+/* Append a record of any number of slots. They must be free, or another process must free them. */
 static inline void append_waiting(struct accumulator *producer, uint32_t partition_index, struct record record,
                                   struct append_result *result)
 {
@@ -158,7 +158,7 @@ static inline void ledger_add_records(struct ledger *ledger, const uint8_t *byte
     }
 }
 
-/* A drained batch must be one that a broker would take. */
+/* Count a drained batch's records. A broker must be able to accept the batch. */
 static inline void ledger_add(struct ledger *ledger, const struct arena *arena, const struct drained_batch *batch)
 {
     struct error error = {0};
@@ -227,8 +227,8 @@ static inline uint32_t deliver_round(struct accumulator *sender, struct ledger *
     return deliver_round_at(sender, arena_now_ns(sender->arena), ledger);
 }
 
-/* Deliver until nothing is queued (nothing may be in flight before), then clear up. The sender's patience with open
- * batches is over. */
+/* Deliver until no batch is queued, then run the maintenance. No batch may be in flight before. The clock is after the
+ * sender's patience with open batches. */
 static inline void deliver_everything(struct accumulator *sender, struct ledger *ledger)
 {
     for (int round = 0; round < 1000; round++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flush, the part of the accumulator that waits for what this process appended and for nothing else.
+ * Flush waits for the records that this process appended, and for no other records.
  */
 #include "core/accumulator.h"
 
@@ -114,7 +114,7 @@ TEST_WITH(flushing, flushing_begin, of_a_batch_in_parts_the_records_without_a_re
     }
     EXPECT_STATUS(append_number(flushing->other, 0, 4), STATUS_OK);
     EXPECT_EQ_U64(drain_round(flushing->sender, 5, batches), 1);
-    static const uint64_t counted[] = {4, 4, 3, 2}; /* the other process has one of the five */
+    static const uint64_t counted[] = {4, 4, 3, 2}; /* one of the five records is the other process's */
     for (int i = 0; i < 4; i++) {
         EXPECT_EQ_U64(appender_incomplete_count(flushing->producer->appender), counted[i]);
         EXPECT_STATUS(accumulator_complete_part(flushing->sender, batches[0].slot_index, batches[0].seq, 1, &success,

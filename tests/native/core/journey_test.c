@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runs under: tsan */
 /*
- * The whole journey at once: threads that pose as processes append to a partition they share and to one of their own,
- * with far too few slots, so that they wait; one of them is the sender. At the end the test counts the arrived records.
+ * All steps of a record at once. Threads act as processes, and append to a shared partition and to a partition of their
+ * own. There are far too few slots, so they wait. One of them is the sender. At the end, the test counts the delivered
+ * records.
  */
 #include "core/accumulator.h"
 
@@ -14,7 +15,8 @@
 
 enum { PRODUCERS = 3, RECORDS = 2000, SLOTS = 6, BATCH_SIZE = 256, OVERSIZED_EVERY = 40, FLUSH_EVERY = 100 };
 
-/* The arrived records of one producer in one kind of partition. Numbers rise: a producer appends them in order. */
+/* The delivered records of one producer in one kind of partition. Their numbers ascend, because a producer appends them
+ * in order. */
 struct arrival {
     uint32_t count;
     uint64_t last;

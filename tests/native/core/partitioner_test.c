@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which partition a record goes to: Kafka's own vectors for keys, the weights of KIP-794, and the sticky partition that
- * all processes of a host share.
+ * The choice of a record's partition: Kafka's test vectors for keys, the weights of KIP-794, and the sticky partition
+ * that all processes of a host share.
  */
 /* runs under: tsan */
 #include "producer/partitioner.h"
@@ -117,7 +117,7 @@ static void draw_many(struct host *host, uint32_t counts[PARTITION_COUNT])
     }
 }
 
-/* Check the shares to within 2 % of the total. Chance deviates much less, and two weights differ much more. */
+/* Check the shares to within 2 % of the total. Random draws deviate much less, and any two weights differ much more. */
 static void expect_shares(const uint32_t counts[PARTITION_COUNT], const uint32_t weights[PARTITION_COUNT])
 {
     uint32_t sum = 0;
@@ -239,12 +239,12 @@ TEST_WITH(host, host_begin, one_that_dies_between_moving_on_and_choosing_is_repl
     struct sticky dead = {.topic_index = host->topic_index};
     struct sticky living = {.topic_index = host->topic_index};
     partitioner_sticky(&host->partitioner, &dead, PARTITION_COUNT);
-    EXPECT(!sticky_stays(host->arena, &dead, true)); /* and never chooses a partition */
+    EXPECT(!sticky_stays(host->arena, &dead, true)); /* so it never chooses a partition */
     EXPECT(partitioner_sticky(&host->partitioner, &living, PARTITION_COUNT) < PARTITION_COUNT);
     EXPECT_EQ_U64(sticky_at(host), living.word);
 }
 
-TEST_WITH(host, host_begin, a_partition_that_does_not_exist_any_more_is_left)
+TEST_WITH(host, host_begin, a_partition_that_no_longer_exists_is_not_sent)
 {
     struct sticky sticky = {.topic_index = host->topic_index};
     store_release_u64(&host->arena->topics[host->topic_index].sticky, sticky_word(7, 4));
@@ -289,7 +289,7 @@ static struct measured_record record_measured(const struct accumulator *accumula
     return measured;
 }
 
-/* The number of times that the sticky partition changes. */
+/* Appends a record to the sticky partition. If that changes meanwhile, tries again. */
 static void user_append(struct user *user)
 {
     struct measured_record measured = record_measured(user->accumulator);
@@ -303,7 +303,7 @@ static void user_append(struct user *user)
     EXPECT_STATUS(status, STATUS_OK);
 }
 
-/* The record counts of all batches: full ones, and how many are not. */
+/* Counts the records of all batches, and returns the number of batches that are not full. */
 static uint32_t short_batch_count(const struct arena *arena, uint32_t full, uint32_t *record_count)
 {
     uint32_t short_count = 0;
@@ -346,7 +346,7 @@ TEST_WITH(host, host_begin, two_processes_fill_the_same_batches_and_leave_none_b
     arena_detach(other);
 }
 
-TEST_WITH(host, host_begin, a_slot_that_was_waited_for_is_kept_when_the_partition_moves_on)
+TEST_WITH(host, host_begin, a_granted_slot_is_kept_if_its_append_goes_to_another_partition)
 {
     struct user user = user_new(host, host->arena);
     struct measured_record measured = record_measured(user.accumulator);
@@ -418,8 +418,8 @@ static void *append_sticky(void *argument)
     return NULL;
 }
 
-/* A batch of 7 records: 180 records need 26 of the 64 slots, so no thread waits and a begun batch that is left shows.
- * Each partition may have a begun batch at the end, and each opener that was passed leaves one. */
+/* A batch has 7 records, so 180 records need 26 of the 64 slots. No thread waits, and a batch that was begun and left
+ * would be noticed. Each partition may have a begun batch at the end, and each opener that was passed leaves one. */
 TEST_WITH(host, host_begin, threads_append_by_it_without_leaving_begun_batches)
 {
     struct thread_work works[THREAD_COUNT];

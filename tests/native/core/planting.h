@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arenas in any chosen state: batches as producers leave them, and invalid words, bytes and boots.
+ * Functions that bring an arena into a chosen state: with batches as producers leave them, or with invalid words, bytes
+ * or boot ids.
  */
 #ifndef PLANTING_H
 #define PLANTING_H

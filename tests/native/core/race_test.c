@@ -110,7 +110,7 @@ struct sealer {
     atomic_u32 is_over;
 };
 
-/* Once a seal has won, count and size are final until the slot is another batch. */
+/* After a seal has succeeded, count and size must not change until the slot has another batch. */
 static void seal_and_expect_final(struct arena *arena, uint32_t slot_index, uint64_t open)
 {
     if (!batch_seal(arena, slot_index, open)) {
@@ -140,7 +140,7 @@ static void *seal_whatever_is_open(void *argument)
     return NULL;
 }
 
-/* Makes the gap between claim and commit wide enough for a seal. */
+/* Yields between claim and commit, so that a seal may occur there. */
 static void let_others_in(const char *name)
 {
     if (strcmp(name, "record_claimed") == 0) {

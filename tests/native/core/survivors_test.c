@@ -15,7 +15,7 @@ struct scene {
     int file;
     struct arena *arena;
     struct accumulator *survivor;
-    atomic_u32 *acknowledged; /* shared with the child: how many of its appends returned OK */
+    atomic_u32 *acknowledged; /* shared with the child: the number of its appends that returned OK */
     struct ledger ledger;
 };
 
@@ -192,7 +192,7 @@ static void expect_nothing_lost_when_killed_at(const char *point, uint32_t passe
     scene_end(scene);
 }
 
-TEST(a_process_killed_at_any_point_of_an_append_loses_nothing_acknowledged_and_leaves_nothing)
+TEST(a_process_killed_at_any_point_of_an_append_loses_no_acknowledged_record_and_leaks_no_slot)
 {
     static const char *const points[] = {"record_claimed",  "seq_taken",    "slot_opened", "chain_piece_linked",
                                          "chain_seq_taken", "slot_granted", "grant_taken", "waiting_count_raised"};

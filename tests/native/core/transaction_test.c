@@ -12,8 +12,8 @@ static const struct batch_outcome refusal = {.result = RESULT_FAILED, .error_cod
 
 /* ---- helpers ---- */
 
-/* A producer, and a sender with a handle of its own. `sink` is what the sink has committed, `open` what it has of the
- * open transaction. */
+/* A producer, and a sender with its own handle. `sink` has the records that the sink has committed, and `open` those of
+ * its open transaction. */
 struct company {
     struct arena *arena;
     struct arena *survivor;
@@ -22,7 +22,7 @@ struct company {
     struct ledger open;
     struct ledger sink;
     uint64_t number;
-    uint32_t rounds_max; /* the sender's record of one transaction */
+    uint32_t rounds_max; /* the maximum number of the sender's rounds for one transaction */
     int file;
 };
 
@@ -324,7 +324,7 @@ static void refuse_a_batch_in_between(void *context)
 }
 
 /* The commit has read the word, but has not changed it yet. */
-TEST_WITH(company, company_begin, a_commit_without_batches_sees_what_came_in_between)
+TEST_WITH(company, company_begin, a_commit_without_batches_notices_a_batch_that_was_opened_meanwhile)
 {
     begin(company);
     interrupt_at("empty_transaction_ends", 0, append_in_between, company);
@@ -348,8 +348,8 @@ static void commit_alone(void *context)
     EXPECT_STATUS(transaction_commit(company->arena, company->number), STATUS_OK);
 }
 
-/* The sender has read that the transaction is open. Meanwhile, it has ended. */
-TEST_WITH(company, company_begin, a_sender_leaves_a_transaction_alone_that_was_over_in_between)
+/* The sender has read that a transaction is open. Before the sender acts, the transaction ends. */
+TEST_WITH(company, company_begin, a_sender_does_not_change_a_transaction_that_ended_after_it_was_read)
 {
     uint64_t number;
     begin(company);
@@ -422,7 +422,7 @@ TEST_WITH(company, company_begin, a_record_that_joined_a_transaction_does_not_go
     accumulator_close(late);
 }
 
-TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_back)
+TEST(an_oversized_record_frees_its_buffers_if_its_transaction_ends_meanwhile)
 {
     const struct {
         const char *point;
@@ -432,7 +432,7 @@ TEST(an_oversized_record_beside_the_end_of_its_transaction_gives_its_buffers_bac
                  {"chain_seq_taken", STATUS_NO_TRANSACTION, 0},
                  {"chain_opened", STATUS_NO_TRANSACTION, 0}, /* its head is not sealed */
                  {"chain_seq_taken", STATUS_NO_TRANSACTION, 1},
-                 {"chain_opened", STATUS_EXHAUSTED, 1}}; /* its head was sealed: wait for buffers */
+                 {"chain_opened", STATUS_EXHAUSTED, 1}}; /* its head was sealed, so the append must wait for buffers */
     for (uint32_t i = 0; i < COUNT_OF(cases); i++) {
         struct company company;
         company_begin(&company);
@@ -675,7 +675,7 @@ static void run_transaction(struct arena *arena, void *context)
 }
 
 /* The sender alone ends it: a commit that was begun succeeds, anything else is aborted. */
-TEST(a_coordinator_that_dies_leaves_all_or_nothing)
+TEST(a_transaction_of_a_dead_coordinator_is_committed_or_aborted_as_a_whole)
 {
     const char *const points[] = {"coordinator_taken", "transaction_begins", "slot_opened", "record_claimed",
                                   "transaction_changed", "slot_closed", NULL};
@@ -706,7 +706,7 @@ static uint32_t open_slot_count(const struct arena *arena)
 }
 
 /* A batch with a long linger would delay the commit, and would accept records of the next transaction. */
-TEST_WITH(company, company_begin, the_sender_seals_at_once_what_a_dead_coordinator_left_open)
+TEST_WITH(company, company_begin, the_sender_seals_at_once_the_open_batches_of_a_dead_coordinator)
 {
     bool is_committing = true;
     uint64_t number;
@@ -813,7 +813,7 @@ TEST(when_all_have_died_a_commit_continues_and_an_open_transaction_is_aborted)
     }
 }
 
-TEST(after_a_crash_of_the_host_only_what_was_decided_is_committed)
+TEST(after_a_crash_of_the_host_only_a_decided_transaction_is_committed)
 {
     const struct {
         enum transaction_state state;
@@ -869,7 +869,7 @@ TEST(a_word_that_was_changed_ends_in_an_abort)
 struct crowd {
     struct arena *arena;
     atomic_u32 is_over;
-    atomic_u64 accepted[TURN_COUNT + 2]; /* records by the transaction that was joined */
+    atomic_u64 accepted[TURN_COUNT + 2]; /* the number of accepted records of each transaction */
 };
 static struct crowd crowd;
 
@@ -897,7 +897,7 @@ TEST(each_accepted_record_ends_in_the_transaction_it_joined)
     EXPECT(setitimer(ITIMER_PROF, &limit, NULL) == 0); /* if a batch stayed open, the sender would always have work */
     struct company company;
     company_begin(&company);
-    company.rounds_max = UINT32_MAX; /* a process in the middle of an append may not run for as long as others do */
+    company.rounds_max = UINT32_MAX; /* the scheduler may delay a process in the middle of an append for many rounds */
     pthread_t threads[2];
     struct arena *participants[COUNT_OF(threads)];
     crowd = (struct crowd){.arena = company.arena};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A broker's answer to a Produce request when all is well, written field by field as ProduceResponse.json has it.
+ * Writes the response of a broker to a Produce request without errors, field by field as in ProduceResponse.json.
  */
 #ifndef ANSWERS_H
 #define ANSWERS_H
@@ -43,7 +43,7 @@ static inline uint8_t *answer_put_topic(const struct produce_request *request, u
     return target + topic->name_size;
 }
 
-/* Base offset 1000 + partition, log append time -1. */
+/* Writes the response for a partition, with the base offset 1000 + partition and the log append time -1. */
 static inline uint8_t *answer_put_partition(const struct produce_request *request, uint8_t *target, int32_t partition)
 {
     target = answer_put(target, (uint32_t)partition, 4);

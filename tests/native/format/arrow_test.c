@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches are built by hand, with every buffer in memory of exactly its size, so that the address sanitizer sees any
- * step out of it. Wrong numbers of a batch are tried one by one.
+ * Batches are built by hand. Every buffer is in memory of exactly its size, so that the address sanitizer detects any
+ * access outside of it. Each number of a batch is replaced by wrong ones in turn.
  */
 #include "format/arrow_rows.h"
 
@@ -139,7 +139,7 @@ static void expect_values(const struct node *batch, const char *const *expected)
     }
 }
 
-/* A wrong row is named, and those before it can be read. */
+/* Reads the values. If a row is wrong, the error names it, and the rows before it can be read. */
 static enum status read_values(const struct node *batch, struct error *error)
 {
     struct arrow_batch result = opened(batch);
@@ -512,7 +512,7 @@ TEST(a_null_timestamp_is_none)
 
 /* ---- headers ---- */
 
-/* Rows: [h=x, i=null], null (over an entry that is null), [], [h=y] */
+/* The rows are [h=x, i=null], null (whose entry is also null), [], and [h=y]. */
 struct header_columns {
     struct two_columns two; /* the other column is the list */
     struct node entries;
@@ -684,7 +684,7 @@ TEST(rows_have_their_headers)
     header_columns_init(&columns, "+l");
     struct arrow_batch batch = opened(&columns.two.batch);
     arrow_rows_begin(&rows);
-    for (int round = 0; round < 2; round++) { /* the memory of the headers is used again */
+    for (int round = 0; round < 2; round++) { /* the second round reuses the memory of the headers */
         EXPECT_STATUS(arrow_rows_read(&batch, 0, &count, &rows, &error), STATUS_OK);
         EXPECT(count == 4);
         int64_t header_count = 0;
@@ -760,7 +760,7 @@ TEST(the_error_of_each_column_names_its_types)
     }
 }
 
-TEST(a_column_of_type_null_is_as_good_as_none)
+TEST(a_column_of_type_null_counts_as_a_missing_column)
 {
     static const char *const names[] = {"key", "topic", "partition", "timestamp", "headers"};
     for (int i = 0; i < 5; i++) {
@@ -842,7 +842,7 @@ TEST(hostile_numbers_are_refused)
 
 /* ---- against a model ---- */
 
-/* Random cells with random offsets of array and struct: every cell reads as the model says. */
+/* Random cells, with random offsets of array and struct. Every cell that is read must be equal to the model's. */
 TEST(random_batches_read_as_they_were_written)
 {
     struct randomness randomness = randomness_seeded(__func__);

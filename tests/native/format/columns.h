@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Columns in memory of exactly their size, so that the address sanitizer sees any step out of it.
+ * Allocates columns in memory of exactly their size, so that the address sanitizer detects any access outside of it.
  */
 #ifndef COLUMNS_H
 #define COLUMNS_H

@@ -101,7 +101,7 @@ TEST(sizes_around_whole_passes_of_vectors)
     }
 }
 
-/* A vector that is left out, or read twice, is found by the bits in it. */
+/* If a vector is omitted or read twice, its bits change the result. */
 TEST(one_bit_of_a_long_input_counts_wherever_it_is)
 {
     static uint8_t bytes[2 * CRC32C_WIDE_SIZE_MIN + 100];
@@ -139,7 +139,7 @@ TEST(extending_continues_where_the_last_call_ended)
     EXPECT_EQ_U64(crc, crc32c_by_definition(0, bytes, size));
 }
 
-/* crc32c_extend uses the remaining implementation. */
+/* crc32c_extend uses the first implementation that the processor has. */
 TEST(each_way_is_taken_where_the_ones_before_it_are_missing)
 {
     static uint8_t bytes[BYTES_SIZE];
@@ -182,7 +182,8 @@ TEST(combining_with_tables)
     crc32c_hardware_present = had_hardware;
 }
 
-/* Sizes that no buffer has. Combining a second part of 2^bit bytes must equal combining two parts of half the size. */
+/* The sizes are larger than any buffer. A combination with a part of 2^bit bytes must equal two combinations with parts
+ * of half that size. */
 TEST(combining_with_sizes_of_every_bit)
 {
     uint32_t zeros = crc32c_extend(0, "", 1); /* the CRC of 2^bit zero bytes */

@@ -72,7 +72,7 @@ TEST(a_flexible_request_has_a_session_and_forgotten_partitions)
     EXPECT(fetch_next(&reader, &part) == FETCH_END);
 }
 
-/* Reads all of a request that has memory of its own, so that a sanitizer sees a read past its end. */
+/* Reads a whole request from separate memory, so that a sanitizer detects a read past its end. */
 static enum fetch_part_kind read_all(const char *request, size_t size, int64_t version, struct fetch_reader *reader)
 {
     struct fetch_limits limits;
@@ -102,7 +102,7 @@ TEST(a_request_cut_anywhere_is_invalid)
 
 TEST(arrays_have_no_more_elements_than_bytes)
 {
-    enum { COUNT = 20 }; /* the place of the lowest byte of the number of topics */
+    enum { COUNT = 20 }; /* the position of the lowest byte of the number of topics */
     struct fetch_reader reader;
     char request[sizeof old_request];
     memcpy(request, old_request, sizeof request);

@@ -20,7 +20,7 @@ TEST(hashes_are_those_of_kafka)
     expect_hash("abc", 479470107);
 }
 
-/* Equals java.util.SplittableRandom.nextBytes, which has the generator of randomness.h. */
+/* Fills the bytes as java.util.SplittableRandom.nextBytes, which has the same generator as randomness.h. */
 static void java_next_bytes(struct randomness *randomness, uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i += 8) {

@@ -71,7 +71,8 @@ TEST(a_request_fits_into_its_room_and_counts_all_of_it)
     }
 }
 
-/* Read from memory and into tables of the exact size, so that a sanitizer finds any use past them. */
+/* Read from memory of the exact size, and into tables of the exact size, so that a sanitizer detects any access past
+ * them. */
 static bool read_copy(const struct produce_request *request, const uint8_t *bytes, size_t size,
                       struct produce_result *results, int32_t *throttle_ms)
 {
@@ -120,7 +121,7 @@ TEST(an_answer_that_is_cut_or_longer_is_not_read)
 }
 
 /* Only offsets, times and the throttle time may have several values. If any other byte differs, the reader rejects the
- * answer. A changed time is below -1 here, which means that there is none. */
+ * answer. Here, each changed time is below -1, and the reader returns that there is no time. */
 TEST(an_answer_with_a_changed_byte_has_no_other_meaning)
 {
     for (int16_t version = PRODUCE_VERSION_MIN; version <= PRODUCE_VERSION_MAX; version++) {
@@ -153,7 +154,7 @@ TEST(an_answer_that_names_a_partition_twice_is_not_read)
 }
 
 /* A topic without batches may occur twice, but not in place of a topic with batches. */
-TEST(an_answer_that_leaves_a_topic_out_is_not_read)
+TEST(an_answer_without_one_of_the_topics_is_rejected)
 {
     const struct produce_topic with_empty[] = {topics[0], {.name = "none", .name_size = 4, .id = {3}}};
     const struct produce_topic only_empty[] = {with_empty[1], with_empty[1]};

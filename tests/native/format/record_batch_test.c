@@ -21,7 +21,7 @@ static const uint8_t one_record[] =
     "\x00\x00" "\x00\x00\x00\x00" "\x00\x00\x00\x00\x00\x00\x00\x00" "\x00\x00\x00\x00\x00\x00\x00\x00"
     "\xff\xff\xff\xff\xff\xff\xff\xff" "\xff\xff" "\xff\xff\xff\xff" "\x00\x00\x00\x01" KEY_VALUE_RECORD;
 
-/* The same at 1700000000000 and {null, "v2", h = "x", n = null} 5 ms later, by producer 1000 in epoch 0. */
+/* The same record at 1700000000000, and {null, "v2", h = "x", n = null} 5 ms later, by producer 1000 in epoch 0. */
 static const uint8_t two_records[] =
     "\x00\x00\x00\x00\x00\x00\x00\x00" "\x00\x00\x00\x50" "\xff\xff\xff\xff" "\x02" "\xc2\xdb\x49\x1d"
     "\x00\x00" "\x00\x00\x00\x01" "\x00\x00\x01\x8b\xcf\xe5\x68\x00" "\x00\x00\x01\x8b\xcf\xe5\x68\x05"
@@ -111,7 +111,7 @@ static void random_batch(struct batch *batch, struct randomness *randomness)
 
 /* ---- expecting ---- */
 
-/* Validates memory of exactly this size, so that the address sanitizer sees any step out of it. */
+/* Validates a copy of exactly this size, so that the address sanitizer detects any access outside of it. */
 static enum status validate_exactly(const uint8_t *bytes, size_t size, struct error *error)
 {
     uint8_t *copy = malloc(size + (size == 0));
@@ -398,7 +398,8 @@ TEST(every_wrong_byte_is_noticed_but_in_the_leader_epoch)
     }
 }
 
-/* Another process writes wrong bytes and a right CRC. The reader returns, and touches no byte outside the batch. */
+/* Another process may write wrong bytes with a right CRC. The reader still returns, and accesses no byte outside of the
+ * batch. */
 TEST(wrong_bytes_under_a_right_crc_do_no_harm)
 {
     static struct batch batch;
@@ -472,7 +473,7 @@ TEST(one_piece_and_no_piece)
 
 /* ---- parts ---- */
 
-/* The part, in memory of exactly as many bytes as the whole has. */
+/* Makes a part of the batch, in memory with exactly the size of the whole batch. */
 static uint8_t *part_made(const struct batch *batch, int32_t first, int32_t count, size_t *size)
 {
     uint8_t *part = malloc(batch->size);
@@ -482,7 +483,7 @@ static uint8_t *part_made(const struct batch *batch, int32_t first, int32_t coun
     return part;
 }
 
-/* The bytes of a record after its offset delta, and its timestamp. */
+/* Returns the bytes of a record after its offset delta, and the timestamp of the record. */
 static struct record_view record_at(const uint8_t *bytes, size_t size, int32_t index)
 {
     const uint8_t *cursor = bytes + RECORD_BATCH_HEADER_SIZE;

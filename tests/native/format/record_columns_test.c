@@ -84,7 +84,7 @@ TEST(the_log_s_time_applies_to_all)
     columns_free(&memory);
 }
 
-TEST(what_contradicts_itself_is_corrupt)
+TEST(a_contradictory_record_is_corrupt)
 {
     uint8_t bytes[BYTES_SIZE];
     struct record_columns_room room = {0};
@@ -101,7 +101,7 @@ TEST(what_contradicts_itself_is_corrupt)
     EXPECT_STATUS(record_columns_measure(&records, &everything, &room), STATUS_CORRUPT);
 }
 
-/* If the bytes change between the passes, appending ends at any buffer that has become too small. */
+/* If the bytes change after they were measured, a buffer may be too small. The append must end there. */
 TEST(appending_never_leaves_the_room)
 {
     uint8_t bytes[BYTES_SIZE];

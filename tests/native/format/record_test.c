@@ -47,7 +47,7 @@ static void expect_reads_back(const struct record *record, int32_t offset_delta,
     expect_same_headers(record, &view);
 }
 
-/* Reads from memory of exactly this size, so that the address sanitizer sees any step out of it. */
+/* Reads a copy of exactly this size, so that the address sanitizer detects any access outside of it. */
 static enum status read_exactly(const uint8_t *bytes, size_t size)
 {
     uint8_t *copy = malloc(size + (size == 0));
@@ -88,7 +88,7 @@ TEST(null_and_empty_are_two_things)
     expect_written(&empty, 0, 0, "\x0c\x00\x00\x00\x00\x00\x00", 7);
 }
 
-/* Counting and encoding are separate code. Compare their results. */
+/* Compare the counted size with the encoded size, which separate code computes. */
 static void expect_count_is_what_is_encoded(const struct record *record, int32_t offset_delta, int64_t timestamp_delta)
 {
     uint8_t bytes[BUFFER_SIZE + 1];
@@ -102,7 +102,8 @@ static void expect_count_is_what_is_encoded(const struct record *record, int32_t
     expect_reads_back(record, offset_delta, timestamp_delta, bytes, encoded_size);
 }
 
-/* One pass writes and sums, into memory of exactly its size, as record_write and then crc32c_extend do. */
+/* One pass that writes and sums, into memory of the exact size, must have the results of record_write and
+ * crc32c_extend. */
 static void expect_summed(const struct record *record, int32_t offset_delta, int64_t timestamp_delta)
 {
     struct record_size size = measured(record);
@@ -137,7 +138,7 @@ TEST(writing_and_summing_in_one_pass_gives_the_same)
     }
 }
 
-/* Sizes for one stream, for three streams and for several passes of three streams, each with every remainder. */
+/* The sizes need one stream, three streams, or several passes of three streams. Each is tested with every remainder. */
 TEST(values_of_many_sizes_are_summed)
 {
     uint8_t *value = malloc(10000);
@@ -195,7 +196,7 @@ TEST(measuring_at_once_is_measuring)
     }
 }
 
-TEST(measuring_refuses_what_cannot_be)
+TEST(measuring_rejects_impossible_sizes)
 {
     struct record_header bad_key = {.key = "", .key_size = -1}, bad_value = {.key = "", .value_size = -2};
     const struct record refused[] = {
@@ -214,7 +215,7 @@ TEST(measuring_refuses_what_cannot_be)
     EXPECT_STATUS(record_measure(&without_timestamp, &size), STATUS_OK);
 }
 
-TEST(measuring_refuses_what_would_not_fit_into_an_int32)
+TEST(measuring_rejects_records_that_do_not_fit_into_an_int32)
 {
     /* attributes, null key, size of the value, header count; then the batch header */
     int32_t largest = INT32_MAX - 61 - 20 - (1 + 1 + 5 + 1);

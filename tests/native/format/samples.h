@@ -35,14 +35,14 @@ struct random_record {
     uint8_t bytes[RANDOM_PART_SIZE_MAX];
 };
 
-/* Return a size from -1 (null) up; one in four is null or empty. */
+/* Return a size of at least -1, which means null. One in four is null or empty. */
 static inline int32_t random_size(struct randomness *randomness)
 {
     return random_below(randomness, 4) == 0 ? (int32_t)random_below(randomness, 2) - 1
                                             : (int32_t)random_below(randomness, RANDOM_PART_SIZE_MAX + 1);
 }
 
-/* `random` must stay where it is while its record is used. */
+/* The record points into `random`, which must not move while the record is used. */
 static inline void random_record_fill(struct random_record *random, struct randomness *randomness)
 {
     random_fill(randomness, random->bytes, sizeof random->bytes);

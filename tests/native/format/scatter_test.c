@@ -9,7 +9,7 @@ static const uint8_t text[] = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 enum { TEXT_SIZE = sizeof text - 1 };
 
-/* Three separate pieces, so that a write past the end of one is detected. */
+/* Three pieces in separate memory, so that a write past the end of one is detected. */
 struct parts {
     uint8_t bytes[3][TEXT_SIZE + 2];
     struct piece pieces[3];
@@ -49,7 +49,7 @@ static void expect_text(const struct parts *parts)
     EXPECT_EQ_U64(pieces_crc32c(0, parts->pieces, 3), crc32c_extend(0, text, TEXT_SIZE));
 }
 
-TEST(what_is_written_in_any_steps_into_any_three_pieces_is_one)
+TEST(bytes_written_in_any_steps_into_any_three_pieces_are_the_same)
 {
     for (size_t first = 0; first <= TEXT_SIZE; first++) {
         for (size_t second = 0; first + second <= TEXT_SIZE; second++) {

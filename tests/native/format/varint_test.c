@@ -92,7 +92,7 @@ TEST(sizes_change_where_one_more_bit_needs_a_group)
     }
 }
 
-TEST(what_is_written_is_as_long_as_its_size_and_reads_back)
+TEST(a_written_number_has_its_computed_size_and_is_read_as_the_same)
 {
     struct randomness randomness = randomness_seeded(__func__);
     for (int i = 0; i < 20000; i++) {

@@ -11,7 +11,8 @@
 
 enum { BATCH_COUNT = 100, RECORDS = 3, RECORDS_SIZE = 50, BATCH_SIZE = RECORD_BATCH_HEADER_SIZE + RECORDS_SIZE };
 
-/* A segment of equal batches, longer than one read. `wrong` has another magic; -1: none has. */
+/* Makes a segment of equal batches that is longer than one read. Batch `wrong` has another magic; if it is -1, no batch
+ * has. */
 static int segment_open(int wrong)
 {
     int file = memfd_create("segment", 0);

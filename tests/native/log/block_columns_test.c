@@ -38,7 +38,7 @@ static struct block_walk walk_over(const uint8_t *start, const uint8_t *end, boo
                                .has_headers = has_headers};
 }
 
-/* The columns of all rows, in memory that the caller frees. */
+/* Returns the columns of all rows, in memory that the caller frees. */
 static struct record_columns rows_of(struct block_walk *walk, struct columns_memory *memory)
 {
     struct record_columns_room room = {0};

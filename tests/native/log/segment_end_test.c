@@ -17,7 +17,7 @@
 
 enum { BATCH_SIZE = 100, RECORDS = 3, START_MS = 1000 };
 
-/* A partition's files in memory, and batches in which each byte depends on its position. */
+/* The files of a partition, in memory, and batches in which each byte depends on its position. */
 struct files {
     struct segment_end segment;
     struct index_position position;
@@ -122,7 +122,7 @@ static void crc_set(struct files *files, int number)
     record_batch_set_crc(bytes, batch->crc);
 }
 
-/* Changes a byte of the second of four batches, as another process would between its checksum and the write. */
+/* Changes a byte of the second of four batches between its checksum and the write, as another process could. */
 static void expect_cut_at_changed(int position, bool verifies)
 {
     struct files files;
@@ -162,7 +162,7 @@ TEST(a_batch_that_is_changed_while_it_is_written_is_cut_off_with_those_after_it)
 TEST_WITH(files, files_begin, an_entry_is_written_for_a_batch_when_the_interval_went_by)
 {
     uint8_t entry[TIME_ENTRY_SIZE];
-    (void)segment_append(&files->log, files->batches, 5); /* the one at 300 is more than 250 past the beginning */
+    (void)segment_append(&files->log, files->batches, 5); /* the batch at 300 is past the index interval of 250 */
     EXPECT_EQ_U64(file_size(files->offset_index.descriptor), OFFSET_ENTRY_SIZE);
     EXPECT_EQ_U64(file_size(files->time_index.descriptor), TIME_ENTRY_SIZE);
     EXPECT_EQ_U64((uint64_t)files->offset_index.size, OFFSET_ENTRY_SIZE);
@@ -216,7 +216,7 @@ TEST_WITH(files, files_begin, a_file_that_is_closed_for_writing_keeps_what_it_ha
 
 static char named_path[32];
 
-/* One batch is in a file with a name. */
+/* Begins with a segment's file that has a name and one batch. */
 static void name_file(struct files *files)
 {
     struct stat found;
@@ -244,7 +244,7 @@ static void expect_lost(struct files *files)
     (void)unlink(named_path);
 }
 
-TEST(nothing_counts_that_went_to_a_file_that_was_removed)
+TEST(batches_written_to_a_removed_file_do_not_count)
 {
     struct files files;
     name_file(&files);
@@ -252,7 +252,7 @@ TEST(nothing_counts_that_went_to_a_file_that_was_removed)
     expect_lost(&files);
 }
 
-TEST(nothing_counts_that_went_to_a_file_that_was_replaced)
+TEST(batches_written_to_a_replaced_file_do_not_count)
 {
     struct files files;
     name_file(&files);

@@ -70,7 +70,7 @@ static const struct batch_meta *meta_of(const struct arena *arena, uint32_t slot
     return &arena->slots[slot_index].meta[slot_word_count(slot_word_at(arena, slot_index)) & 1];
 }
 
-/* The running checksum is that of the committed bytes, read again. */
+/* Check that the running checksum is that of the committed bytes. */
 static void expect_running_crc(const struct arena *arena, uint32_t slot_index)
 {
     uint32_t size = slot_word_size(slot_word_at(arena, slot_index)) - RECORDS_START;
@@ -229,8 +229,8 @@ TEST_WITH(work, work_begin, a_run_that_does_not_fit_wholly_is_taken_as_far_as_it
     EXPECT_STATUS(append_run(work, records + 5, 1, &appended, &place), STATUS_EXHAUSTED);
 }
 
-/* The second record of the run was encoded, and not committed: its bytes must not outlive the batch. */
-TEST(what_an_even_run_wrote_too_much_is_scrubbed_with_the_batch)
+/* The second record of the run was encoded, but not committed. Its bytes must be scrubbed with the batch. */
+TEST(the_uncommitted_last_record_of_an_even_run_is_scrubbed_with_the_batch)
 {
     struct work work;
     work_begin(&work);
@@ -387,7 +387,7 @@ TEST_WITH(work, work_begin, repair_leaves_a_slot_alone_that_was_reused_by_anothe
 {
     uint32_t slot_index = batch_opened(work);
     uint64_t stale = load_relaxed_u64(&work->hold.partition->open);
-    partition_repair(work->arena, &work->hold); /* it was empty, so it is DONE */
+    partition_repair(work->arena, &work->hold); /* the batch was empty, so it is DONE */
     EXPECT_EQ_U64(slot_state_at(work->arena, slot_index), SLOT_DONE);
     buffer_pool_free(work->arena, slot_index, NULL);
     struct partition_hold other;
@@ -402,7 +402,7 @@ TEST_WITH(work, work_begin, repair_leaves_a_slot_alone_that_was_reused_by_anothe
     partition_unlock(work->arena, &other);
 }
 
-/* Between the load of `open` and the CAS a passed opener names its slot. */
+/* A passed opener stores its slot in `open` between the load of `open` and the CAS. */
 static uint32_t late_slot;
 
 static void name_late_slot(void *argument)
@@ -415,7 +415,7 @@ static void name_late_slot(void *argument)
     store_relaxed_u64(&work->hold.partition->open, open_word(1, late_slot));
 }
 
-TEST_WITH(work, work_begin, repair_seals_also_what_was_named_meanwhile)
+TEST_WITH(work, work_begin, repair_also_seals_a_batch_that_was_named_meanwhile)
 {
     uint32_t filled = batch_opened(work);
     EXPECT_STATUS(append_one(work, "value", 5, 1000), STATUS_OK);
@@ -462,7 +462,7 @@ TEST(a_passed_opener_gets_its_slot_back)
     }
 }
 
-/* No process named the slot, so repair leaves it open. The next sender finds it empty, and frees it. */
+/* `open` never named the slot, so the repair leaves it open. The next sender finds it empty, and frees it. */
 static uint32_t opened_slot;
 
 static void pass_the_opener_and_free_its_slot(void *argument)
@@ -474,7 +474,7 @@ static void pass_the_opener_and_free_its_slot(void *argument)
     buffer_pool_free(survivor, opened_slot, NULL);
 }
 
-TEST(a_passed_opener_does_not_take_back_what_was_sealed_meanwhile)
+TEST(a_passed_opener_does_not_take_back_a_slot_that_was_sealed_meanwhile)
 {
     struct work work;
     work_begin(&work);
@@ -498,7 +498,7 @@ TEST(a_holder_that_was_passed_before_its_check_writes_nothing)
     work_begin(&work);
     struct arena *survivor = arena_attached(work.file);
     struct accumulator *producer = accumulator_opened(survivor);
-    EXPECT_STATUS(append_number(producer, 0, 7), STATUS_OK); /* waits for the patience, then passes */
+    EXPECT_STATUS(append_number(producer, 0, 7), STATUS_OK); /* waits for its patience, then passes the holder */
     uint32_t slot_index = open_word_slot(load_relaxed_u64(&work.hold.partition->open));
     uint64_t word = slot_word_at(work.arena, slot_index);
     EXPECT_STATUS(append_one(&work, "value", 5, 1000), STATUS_TRY_AGAIN);

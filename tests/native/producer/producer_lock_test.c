@@ -7,7 +7,7 @@
 
 #include "arena/arena_fixture.h"
 
-/* The patience of a passer in tests that never wait for a holder. */
+/* The patience in tests that never wait for a holder to release the lock. */
 #define SHORT_NS (UINT64_C(20000))
 #define LONG_NS (60 * NS_PER_S)
 
@@ -102,7 +102,7 @@ static void *hook_begin(void)
     return NULL;
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), who_may_pass_never_sleeps)
+TEST_IN_ARENA(geometry_of(8, 512), a_process_that_may_pass_the_holder_never_sleeps)
 {
     struct arena *holder = arena_attached(file);
     uint64_t held;
@@ -114,7 +114,7 @@ TEST_IN_ARENA(geometry_of(8, 512), who_may_pass_never_sleeps)
     arena_detach(holder);
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), a_passed_holder_s_release_answers_false_and_changes_nothing)
+TEST_IN_ARENA(geometry_of(8, 512), a_release_of_a_passed_holder_returns_false_and_changes_nothing)
 {
     struct arena *passer = arena_attached(file);
     struct producer_lock *lock = lock_of(arena);
@@ -160,7 +160,8 @@ TEST_IN_ARENA(geometry_of(8, 512), a_lock_that_changes_hands_is_not_passed)
     arena_detach(other);
 }
 
-/* Acquire the lock again until this thread releases it without having been passed. Then no older word is left. */
+/* Acquire the lock until this thread releases it without having been passed. After that, no other thread uses an older
+ * word. */
 static void *acquire_by_force(void *argument)
 {
     struct arena *arena = argument;
@@ -172,7 +173,7 @@ static void *acquire_by_force(void *argument)
 }
 
 /* All pass at once. One of them wins, and the others continue after it. */
-TEST_IN_ARENA(geometry_of(8, 512), many_passers_of_one_holder_lose_nobody)
+TEST_IN_ARENA(geometry_of(8, 512), many_processes_pass_one_holder_and_all_of_them_continue)
 {
     uint64_t held = lock_taken(arena);
     run_in_threads(file, arena, THREADS, acquire_by_force);
@@ -212,7 +213,7 @@ static void pass_and_stay(void *argument)
     EXPECT_EQ_U64(producer_lock_acquire(passer, lock_of(passer), SHORT_NS, &held), LOCK_TAKEN_OVER);
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), a_late_store_does_not_release_somebody_else_s_lock)
+TEST_IN_ARENA(geometry_of(8, 512), a_late_store_does_not_release_the_lock_of_another_holder)
 {
     struct arena *passer = arena_attached(file);
     uint64_t held = lock_taken(arena);
@@ -223,8 +224,9 @@ TEST_IN_ARENA(geometry_of(8, 512), a_late_store_does_not_release_somebody_else_s
     arena_detach(passer);
 }
 
-/* N2: our store of 2^32 acquisitions ago is there still, and the next number is that one again. */
-TEST_IN_ARENA(geometry_of(8, 512), nobody_takes_a_word_that_released_says)
+/* N2: `released` still has the word that this process stored 2^32 acquisitions ago, and the next number would make the
+ * same word. */
+TEST_IN_ARENA(geometry_of(8, 512), no_process_takes_a_word_equal_to_released)
 {
     struct producer_lock *lock = lock_of(arena);
     uint64_t held = 0;
@@ -236,14 +238,15 @@ TEST_IN_ARENA(geometry_of(8, 512), nobody_takes_a_word_that_released_says)
     EXPECT(lock_is_free(arena));
 }
 
-/* N3: the numbers wrap around while a process is about to take the free lock; the earlier holder is inside again. */
+/* N3: the numbers wrap around while a process is about to take the free lock. By then, the earlier holder has the lock
+ * again, with the same word. */
 static void come_round_to_the_same_word(void *argument)
 {
     struct producer_lock *lock = argument;
     store_relaxed_u64(&lock->released, lock_word(6, owner_of(9, 1)));
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), who_was_away_for_a_whole_round_repairs_what_it_takes)
+TEST_IN_ARENA(geometry_of(8, 512), a_process_that_takes_the_lock_after_a_wrap_of_its_number_repairs)
 {
     struct producer_lock *lock = lock_of(arena);
     uint64_t held = 0;
@@ -256,7 +259,7 @@ TEST_IN_ARENA(geometry_of(8, 512), who_was_away_for_a_whole_round_repairs_what_i
     EXPECT(lock_is_free(arena));
 }
 
-TEST_IN_ARENA(geometry_of(8, 512), whatever_somebody_scribbled_is_passed)
+TEST_IN_ARENA(geometry_of(8, 512), a_lock_with_any_corrupt_word_is_passed)
 {
     struct producer_lock *lock = lock_of(arena);
     const uint64_t words[] = {0, UINT64_MAX, lock_word(5, arena->owner), lock_word(UINT32_MAX, owner_of(15, 3))};

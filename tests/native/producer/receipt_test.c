@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Receipts over results that the tests record themselves.
+ * Receipts, and results that the tests store themselves.
  */
 #include "producer/receipt.h"
 
@@ -100,7 +100,7 @@ TEST(rows_in_another_order_keep_their_positions)
     receipt_close(&receipt);
 }
 
-TEST(many_rows_grow_what_holds_them)
+TEST(many_rows_enlarge_their_memory)
 {
     static const uint8_t swapped[] = {1, 0};
     struct receipt receipt = {0};
@@ -172,7 +172,7 @@ TEST_IN_ARENA(geometry_of(4, 512), a_run_over_two_parts_of_a_split_batch_becomes
 }
 
 /* The ring has 256 cells. Results far past a pending run are stored before they are overwritten. */
-TEST_IN_ARENA(geometry_of(4, 512), what_was_looked_at_survives_the_ring)
+TEST_IN_ARENA(geometry_of(4, 512), results_that_were_read_are_kept_after_the_ring_overwrites_them)
 {
     struct receipt receipt = {0};
     add_rows(&receipt, 3, NULL, NULL);
@@ -197,7 +197,7 @@ TEST_IN_ARENA(geometry_of(4, 512), what_was_looked_at_survives_the_ring)
     receipt_close(&receipt);
 }
 
-/* Rows 0 to 4 were to be appended in the order 0 2 4 1 3, and the call failed after three. */
+/* Rows 0 to 4 should be appended in the order 0 2 4 1 3, but the call failed after three of them. */
 TEST_IN_ARENA(geometry_of(4, 512), rows_that_were_not_appended_have_no_index)
 {
     static const uint8_t places[] = {0, 3, 1, 4, 2};

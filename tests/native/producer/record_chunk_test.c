@@ -66,7 +66,7 @@ TEST_WITH(user, user_begin, records_without_a_key_share_the_sticky_partition)
     }
 }
 
-TEST_WITH(user, user_begin, a_key_and_a_given_partition_decide)
+TEST_WITH(user, user_begin, a_key_or_a_given_partition_determines_the_partition)
 {
     user->chunk.records[1].record.key = user->chunk.records[4].record.key = "key";
     user->chunk.records[1].record.key_size = user->chunk.records[4].record.key_size = 3;

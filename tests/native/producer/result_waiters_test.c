@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiters for results that the tests record themselves.
+ * Waiters for results, which the tests store themselves.
  */
 #include "producer/result_waiters.h"
 
@@ -8,7 +8,7 @@
 
 enum { SLOT = 1, PARTITION = 3, WAITER_COUNT = 300 };
 
-/* The slot holds the batch, which has no result. */
+/* Makes a batch without a result in the slot. */
 static void open_batch(struct arena *arena, uint32_t slot_index, uint64_t seq)
 {
     store_relaxed_u64(&arena->slots[slot_index].seq, seq);
@@ -64,7 +64,7 @@ TEST_IN_ARENA(geometry_of(4, 512), waiters_end_in_the_order_of_records_and_of_ad
     }
     result_waiters_collect(&waiters, arena);
     expect_taken(&waiters, NULL);
-    record_result(arena, 7, 0, 4); /* a part: the last waiter's record is in the next one */
+    record_result(arena, 7, 0, 4); /* the result of a part of the batch; the last waiter's record is in the next part */
     result_waiters_collect(&waiters, arena);
     EXPECT_EQ_U64(waiters.waiting_count, 1);
     EXPECT(given[0].has_completion && given[0].completion.base_offset == 100);
@@ -95,7 +95,7 @@ TEST_IN_ARENA(geometry_of(4, 512), a_record_with_a_result_does_not_wait)
     result_waiters_close(&waiters);
 }
 
-/* Records results of other batches until the ring has no other ones. */
+/* Stores results of other batches until they have overwritten the whole ring. */
 static void overwrite_results(struct arena *arena)
 {
     for (uint64_t seq = 100; seq < 100 + arena->geometry.completion_count; seq++) {
@@ -120,7 +120,7 @@ TEST_IN_ARENA(geometry_of(4, 512), results_that_cannot_be_read_end_without_a_com
     expect_taken(&waiters, &given[0]);
     EXPECT(!given[0].has_completion);
     EXPECT_EQ_U64(waiters.waiting_count, 2);
-    store_release_u64(&arena->globals->completion_tail, 1); /* any content of the shared memory */
+    store_release_u64(&arena->globals->completion_tail, 1); /* the shared memory may have any content */
     EXPECT(result_waiters_wait(&waiters, arena, 0, 0));
     result_waiters_collect(&waiters, arena);
     expect_taken(&waiters, NULL);
@@ -136,7 +136,7 @@ TEST_IN_ARENA(geometry_of(4, 512), results_that_cannot_be_read_end_without_a_com
     result_waiters_close(&waiters);
 }
 
-/* The waiter is put after its result was recorded and read. */
+/* The waiter is added after its result was stored and read. */
 TEST_IN_ARENA(geometry_of(4, 512), a_waiter_that_is_put_late_ends_in_the_order_of_the_records)
 {
     struct result_waiters waiters = waiters_new();
@@ -196,7 +196,7 @@ TEST_IN_ARENA(geometry_of(4, 512), the_table_grows_and_each_waiter_is_removed_on
     static struct result_waiter given[WAITER_COUNT];
     struct result_waiters waiters = waiters_new();
     uint32_t visited_count = 0;
-    for (uint32_t i = 0; i < WAITER_COUNT; i++) { /* many batches: the slot's word is of the newest one */
+    for (uint32_t i = 0; i < WAITER_COUNT; i++) { /* many batches; the slot's word is that of the newest one */
         given[i] = waiter_for(7 + i % 5, WAITER_COUNT - i);
         open_batch(arena, SLOT, 7 + i % 5);
         EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[i]), STATUS_PENDING);
@@ -254,7 +254,7 @@ TEST_IN_ARENA(geometry_of(4, 512), a_thread_waits_for_a_waiter_and_then_for_its_
     record_result(arena, 7, 0, 1);
     pthread_join(thread, NULL);
     EXPECT(wait.is_found);
-    EXPECT_EQ_U64(waiters.tail, 2); /* the numbers before are of no waiter */
+    EXPECT_EQ_U64(waiters.tail, 2); /* no waiter has a lower number */
     result_waiters_collect(&waiters, arena);
     expect_taken(&waiters, &seventh);
     EXPECT(!result_waiters_wait(&waiters, wait.arena, 0, 3600 * NS_PER_S)); /* no waiter is left */

@@ -21,13 +21,13 @@ enum { BATCHES = 40, RECORDS = 3, BATCH_SIZE = 100, VERSION = 7, ANSWER_ROOM = 5
 
 static const char name[] = "\"flights-0\"";
 
-/* The disk of the stream that syncs: this program's `fdatasync` takes the place of the C library's. */
+/* The disk of a stream that syncs. `fdatasync` of this program replaces that of the C library. */
 static struct {
     int segment; /* 0 if no stream syncs */
     off_t size;  /* the size of the segment at the last sync */
     uint32_t sync_count;
     bool is_failing;
-    off_t (*change)(int segment); /* called once, after the first sync; returns how much is on disk then */
+    off_t (*change)(int segment); /* called once, after the first sync; returns the size that is on the disk then */
 } disk;
 
 /* The broker sends some valid answers, then one answer of any kind, and closes the connection. */
@@ -77,7 +77,7 @@ static bool received(int socket, uint8_t *target, size_t size)
     return recv(socket, target, size, MSG_WAITALL) == (ssize_t)size;
 }
 
-/* False at the end of the stream. */
+/* Reads a request and counts its batch. Returns false at the end of the stream. */
 static bool request_pass(struct broker *broker, uint32_t *correlation)
 {
     uint8_t head[HEAD_SIZE];
@@ -106,7 +106,7 @@ static size_t answer_make(uint32_t correlation, uint8_t *frame)
         .version = VERSION, .topics = &topic, .topic_count = 1, .batches = &batch, .batch_count = 1};
     size_t size = answer_write(&request, correlation, frame + 4);
     store_be32(frame, (uint32_t)size);
-    store_be32(frame + size, 0); /* no pause: the last field */
+    store_be32(frame + size, 0); /* the last field, the throttle time: no pause */
     return size + 4;
 }
 
@@ -279,7 +279,7 @@ TEST(a_stream_does_not_sync_what_is_on_disk)
     trip_end(&trip);
 }
 
-/* The next writer cuts the torn batch off, and writes a whole one. */
+/* The next writer truncates the torn batch, and writes a whole one. */
 static off_t tail_replace(int segment)
 {
     (void)!ftruncate(segment, (BATCHES - 1) * BATCH_SIZE);
@@ -338,7 +338,7 @@ TEST(a_line_of_positions_has_its_numbers_in_decimal)
 
 /* ---- hostile bytes ---- */
 
-TEST(no_answer_acks_what_was_not_sent)
+TEST(no_answer_acknowledges_a_batch_that_was_not_sent)
 {
     struct randomness randomness = randomness_seeded(__func__);
     for (int i = 0; i < TRIPS; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How batches end, and how the next sender ends the batches of a dead one.
+ * Batches are completed, also by the sender that takes over from a dead one.
  */
 #include "core/accumulator.h"
 
@@ -29,7 +29,7 @@ static void ending_begin(struct ending *ending)
     ending->producing->clock = (struct clock){.is_manual = true, .manual_ns = 1000};
     ending->producer = accumulator_opened(ending->producing);
     ending->sender = sender_opened(ending->arena);
-    sender_publish_delivery_timeout(ending->sender->sender, 0, true); /* the boot clock, if there is no outage */
+    sender_publish_delivery_timeout(ending->sender->sender, 0, true); /* count all time without an outage */
 }
 
 static void ending_end(struct ending *ending)
@@ -106,7 +106,7 @@ TEST_WITH(ending, ending_begin, a_completed_batch_has_its_result_and_its_slot_is
     EXPECT_EQ_U64(counter_value(ending->arena, COUNTER_BATCHES_FAILED), 0);
 }
 
-TEST_WITH(ending, ending_begin, what_is_not_in_flight_cannot_be_ended)
+TEST_WITH(ending, ending_begin, a_batch_that_is_not_in_flight_cannot_be_completed)
 {
     struct drained_batch batch = appended_and_drained(ending, 1);
     EXPECT_STATUS(accumulator_complete(ending->sender, batch.slot_index, batch.seq + 1, &success, NULL), STATUS_STALE);
@@ -216,7 +216,7 @@ TEST_WITH(ending, ending_begin, a_batch_in_the_queue_expires_at_its_time_and_is_
     expect_result(ending, &batch, 0, RESULT_EXPIRED);
     EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
     EXPECT_EQ_U64(counter_value(ending->arena, COUNTER_BATCHES_EXPIRED), 1);
-    EXPECT_STATUS(append_number(ending->producer, 0, 1), STATUS_OK); /* the open word named this slot */
+    EXPECT_STATUS(append_number(ending->producer, 0, 1), STATUS_OK); /* `open` named this slot */
 }
 
 TEST_WITH(ending, ending_begin, a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
@@ -242,7 +242,7 @@ TEST_WITH(ending, ending_begin, a_batch_in_flight_expires_and_keeps_its_memory_u
 #define TIMEOUT_NS (500 * NS_PER_MS)
 #define HOUR_NS (3600 * NS_PER_S)
 
-/* The sender counts only the time in which a sender could deliver; one batch waits. */
+/* Begins with one waiting batch, and a sender that counts only the time in which a sender could deliver. */
 static void waiting_begin(struct ending *ending)
 {
     ending_begin(ending);
@@ -285,7 +285,7 @@ TEST_WITH(ending, waiting_begin, always_counts_the_time_in_which_no_sender_could
 
 TEST_WITH(ending, waiting_begin, a_sender_that_checks_late_makes_no_batch_older_than_it_is)
 {
-    sender_run_delivery_clock(ending->sender->sender, HOUR_NS); /* the batch existed for only a moment of it */
+    sender_run_delivery_clock(ending->sender->sender, HOUR_NS); /* the batch existed only for a moment of this hour */
     EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS - 1), 0);
     EXPECT_EQ_U64(expired_at(ending, 1000 + TIMEOUT_NS), 1);
 }
@@ -312,7 +312,7 @@ TEST_WITH(ending, ending_begin, the_delivery_clock_s_stamps_wrap)
     EXPECT_EQ_U64(expired_at(ending, 8 * HOUR_NS), 1);
 }
 
-TEST(a_clock_that_was_changed_expires_neither_everything_nor_nothing)
+TEST(a_corrupt_delivery_clock_neither_expires_all_batches_nor_stops_expiry)
 {
     static const uint64_t hostile[] = {1, UINT64_MAX, UINT64_C(1) << 63, 77 * HOUR_NS};
     for (size_t i = 0; i < COUNT_OF(hostile); i++) {
@@ -329,7 +329,7 @@ TEST(a_clock_that_was_changed_expires_neither_everything_nor_nothing)
     }
 }
 
-TEST_WITH(ending, waiting_begin, a_stamp_or_a_time_that_was_changed_leaves_the_other_one_to_count)
+TEST_WITH(ending, waiting_begin, if_the_stamp_or_the_time_is_corrupt_the_other_one_limits_the_age)
 {
     struct slot_header *slot = &ending->arena->slots[slot_of_partition(ending->arena, 0)];
     slot->delivery_stamp_ms = 4711; /* ahead of the clock */
@@ -506,7 +506,7 @@ TEST_WITH(ending, ending_begin, a_slot_under_a_hazard_is_freed_when_the_hazard_i
     EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 8);
 }
 
-TEST_WITH(ending, ending_begin, the_hazard_of_the_dead_keeps_nothing)
+TEST_WITH(ending, ending_begin, the_hazard_of_a_dead_process_keeps_no_slot)
 {
     struct drained_batch batch = appended_and_drained(ending, 1);
     EXPECT(child_was_killed(child_started(ending->file, die_with_an_empty_batch, NULL, "record_claimed", SIGKILL)));
@@ -601,7 +601,7 @@ struct sent {
     struct ledger ledger;
 };
 
-/* Deliver the rest. Check that the sequences are consecutive and end at the expected number. */
+/* Deliver the rest. Check that the sequences are consecutive, and that the last one is the expected number. */
 static void deliver_rest(struct accumulator *sender, struct sent *sent)
 {
     struct drained_batch batch[8];
@@ -613,8 +613,8 @@ static void deliver_rest(struct accumulator *sender, struct sent *sent)
     }
 }
 
-/* The next sender delivers the batches that the dead one had not freed, in one piece up to the end and in order. The
- * batches that are missing at the front have a result. */
+/* The next sender delivers the batches that the dead one had not freed. They are all batches from some number up to the
+ * end, in order. The earlier batches have a result. */
 static void expect_taken_over(struct death death)
 {
     struct sent sent = {.next_sequence = -1};
@@ -673,7 +673,7 @@ TEST(a_sender_killed_at_any_point_is_followed_by_the_next_without_a_gap)
     expect_taken_over((struct death){"result_decided", 2, BY_ABORTING});
 }
 
-/* Left by a dead sender: sent with sequences, and one of them late with an old number. */
+/* A dead sender leaves batches that were sent with sequences. One of them got an old number late. */
 static void survivor_sends_once(void *argument)
 {
     struct ending *ending = argument;
@@ -692,7 +692,7 @@ TEST_WITH(ending, ending_begin, the_next_sender_sends_again_in_the_order_of_the_
     struct append_result result;
     struct error error;
     accumulator_set_producer_id(ending->sender, 7, 0);
-    struct drained_batch known = appended_and_drained(ending, 1); /* now several may be in flight */
+    struct drained_batch known = appended_and_drained(ending, 1); /* from now on, several batches may be in flight */
     EXPECT_STATUS(complete(ending, &known), STATUS_OK);
     interrupt_at("chain_seq_taken", 0, survivor_sends_once, ending);
     append_waiting(ending->producer, 0, record_of(value, sizeof value, 1000), &result);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Failed batches whose bytes stay in the arena until they are stored elsewhere.
+ * The bytes of failed batches stay in the arena until they are stored elsewhere.
  */
 #include "sender/complete.h"
 
@@ -111,7 +111,7 @@ static void succeeded(struct fixture *fixture)
 
 /* ---- the bytes of failed batches ---- */
 
-TEST_WITH(fixture, fixture_begin, what_expires_in_the_queue_has_its_result_and_keeps_its_bytes)
+TEST_WITH(fixture, fixture_begin, a_batch_that_expires_in_the_queue_has_its_result_and_keeps_its_bytes)
 {
     struct batch_outcome outcome;
     appended(fixture, 3);
@@ -142,7 +142,8 @@ TEST_WITH(fixture, fixture_begin, a_dead_letter_delays_no_batch)
     freed(fixture, &dead_letter);
 }
 
-TEST_WITH(fixture, fixture_begin, what_expires_in_flight_is_a_dead_letter_if_it_is_requeued_but_not_if_delivered)
+TEST_WITH(fixture, fixture_begin,
+          a_batch_that_expires_in_flight_is_a_dead_letter_if_it_is_requeued_but_not_if_it_is_delivered)
 {
     struct batch_outcome outcome;
     appended(fixture, 1);
@@ -172,14 +173,14 @@ TEST_WITH(fixture, fixture_begin, a_dead_letter_that_is_requeued_is_a_dead_lette
     freed(fixture, &dead_letter);
 }
 
-TEST_WITH(fixture, fixture_begin, what_was_aborted_is_no_dead_letter)
+TEST_WITH(fixture, fixture_begin, an_aborted_batch_is_no_dead_letter)
 {
     appended(fixture, 1);
     EXPECT_EQ_U64(sender_abort(fixture->sender->sender, true, NULL), 1);
     expect_no_dead_letter(fixture);
 }
 
-TEST(an_impossible_dead_letter_stays_as_it_is)
+TEST(an_impossible_dead_letter_is_not_changed)
 {
     struct fixture fixture;
     fixture_begin(&fixture);

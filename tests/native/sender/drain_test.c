@@ -108,7 +108,7 @@ TEST_WITH(sending, sending_begin, a_batch_is_ready_when_it_has_lingered)
     EXPECT_EQ_U64(ready_at(sending, 1500, 500, partitions, &next_check_ns), 1);
     EXPECT_EQ_U64(partitions[0], 3);
     EXPECT_EQ_U64(next_check_ns, UINT64_MAX); /* a ready batch need not wait */
-    EXPECT_EQ_U64(ready_at(sending, 0, 500, partitions, &next_check_ns), 0); /* earlier than the append */
+    EXPECT_EQ_U64(ready_at(sending, 0, 500, partitions, &next_check_ns), 0); /* this time is before the append */
     EXPECT_EQ_U64(ready_at(sending, 1000, UINT64_MAX, partitions, &next_check_ns), 0); /* must not overflow */
 }
 
@@ -220,7 +220,7 @@ TEST_WITH(sending, sending_begin, a_requeued_batch_waits_for_its_time)
 
 enum { CREATED_NS = 1000 };
 
-/* The actions of a sender at a point of another process's append. */
+/* The calls of a sender while another process is at a point of its append, and the expected results. */
 struct look {
     struct sending *sending;
     uint64_t now_ns;
@@ -271,7 +271,7 @@ static void expect_left_alone(uint64_t created_ns, uint64_t now_ns)
     }
 }
 
-TEST(a_batch_is_left_to_its_opener_for_the_first_record)
+TEST(a_batch_without_a_record_is_not_drained_for_a_while)
 {
     const uint64_t patience_ns = NS_PER_MS + 4 * BATCH_SIZE;
     expect_left_alone(CREATED_NS, CREATED_NS);
@@ -313,7 +313,7 @@ static void survivor_and_sender_come_by(void *argument)
     arena_detach(survivor);
 }
 
-/* No process will append to it, and the batch after it does not wait for another drain. */
+/* No process will append to this batch. The batch after it does not wait for another drain. */
 TEST_WITH(sending, sending_begin, a_batch_whose_opener_was_passed_is_ended_at_once_and_the_next_one_goes)
 {
     struct look look = {.sending = sending, .now_ns = CREATED_NS};
@@ -359,7 +359,7 @@ static void append_beside_a_sender(struct arena *arena, void *unused)
 {
     static uint8_t value[BROAD_BATCH_SIZE / 2];
     (void)unused;
-    alarm(BROAD_SECONDS_MAX); /* if the core lost a ready hint, it would wait forever, and so would the sender */
+    alarm(BROAD_SECONDS_MAX); /* if the core lost a ready hint, the producer and the sender would wait forever */
     struct accumulator *producer = accumulator_opened(arena);
     arena->clock = stopped_clock;
     for (uint64_t number = 0; number < BROAD_RECORD_COUNT; number++) {
@@ -370,7 +370,8 @@ static void append_beside_a_sender(struct arena *arena, void *unused)
     accumulator_close(producer);
 }
 
-/* A new process, each of whose new pages faults, and a sender that scans all the time. The clock does not advance. */
+/* A new process is slow, because its first access to each page faults. Meanwhile, a sender scans continuously. The
+ * clock does not advance. */
 TEST(a_sender_that_never_waits_ends_no_batch_before_its_first_record)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);
@@ -505,7 +506,7 @@ TEST_WITH(sending, sending_begin, the_oldest_batch_is_sent_again_while_younger_o
     complete(sending, &batches[1]);
 }
 
-TEST_WITH(sending, sending_begin, a_partition_that_is_given_again_gives_what_is_sealed_already)
+TEST_WITH(sending, sending_begin, a_partition_that_occurs_twice_gives_its_next_sealed_batch)
 {
     static const uint32_t order[] = {0, 0, 0, 0};
     uint32_t partitions[8];
@@ -657,7 +658,7 @@ TEST_WITH(sending, sending_begin, sequences_count_records_and_wrap_after_the_lar
     EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 1), 0);
 }
 
-TEST_WITH(sending, sending_begin, a_new_epoch_starts_at_nought_and_an_old_batch_keeps_what_it_has)
+TEST_WITH(sending, sending_begin, sequences_of_a_new_epoch_begin_at_0_and_an_old_batch_keeps_its_sequence)
 {
     struct drained_batch batch;
     struct drained_batch again;
@@ -730,7 +731,8 @@ TEST(a_word_that_cannot_be_true_is_quarantined_and_not_sent)
 
 /* ---- order ---- */
 
-/* A chain whose holder was passed gets an old number late: it must not overtake a batch that has a sequence already. */
+/* The holder of a chain was passed, and commits the chain late with an old number. The chain must not overtake a batch
+ * that already has a sequence. */
 static void survivor_sends_once(void *argument)
 {
     struct sending *sending = argument;
@@ -777,7 +779,7 @@ TEST_WITH(sending, sending_begin, an_epoch_begins_when_nothing_of_the_last_one_i
     complete(sending, &batches[1]);
 }
 
-TEST_WITH(sending, sending_begin, another_producer_id_of_the_same_epoch_starts_at_nought)
+TEST_WITH(sending, sending_begin, sequences_of_another_producer_id_begin_at_0_in_the_same_epoch)
 {
     accumulator_set_producer_id(sending->sender, 7, 0);
     EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 3), 0);
@@ -789,7 +791,7 @@ TEST_WITH(sending, sending_begin, another_producer_id_of_the_same_epoch_starts_a
     EXPECT_EQ_U64((uint64_t)sequence_of_next(sending, 3), 3);
 }
 
-/* With the sequences 3, 4 and 5; the earlier ones were acknowledged. */
+/* Send batches with the sequences 3, 4 and 5. The earlier ones are acknowledged. */
 static void send_three(struct sending *sending, struct drained_batch batches[3])
 {
     accumulator_set_producer_id(sending->sender, 7, 0);
@@ -852,8 +854,8 @@ static void expect_sequence(const struct drained_batch *batch, int16_t epoch, in
     EXPECT_EQ_U64((uint64_t)batch->base_sequence, (uint64_t)base_sequence);
 }
 
-/* The sink rejected the first of three batches. The process is killed after it has removed `argument` of their
- * sequences. */
+/* The sink has rejected the first of three batches. The process removes their sequences, and is killed after `argument`
+ * of them. */
 static void run_resequence(struct arena *arena, void *argument)
 {
     int signal = SIGKILL;
@@ -870,7 +872,8 @@ static void run_resequence(struct arena *arena, void *argument)
     sender_resequence(sending.sender->sender, 0);
 }
 
-/* The batches that still have a sequence are the front of the queue, so the next sender's sink refuses them again. */
+/* The batches that still have a sequence are at the front of the queue, so the next sender's sink rejects them
+ * again. */
 static void expect_resequenced_by_the_next(uint32_t taken_back)
 {
     struct sending sending;
@@ -915,7 +918,7 @@ TEST_WITH(sending, sending_begin, one_batch_goes_at_a_time_until_the_sink_has_ta
     EXPECT(drain_first_partition(sending, &batches[2]));
     complete(sending, &batches[1]);
     complete(sending, &batches[2]);
-    accumulator_resign_sender(sending->sender); /* the next sender knows nothing of it */
+    accumulator_resign_sender(sending->sender); /* the next sender does not know of this */
     EXPECT_STATUS(accumulator_become_sender(sending->sender, &error), STATUS_OK);
     fill_batch(sending, 0);
     fill_batch(sending, 0);
@@ -924,7 +927,7 @@ TEST_WITH(sending, sending_begin, one_batch_goes_at_a_time_until_the_sink_has_ta
     complete(sending, &batches[0]);
 }
 
-TEST_WITH(sending, sending_begin, what_waits_for_its_retry_need_not_any_longer)
+TEST_WITH(sending, sending_begin, a_batch_in_its_backoff_need_not_wait_any_longer)
 {
     struct drained_batch batch;
     fill_batch(sending, 0);
@@ -942,7 +945,8 @@ TEST_WITH(sending, sending_begin, what_waits_for_its_retry_need_not_any_longer)
 
 enum { GROUP_SLOT_COUNT = 64 * 64, WIDE_SLOT_COUNT = 2 * GROUP_SLOT_COUNT };
 
-/* Two batches of a partition: the first in the group of ready hints that was just read, the second in the next one. */
+/* Append two batches of a partition. The ready hint of the first is in the group that was just read, that of the second
+ * is in the next group. */
 static void append_across_groups(void *argument)
 {
     struct accumulator *producer = argument;
@@ -959,8 +963,9 @@ static void append_across_groups(void *argument)
     buffer_pool_return(producer->arena, slots, count, NULL);
 }
 
-/* The first pass finds a batch of another partition. The second pass is overtaken, so it sees only the later batch. */
-TEST(a_batch_found_alone_waits_for_the_pass_that_finds_an_earlier_one)
+/* The first scan finds a batch of another partition. The second scan has already read the group of the earlier batch,
+ * so it finds only the later one. */
+TEST(a_batch_waits_for_the_scan_that_finds_an_earlier_one)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);
     int file = arena_file_new();
@@ -990,9 +995,9 @@ static void sender_reads_news(void *argument)
     sender_find_batches(argument);
 }
 
-/* The bit of the slot is set, and the bit of its word is not. If the two were set in another order, the batch could be
- * lost. */
-TEST(a_batch_of_which_half_the_news_was_there_is_found_by_the_next_pass)
+/* The bit of the slot is set, and the bit of its word is not yet. If the two were set in the other order, the batch
+ * could be lost. */
+TEST(a_batch_with_half_of_its_ready_hint_is_found_by_the_next_scan)
 {
     struct ledger *ledger = calloc(1, sizeof *ledger);
     int file = arena_file_new();

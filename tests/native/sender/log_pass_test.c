@@ -41,7 +41,7 @@ static void files_end(const struct files *files)
     close(files->time_index.descriptor);
 }
 
-/* Drain the ready batches, assign the log to the runs of partition 0, write these runs and end them. */
+/* Drain the ready batches, assign the log to the runs of partition 0, write these runs, and complete their batches. */
 static uint32_t pass_run(struct log_pass *pass, struct accumulator *sender, struct files *files,
                          struct delivered *delivered)
 {
@@ -69,7 +69,7 @@ static uint32_t pass_run(struct log_pass *pass, struct accumulator *sender, stru
     return log_pass_tally(pass, delivered, now_ns);
 }
 
-TEST_IN_ARENA(geometry_of(16, BATCH_SIZE), a_pass_ends_what_a_log_takes_and_leaves_the_rest)
+TEST_IN_ARENA(geometry_of(16, BATCH_SIZE), a_pass_completes_the_batches_that_the_log_accepts_and_leaves_the_rest)
 {
     struct accumulator *producer = accumulator_opened(arena);
     struct accumulator *sender = sender_opened(arena);
@@ -104,7 +104,7 @@ TEST_IN_ARENA(geometry_of(16, BATCH_SIZE), a_pass_ends_what_a_log_takes_and_leav
     expect_all_free(arena);
 }
 
-TEST_IN_ARENA(geometry_of(16, BATCH_SIZE), a_log_that_takes_nothing_leaves_every_batch)
+TEST_IN_ARENA(geometry_of(16, BATCH_SIZE), a_log_without_space_leaves_every_batch_in_flight)
 {
     struct accumulator *producer = accumulator_opened(arena);
     struct accumulator *sender = sender_opened(arena);

@@ -16,7 +16,7 @@ enum { REQUEST_CORRELATION = 8, REQUEST_TRANSACTIONAL_ID = 15 };
 
 static const struct produce_topic topic = {.name = "t", .name_size = TOPIC_NAME_SIZE};
 
-/* A pump over one link, whose other end is the test: the broker. */
+/* A pump over one link. The test is the broker at the other end. */
 struct pumping {
     int file;
     struct arena *arena;
@@ -29,7 +29,7 @@ struct pumping {
     struct wake_set wakes;
 };
 
-/* `transactional_id`: of the arena, and of each request; NULL: there are no transactions. */
+/* Begin with this transactional id of the arena and of each request. If it is NULL, there are no transactions. */
 static void pumping_begin_in(struct pumping *pumping, uint32_t slot_count, const char *transactional_id)
 {
     int sockets[2];
@@ -112,7 +112,7 @@ static void round_and_exchange(struct pumping *pumping)
     pump_exchange(&pumping->pump);
 }
 
-/* A batch that one record fills. */
+/* Append a record that fills a batch. */
 static void append_large(struct pumping *pumping, uint32_t partition)
 {
     static const uint8_t value[BATCH_SIZE / 2 + BATCH_SIZE / 4] = {1};
@@ -235,7 +235,7 @@ TEST_WITH(pumping, pumping_begin, a_stopped_pump_begins_nothing)
     EXPECT_EQ_U64(pumping->link.broker.end, 0);
 }
 
-/* Nothing can be sent before an answer arrives, which ends the wait. So no wake call is needed. */
+/* Nothing can be sent before an answer arrives. The answer ends the wait, so no wake call is needed. */
 TEST_WITH(pumping, pumping_begin, a_sender_without_room_for_a_request_is_not_woken)
 {
     pumping->link.broker.requests_max = 1;
@@ -282,7 +282,7 @@ TEST_WITH(pumping, pumping_begin, a_sender_with_room_for_a_request_is_woken)
 
 enum { HELD_SLOT_COUNT = 256, HELD_BATCHES = HELD_SLOT_COUNT / 64 };
 
-/* A link with all its requests in flight and a batch after them, and a waiter that just got a buffer. */
+/* Begin with all requests of the link in flight, another batch, and a waiter that has just got a buffer. */
 static void pumping_begin_with_waiter(struct pumping *pumping, uint32_t slot_count, uint32_t requests_max)
 {
     pumping_begin_in(pumping, slot_count, NULL);
@@ -362,7 +362,7 @@ TEST(waiters_are_woken_where_a_link_has_room)
     answer(&pumping, 0, 0, 42);
     pump_exchange(&pumping.pump);
     pumping.link.broker.requests_max = 5;
-    EXPECT(holds_after(&pumping, 1)); /* from here on, records are in the next batch */
+    EXPECT(holds_after(&pumping, 1)); /* from here on, records are appended to the next batch */
     pump_exchange(&pumping.pump);
     EXPECT(!holds_after(&pumping, 1));
     pumping_end(&pumping);
@@ -399,7 +399,7 @@ static void expect_that_it_is_left(struct pumping *pumping)
     EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT - 1);
 }
 
-TEST_WITH(pumping, pumping_begin, an_answer_with_an_error_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin, an_answer_with_an_error_is_left_in_the_socket)
 {
     uint8_t bytes[ANSWER_ROOM];
     EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
@@ -411,7 +411,7 @@ TEST_WITH(pumping, pumping_begin, an_answer_with_an_error_stays_where_it_is)
     EXPECT(memcmp(pumping->link.broker.received, bytes, pumping->link.broker.received_size) == 0);
 }
 
-TEST_WITH(pumping, pumping_begin, an_answer_to_another_request_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin, an_answer_to_another_request_is_left_in_the_socket)
 {
     EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
     begin_requests(pumping, 1);
@@ -458,7 +458,7 @@ TEST_WITH(pumping, pumping_begin, half_of_an_answer_is_waited_for)
     EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
 }
 
-TEST_WITH(pumping, pumping_begin, a_damaged_batch_is_left_before_a_byte_of_it_is_written)
+TEST_WITH(pumping, pumping_begin, a_damaged_batch_is_detected_before_a_byte_of_it_is_written)
 {
     EXPECT_STATUS(append_number(pumping->accumulator, 0, 7), STATUS_OK);
     while (pumping->link.broker.end == 0) {
@@ -472,7 +472,7 @@ TEST_WITH(pumping, pumping_begin, a_damaged_batch_is_left_before_a_byte_of_it_is
     bytes[RECORDS_START + 1] ^= 1;
 }
 
-TEST(a_batch_whose_header_has_a_wild_time_is_left)
+TEST(a_batch_whose_header_has_an_invalid_time_is_not_sent)
 {
     for (uint32_t bit = 16; bit < 64; bit++) {
         for (uint32_t field = 0; field < 2; field++) {
@@ -497,7 +497,7 @@ TEST(a_batch_whose_header_has_a_wild_time_is_left)
 
 /* ---- transactions ---- */
 
-/* A pump in an open transaction, whose number is 1. */
+/* Begin a pump in the open transaction 1. */
 static void pumping_begin_transaction(struct pumping *pumping)
 {
     uint64_t number;
@@ -533,7 +533,7 @@ static void expect_no_request(struct pumping *pumping)
     pumping_end(pumping);
 }
 
-TEST(a_batch_of_a_transaction_is_left_by_a_link_that_names_none)
+TEST(a_link_without_a_transactional_id_does_not_send_batches_of_a_transaction)
 {
     struct pumping pumping;
     pumping_begin_transaction(&pumping);
@@ -541,7 +541,7 @@ TEST(a_batch_of_a_transaction_is_left_by_a_link_that_names_none)
     expect_no_request(&pumping);
 }
 
-TEST(a_batch_of_no_transaction_is_left_by_a_link_that_names_one)
+TEST(a_link_with_a_transactional_id_does_not_send_batches_without_a_transaction)
 {
     struct pumping pumping;
     pumping_begin(&pumping);
@@ -574,7 +574,7 @@ TEST_WITH(pumping, pumping_begin_transaction, a_transaction_that_can_only_be_abo
 
 /* ---- hostile answers ---- */
 
-/* A request without an answer. */
+/* Begin with a request that has no answer. */
 static void pumping_begin_with_request(struct pumping *pumping)
 {
     pumping_begin(pumping);
@@ -582,7 +582,7 @@ static void pumping_begin_with_request(struct pumping *pumping)
     begin_requests(pumping, 1);
 }
 
-TEST_WITH(pumping, pumping_begin_with_request, a_pump_whose_answer_took_long_continues_with_what_is_ready)
+TEST_WITH(pumping, pumping_begin_with_request, a_pump_continues_with_ready_batches_after_a_late_answer)
 {
     EXPECT_STATUS(append_number(pumping->accumulator, 0, 8), STATUS_OK);
     answer(pumping, 0, 0, 42);
@@ -593,7 +593,7 @@ TEST_WITH(pumping, pumping_begin_with_request, a_pump_whose_answer_took_long_con
     EXPECT_EQ_U64(pumping->link.broker.end, 2);
 }
 
-TEST_WITH(pumping, pumping_begin_with_request, an_answer_for_a_partition_that_was_not_asked_for_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin_with_request, an_answer_for_another_partition_is_left_in_the_socket)
 {
     uint8_t bytes[ANSWER_ROOM];
     size_t size = answer_write(bytes, 0, 0, 42);
@@ -611,7 +611,7 @@ TEST_WITH(pumping, pumping_begin_with_request, a_frame_of_a_negative_size_is_not
     EXPECT(pumping->link.broker.is_strange);
 }
 
-TEST_WITH(pumping, pumping_begin_with_request, an_empty_frame_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin_with_request, an_empty_frame_is_left_in_the_socket)
 {
     static const uint8_t head[4] = {0};
     answer_send(pumping, head, sizeof head);
@@ -681,7 +681,7 @@ TEST_WITH(pumping, pumping_begin_with_request, a_second_answer_to_a_request_is_n
     EXPECT(pumping->link.broker.is_strange);
 }
 
-TEST_WITH(pumping, pumping_begin, an_answer_that_was_there_before_its_request_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin, an_answer_that_arrived_before_its_request_is_left_in_the_socket)
 {
     answer(pumping, 0, 0, 42);
     pump_exchange(&pumping->pump);
@@ -728,7 +728,7 @@ TEST_WITH(pumping, pumping_begin, correlation_ids_continue_those_of_the_previous
 
 /* ---- a socket that is full ---- */
 
-/* The kernel replaces 1 by the smallest size that it allows. */
+/* Begin with the minimum size of the socket's buffer, by which the kernel replaces 1. */
 static void pumping_begin_with_little_room(struct pumping *pumping)
 {
     static const int room = 1;
@@ -736,7 +736,7 @@ static void pumping_begin_with_little_room(struct pumping *pumping)
     EXPECT(setsockopt(pumping->link.broker.socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
 }
 
-TEST_WITH(pumping, pumping_begin_with_little_room, an_answer_to_a_request_that_is_half_written_stays_where_it_is)
+TEST_WITH(pumping, pumping_begin_with_little_room, an_answer_to_a_half_written_request_is_left_in_the_socket)
 {
     uint8_t bytes[ANSWER_ROOM];
     for (uint32_t i = 0; i < SLOT_COUNT / 2; i++) {

@@ -20,7 +20,7 @@ struct row {
     uint64_t arena;
 };
 
-/* A sender, and a stream whose batches 0 and 1 are acked and whose batch 2 is not. */
+/* A sender, and a stream in which batches 0 and 1 are acknowledged and batch 2 is not. */
 struct keeping {
     struct arena *arena;
     struct accumulator *sender;
@@ -112,7 +112,7 @@ TEST_WITH(keeping, keeping_begin, nothing_acked_is_nothing_to_write)
     EXPECT(result_of(keeping, 1) == -1);
 }
 
-TEST_WITH(keeping, keeping_begin, rows_of_nonsense_give_no_result_and_delay_nothing)
+TEST_WITH(keeping, keeping_begin, invalid_rows_give_no_result_and_delay_nothing)
 {
     const struct row strange[] = {{0, 40, UINT32_MAX, RECORDS, ARENA}, {RECORDS, 41, 1, RECORDS, ARENA + 1}};
     row_write(keeping->spill.file, 0, &strange[0]);
@@ -132,7 +132,7 @@ TEST_WITH(keeping, keeping_begin, a_file_of_endless_rows_delays_nothing)
     EXPECT_EQ_U64((uint64_t)keeping->stream.recorded.offset, 1000 + 2 * RECORDS);
 }
 
-TEST_WITH(keeping, keeping_begin, a_position_that_cannot_be_written_leaves_the_stream_where_it_was)
+TEST_WITH(keeping, keeping_begin, a_stream_does_not_advance_if_its_position_cannot_be_written)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", keeping->spill.file);
