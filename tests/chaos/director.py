@@ -150,7 +150,8 @@ class Director:
             self._take_over.is_clean = False
 
     def _continue(self, seat: Seat) -> None:
-        """Count again while it is still stopped, so that an append that began before the first count sees it."""
+        """Continue a stopped process. First count the stop again, so that an append that began before the first count
+        notices it."""
         self._ledger.words[STOPS + seat.number] += 1
         seat.zygote.signal(seat.pid, signal.SIGCONT)
         self._end_stop(seat)
@@ -185,7 +186,8 @@ class Director:
             )
 
     def _has_role(self, seat: Seat) -> bool:
-        """Compare process ids of the process's own namespace. A mistake affects only the counts."""
+        """Return True if a process has the sender's role, by its process id in its own namespace. A mistake affects
+        only the counts."""
         return sender_pid(self._arena) == seat.pid
 
     def _check_for_takeover(self) -> None:

@@ -4,7 +4,7 @@
 Run as ``python -m tests.chaos.group_member CLIENT ADDRESS TOPIC GROUP LEDGER``. SIGTERM ends it cleanly. CLIENT is
 kafka-python, confluent, or confluent-848, which is confluent-kafka with ``group.protocol=consumer``.
 
-The ledger gets a line for each record: partition, offset and value.
+Each record is a line of the ledger: partition, offset and value.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ ROW_SIZE = 16
 HEAD_SIZE = 64
 PHASE = 0
 STOPS = 1
-"""How often the process of each seat was stopped, counted before the stop."""
+"""The first of the words that count the stops of each seat's process. They are raised before the stop."""
 PUMPING = HEAD_SIZE - 1
-"""Whether the sender is in a call of the pump (native/sender/pump.h)."""
+"""The word that is not 0 while the sender is in a call of the pump (native/sender/pump.h)."""
 
 WORKING, PRODUCERS_LEAVE, OTHERS_LEAVE = range(3)
 

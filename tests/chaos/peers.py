@@ -221,7 +221,7 @@ def _produce(contender: Contender, words: memoryview, producer: int) -> None:
 
 
 def _come_out(words: memoryview, targets: dict[int, int]) -> bool:
-    """Wait for so many items of each producer. Return false if the missing ones make no progress for long."""
+    """Wait for this many items of each producer. Return False if a missing producer makes no progress for long."""
     changed_s, seen = time.monotonic(), list(words[TAKEN:])
     while short := [producer for producer, target in targets.items() if words[TAKEN + producer] < target]:
         taken = list(words[TAKEN:])

@@ -49,7 +49,7 @@ from tests.chaos.ledger import (
 
 PATIENCE_S = 60.0
 HURRY = 4
-"""One producer in so many begins by sending as fast as possible."""
+"""One producer in this many begins by sending as fast as possible."""
 HURRIED_RECORDS = 6000
 BURST_MAX = 40
 PAUSE_S_MAX = 0.008

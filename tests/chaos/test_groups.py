@@ -59,7 +59,7 @@ class Ledgers:
         self.values: set[int] = set()
 
     def read(self) -> int:
-        """Read new lines, and return the total. A death in a write may leave half a line."""
+        """Read new lines, and return the total. A process that dies during a write may leave half a line."""
         for path in self._folder.glob("ledger-*"):
             with open(path, "rb") as file:
                 file.seek(self._read[path])
@@ -166,7 +166,7 @@ def send(host: Host, first: int, count: int) -> None:
 
 
 def run(folder: Path, clients: Sequence[str], kills: Sequence[bool], dice: random.Random) -> None:
-    """Send and kill in turn. Each kill follows after some new records were consumed.
+    """Send and kill in turn. Each kill occurs after some new records were consumed.
 
     Args:
         folder: of the log and of the ledgers.

@@ -146,7 +146,7 @@ def run_one(producer: Producer, note_sent: Note, note_ended: Note, dice: random.
             producer.send(TOPIC, value.encode(), partition=dice.randrange(PARTITIONS))
             note_sent(transaction.number, value)
         if dice.random() < 0.5:
-            producer.flush()  # so that an abort also meets records that are in the log
+            producer.flush()  # so that an abort also affects records in the log
         if dice.random() < 0.4:
             raise MistakeError
         commit(transaction, note_ended)
@@ -206,7 +206,7 @@ class Trial:
         self._children = [self._births[role]() for role in self._roles]
 
     def run(self, wanted: int, injuries: Sequence[Callable[[], object]] = ()) -> None:
-        """Kill until so many transactions have ended. Spread the other injuries over that time."""
+        """Kill processes until this many transactions have ended. Spread the other injuries over that time."""
         left = list(injuries)
         while not self.ledger.has_ended(wanted):
             self.wait_until_ended(1 + self._dice.randrange(5))
@@ -217,7 +217,7 @@ class Trial:
             self.kill(everybody if is_all else self._dice.sample(everybody, 1 + self._dice.randrange(2)))
 
     def wait_until_ended(self, count: int) -> None:
-        """Wait for so many more transactions."""
+        """Wait until this many more transactions have ended."""
         ended = functools.partial(self.ledger.has_ended, self.ledger.ended_count + count)
         wait_until(lambda: ended() or self._has_failed(), "transactions end", 10 * WATCHDOG_S)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs rounds of all kinds, and prints the figures after each: ``python -m tests.linear --seed 1 --minutes 10``.
 
-With ``--totals FILE`` the figures continue those of earlier runs with the same file.
+With ``--totals FILE``, the figures include those of earlier runs with the same file.
 ``--made 10000000`` instead judges a generated history of that many operations, and does not run the product.
 """
 

@@ -61,7 +61,7 @@ STOP_S_MAX = 1.0
 TOPIC_PAUSE_S = (1.0, 6.0)
 TOPIC_COUNT_MAX = 8
 CREATION_SHARE = 0.6
-"""How often a writer is killed or stopped while it may be creating a topic."""
+"""The share of new topics during whose creation a writer is killed or stopped."""
 CREATION_S_MAX = 0.03
 WEIGHTS = {"producer": 2.0, "sender": 3.0, "server": 1.5, "shipper": 2.0, "reader": 0.5, "member": 1.5, "kafka": 0.4}
 END_S = 180.0

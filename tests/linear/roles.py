@@ -480,11 +480,11 @@ def _commit(consumer: Consumer, wanted: Iterable[TopicPartition], notes: Notes) 
 def read_by_kafka(places: Places, notes: Notes, chance: random.Random) -> None:
     """Like `read_in_group`, by librdkafka from the server.
 
-    The member names the offset at which it begins, and `auto.offset.reset` is `error`. librdkafka 2.16 must not look it
-    up: if the answer to ListOffsets arrives after the next assignment, librdkafka requests the first offset again
-    after 500 ms, and returns to it although it has read and committed meanwhile. So an answer of the server that
-    would move the position is an error, too. If librdkafka finds a new topic during a
-    rebalance, it may omit it permanently. A member that owns no partition of such a topic at the end resubscribes.
+    The member names the offset at which it begins, and `auto.offset.reset` is `error`. librdkafka 2.16 must not look
+    the offset up. If the response to ListOffsets arrives after the next assignment, librdkafka requests the first
+    offset again after 500 ms, and returns to it although it has read and committed meanwhile. So a response that would
+    move the position is an error, too. If librdkafka finds a new topic during a rebalance, it may omit the topic
+    permanently. A member that owns no partition of such a topic at the end resubscribes.
 
     kafka-python is not used here. If it loses a partition while it is stopped and gets it again, it keeps its old
     position, although another member has committed meanwhile.

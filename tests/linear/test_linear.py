@@ -490,7 +490,7 @@ def alone(tmp_path: Path) -> Iterator[Alone]:
 
 
 def test_a_member_of_librdkafka_looks_no_offset_up(alone: Alone) -> None:
-    """A late answer to ListOffsets would reset it to the first offset, whatever the server does."""
+    """A late response to ListOffsets would reset the member to the first offset, whatever the server does."""
     alone.read(PLACE.topic)
     assert alone.between.counts[FETCH] > 0
     assert alone.between.counts[LIST_OFFSETS] == 0

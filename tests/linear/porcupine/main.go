@@ -7,7 +7,7 @@
 //	COUNT kind CLIENT CALL RETURN POSITION CODE ...     COUNT codes
 //
 //	partition    a history begins
-//	group        the same; the codes are what the partition has at the end
+//	group        a history begins; the codes are those of the partition at the end
 //	append
 //	read
 //	whole        a read of the whole partition
@@ -33,9 +33,9 @@ import (
 
 const (
 	seatCount  = 64   // of producers
-	numberBits = 32   // of a code; the others are the process that sent it
-	seatBits   = 48   // of a code; the others are its seat
-	segmentMin = 1000 // operations between two cuts
+	numberBits = 32   // bits for the number in a code; the others name the process that sent it
+	seatBits   = 48   // bits for number and incarnation in a code; the others are the seat
+	segmentMin = 1000 // the minimum number of operations between two cuts
 	timeout    = 2 * time.Minute
 	headSize   = 6 // words before the codes
 )
@@ -74,7 +74,7 @@ type node struct {
 type partitionState struct {
 	length int64
 	hash   uint64
-	next   [seatCount]int64 // each seat's last code and one
+	next   [seatCount]int64 // each seat's last code plus one
 	tail   *node
 }
 
@@ -138,7 +138,7 @@ func stepped(isPossible bool, state partitionState) (bool, interface{}) { return
 
 type groupState struct {
 	committed int64
-	positions map[int]int64 // of the members that own the partition, or believe so
+	positions map[int]int64 // of the members that own the partition, or believe that they own it
 }
 
 func (state groupState) with(client int, position int64) groupState {
@@ -192,7 +192,7 @@ func isPart(log []int64, call operation) bool {
 	return true
 }
 
-// figures are those of one history.
+// figures has the figures of one history.
 type figures struct {
 	operations, segments, open int
 	result                     porcupine.CheckResult
@@ -220,8 +220,8 @@ func check(one history) figures {
 	return found
 }
 
-// segments cuts the history of a partition where no call is open. There all of its appends have happened, in the order of
-// their positions, so one state is possible. A group may have several, and its history stays whole.
+// segments cuts the history of a partition at moments without an open call. By then, all earlier appends have happened in
+// the order of their positions, so only one state is possible. A group may have several, so its history is not cut.
 func segments(one history) [][]operation {
 	var found [][]operation
 	begin, latest := 0, int64(0)
@@ -266,7 +266,7 @@ func mostOpen(operations []operation) int {
 	return most
 }
 
-// words reads so many words of the input. It returns false at the end.
+// words reads `count` words of the input. It returns false at the end.
 func words(input io.Reader, count int64) ([]int64, bool) {
 	found := make([]int64, count)
 	failure := binary.Read(input, binary.LittleEndian, found)
@@ -276,7 +276,7 @@ func words(input io.Reader, count int64) ([]int64, bool) {
 	return found, failure == nil
 }
 
-// histories calls take with each history of the input.
+// histories calls `take` with each history of the input.
 func histories(take func(history)) {
 	input := bufio.NewReaderSize(os.Stdin, 1<<20)
 	var one history
