@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tests.isolation leaderless-10 --minutes 1 --seed 1``: one table for each scenario.
 
-The exit code is 1 when a rule of counts, or of waits in seconds, is broken. Latencies beside other work of the machine
-are noise, so a ratio of latencies is printed with an interval and decides nothing.
+The exit code is 1 when a rule of counts, or of waits in seconds, is broken. Other work of the machine changes
+latencies, so a ratio of latencies is printed with an interval and does not affect the exit code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Scenario = Callable[[str, Path, Settings], list[Rule]]
 
 
 def run_kafka(name: str, arena_name: str, folder: Path, settings: Settings) -> list[Rule]:
-    """Runs a scenario with Apache Kafka, and prints its table."""
+    """Run a scenario with Apache Kafka, and print its table."""
     kind = KINDS[name]
     with running_cluster(folder, kind.broker_count) as cluster:
         outcome = Run(kind, settings, arena_name, folder, cluster).run()
@@ -50,28 +50,29 @@ def run_kafka(name: str, arena_name: str, folder: Path, settings: Settings) -> l
 
 
 def run_refused(arena_name: str, folder: Path, settings: Settings, *, kills: bool) -> list[Rule]:
-    """All brokers refuse connections, an arena of 4 MiB, an overflow."""
+    """Run an outage in which all brokers refuse connections. The arena has 4 MiB, and the sender has an overflow."""
     seconds = max(settings.seconds, REFUSAL_S)
     return refusal_rules(refuse(arena_name, folder, seconds, BLOCK_MS, kills=kills))
 
 
 def run_congested(arena_name: str, folder: Path, settings: Settings, *, busy_count: int) -> list[Rule]:
-    """Busy topics, of which the cluster takes less than they are sent."""
+    """Run busy topics, to which more is sent than the cluster accepts."""
     return congestion_rules(congested(arena_name, folder, settings.undisturbed_s, busy_count))
 
 
 def run_waiting(arena_name: str, folder: Path, settings: Settings) -> list[Rule]:
-    """64 producers wait for a topic without a leader."""
+    """Run 64 producers that wait for a topic without a leader."""
     return waiting_rules(waiting(arena_name, folder, settings.undisturbed_s))
 
 
 def run_blocked(arena_name: str, folder: Path, settings: Settings) -> list[Rule]:
-    """Sends to a topic without a leader wait until max_block_ms is over, beside a producer that sends at full rate."""
+    """Run sends to a topic without a leader that wait until max_block_ms is over, beside a producer that sends at full
+    rate."""
     return block_rules(blocked(arena_name, folder, settings.undisturbed_s, settings.seed))
 
 
 def run_fallback(arena_name: str, folder: Path, _settings: Settings, *, waits: bool) -> list[Rule]:
-    """The arena of a producer ends, and its records go to a fallback."""
+    """Make the arena of a producer unusable, so that its records go to a fallback."""
     return fallback_rules(fallen_back(arena_name, folder, waits=waits))
 
 
@@ -89,12 +90,12 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 
 def run(name: str, settings: Settings, *, is_kept: bool) -> bool:
-    """Runs a scenario, and prints its verdicts. True when it breaks no decisive rule.
+    """Run a scenario, and print its verdicts. Return True if no decisive rule is broken.
 
     Args:
-        name: of the scenario.
-        settings: its numbers.
-        is_kept: keep its folder, which has the outputs of senders and producers.
+        name: the name of the scenario.
+        settings: the settings of the scenario.
+        is_kept: keep the scenario's folder, which has the outputs of senders and producers.
     """
     folder = Path(tempfile.mkdtemp(prefix="isolation-"))
     arena_name = f"isolation-{os.getpid()}"
@@ -112,7 +113,7 @@ def run(name: str, settings: Settings, *, is_kept: bool) -> bool:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.isolation", description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"all by default: {', '.join(SCENARIOS)}")
     parser.add_argument("--minutes", type=float, default=1.0, help="of both phases of a scenario together")

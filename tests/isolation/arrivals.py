@@ -20,7 +20,7 @@ class Verdict:
         arrived_count: different records.
         lost_count: records that did not arrive although their send returned.
         doubled_count: records that arrived again.
-        disordered_count: records that follow a later one of the same producer and place, in their partition.
+        disordered_count: records that come after a later record of the same producer and place in their partition.
     """
 
     arrived_count: int = 0
@@ -30,7 +30,7 @@ class Verdict:
 
     @property
     def is_clean(self) -> bool:
-        """True when no record is lost, doubled or out of order."""
+        """True if no record is lost, doubled or out of order."""
         return not (self.lost_count or self.doubled_count or self.disordered_count)
 
     def __str__(self) -> str:
@@ -41,11 +41,11 @@ class Verdict:
 
 
 def judge(sent: Mapping[int, Sequence[int]], arrived: Iterable[tuple[str, int, bytes]]) -> dict[int, Verdict]:
-    """The verdict for each producer.
+    """Return the verdict for each producer.
 
     Args:
         sent: producer -> the number of records of each of its places.
-        arrived: topic, partition and value of all records, those of a partition in their order.
+        arrived: the topic, partition and value of all records. Those of a partition are in order.
 
     Raises:
         AssertionError: a record arrived that was never sent.
@@ -71,7 +71,7 @@ def judge(sent: Mapping[int, Sequence[int]], arrived: Iterable[tuple[str, int, b
 
 
 def read_all(bootstrap: str, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
-    """Topic, partition and value of all records."""
+    """Return the topic, partition and value of all records."""
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "isolation", "check.crcs": True}
     settings |= {"log_level": 0, "enable.auto.commit": False, "fetch.wait.max.ms": 50}
     consumer = Consumer({**settings, "queued.max.messages.kbytes": 65_536})

@@ -4,8 +4,8 @@
 ``blocked``: processes wait for a topic without a leader until max_block_ms is over, while another process sends as much
 as it can. ``fallen_back``: the arena of a process is made unusable while a thread of it sends or waits.
 
-The times exclude those in which the thread was ready to run while the machine ran others, as the kernel counts them
-(/proc/PID/schedstat). So they say what the code does, also on a busy machine.
+The times exclude those in which the thread was ready to run while the machine ran others (/proc/PID/schedstat). So they
+show the delay that the code causes, also on a busy machine.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SENT_BEFORE = 500
 
 
 def queued_ns(pid: int) -> int:
-    """The time that the main thread of a process was ready while the machine ran others."""
+    """Return the time for which the main thread of a process was ready while the machine ran others."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
 
 
 def _own_ns(late_ns: int, queued_ns: int) -> int:
-    """A delay without the time in the run queue. One that is negative stays as it is."""
+    """Return a delay without the time in the run queue. A negative delay is returned unchanged."""
     return min(late_ns, max(late_ns - queued_ns, 0))
 
 
@@ -53,7 +53,7 @@ def _own_ns(late_ns: int, queued_ns: int) -> int:
 
 
 def _block(arena_name: str, seconds: float, seed: int) -> list[int]:
-    """How many nanoseconds later than max_block_ms each send failed."""
+    """Return for each failed send how many nanoseconds later than max_block_ms it failed."""
     chosen, late_ns = random.Random(seed), []
     producers = {block_ms: Producer(arena_name, max_block_ms=block_ms) for block_ms in BLOCKS_MS}
     end_s = time.monotonic() + seconds
@@ -98,7 +98,7 @@ def _cut(arena: Arena) -> None:
 
 
 def _poison(arena: Arena) -> None:
-    """Poisons the arena as the core does, through the file."""
+    """Poison the arena through its file, as the core does."""
     (place,) = (row[2] for row in _native.layout_fields() if row[:2] == ("globals", "poisoned_status"))
     with open(SHARED_MEMORY / arena.name, "r+b") as file:
         file.seek(arena.native.layout["globals"] + place)
@@ -123,7 +123,7 @@ class _Times:
 
 
 def _send(arena_name: str, sent: Path, value_size: int) -> int:
-    """Sends until a record goes to the fallback, and returns the time of that."""
+    """Send until a record goes to the fallback, and return the time of that record."""
     logging.disable(logging.CRITICAL)
     times = _Times()
     producer = Producer(arena_name, on_unusable=lambda: times, max_block_ms=600_000)
@@ -139,7 +139,7 @@ def _send(arena_name: str, sent: Path, value_size: int) -> int:
 
 
 def _trial(arena_name: str, folder: Path, way: Callable[[Arena], None], *, waits: bool) -> int:
-    """The nanoseconds between the end of an arena and the first record in the fallback."""
+    """Return the nanoseconds between the end of an arena and the first record in the fallback."""
     size: dict[str, Any] = {"buffer_memory": "256KiB", "batch_size": "4KiB"} if waits else {}
     arena = Arena.create(arena_name, topics={TOPIC: 1}, **size)
     sent = folder / f"{arena_name}-sent"
@@ -157,11 +157,11 @@ def _trial(arena_name: str, folder: Path, way: Callable[[Arena], None], *, waits
 
 
 def fallen_back(arena_name: str, folder: Path, *, waits: bool) -> dict[str, list[int]]:
-    """Way -> the nanoseconds until the first record in the fallback, in each trial.
+    """Return a map: way -> the nanoseconds until the first record in the fallback, in each trial.
 
     Args:
-        arena_name: of the arena of each trial.
-        folder: for files of the trials.
+        arena_name: the name of each trial's arena.
+        folder: the folder for files of the trials.
         waits: the thread waits for a buffer when the arena ends; otherwise it sends.
     """
     trial = partial(_trial, arena_name, folder, waits=waits)

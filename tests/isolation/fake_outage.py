@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An arena whose sender delivers to a fake cluster, of which one broker leads nothing or does not answer.
+"""An arena whose sender delivers to a fake cluster, in which one broker leads no partition or does not answer.
 
 ::
 
@@ -7,7 +7,7 @@
                         ├─> arena ─> sender ──┤
     producer of "dead" ─┘                     └─ broker 1 leads "dead": no leader, or no answer
 
-The topic "free" may have a partition of each broker. Its records name no partition.
+The topic "free" may have a partition on each broker. Its records name no partition.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ WORKS, NO_LEADER, NO_ANSWER = "works", "no leader", "no answer"
 LIVE_NODE, DEAD_NODE = 0, 1
 NOT_LEADER = 6
 METADATA_ROUNDS = 3
-"""A sender that has asked again so often has dealt with an answer that names no leader."""
+"""After this many Metadata requests, a sender has handled a response that names no leader."""
 LONG_MS = 60_000
 FREE_FIRST = 1_000_000
 """The number of the first record that names no partition."""
 
 
 class TakenRecords:
-    """The records that a cluster has taken. A batch whose sequence was taken before counts once, as in Apache Kafka."""
+    """The records that a cluster has accepted. A batch with a known sequence counts once, as in Apache Kafka."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
         self._sequences: set[tuple[str, int, tuple[int, int, int]]] = set()
 
     def take(self, arrived: Arrived) -> Reply:
-        """Takes a batch whose values begin with their numbers."""
+        """Accept a batch whose values begin with their numbers."""
         place = arrived.topic, arrived.partition
         if (*place, arrived.sequence) not in self._sequences:
             self._sequences.add((*place, arrived.sequence))
@@ -54,16 +54,16 @@ class TakenRecords:
         return Reply()
 
     def numbers(self, topic: str, partition: int = 0) -> list[int]:
-        """The numbers of the records in their order."""
+        """Return the numbers of the records in their order."""
         return list(self._numbers[topic, partition])
 
 
 class Brokers:
-    """The answers of a cluster of two brokers, of which the second one leads the dead topic.
+    """The behaviour of a cluster of two brokers. The second one leads the dead topic.
 
     Attributes:
-        cluster: of the brokers.
-        taken: the records that both have taken.
+        cluster: the cluster of the brokers.
+        taken: the records that both brokers have accepted.
         unanswered_count: batches that got no answer.
     """
 
@@ -77,7 +77,7 @@ class Brokers:
         self.set_fault(WORKS)
 
     def set_fault(self, fault: str, node: int = DEAD_NODE) -> None:
-        """Changes the behaviour of a broker; its connections are closed."""
+        """Change the behaviour of a broker, and close its connections."""
         self._faults[node] = fault
         for place in self.places_of(node):
             self.cluster.leaders[place] = -1 if fault == NO_LEADER else node
@@ -85,7 +85,7 @@ class Brokers:
         self.cluster.brokers[node].cut()
 
     def places_of(self, node: int) -> list[tuple[str, int]]:
-        """The partitions that a broker leads while it works."""
+        """Return the partitions that a broker leads while it works."""
         return [place for place, own in self._nodes.items() if own == node]
 
     def _answer(self, arrived: Arrived) -> Reply:
@@ -102,9 +102,9 @@ class FakeOutage:
     """The cluster, the arena and its sender.
 
     Attributes:
-        arena: its own.
-        brokers: both work at first.
-        senders: one process.
+        arena: the arena of this outage.
+        brokers: the brokers, which both work at first.
+        senders: the sender, which is one process.
     """
 
     def __init__(self, arena: Arena, brokers: Brokers, senders: Senders) -> None:
@@ -118,7 +118,7 @@ class FakeOutage:
         return [place for place in self._sent if place[0] == topic]
 
     def begin(self, fault: str) -> None:
-        """The fault begins, and the sender has met it when this returns."""
+        """Begin the fault, and return when the sender has noticed it."""
         with self.producer(LONG_MS) as producer:
             for place in self._sent:
                 self._send(producer, place)
@@ -136,7 +136,7 @@ class FakeOutage:
 
     @contextlib.contextmanager
     def producer(self, max_block_ms: int) -> Iterator[Producer]:
-        """A producer of this process, which leaves its records in the arena at the end."""
+        """Yield a producer of this process. At the end, its records stay in the arena."""
         producer = Producer(self.arena, max_block_ms=max_block_ms, linger_ms=0)
         try:
             yield producer
@@ -144,7 +144,7 @@ class FakeOutage:
             producer.close(0)
 
     def _send(self, producer: Producer, place: tuple[str, int], size: int = 0) -> None:
-        """Sends one record with a value of at least so many bytes, and counts it if it was taken."""
+        """Send one record with a value of at least `size` bytes, and count it if it was accepted."""
         topic, partition = place
         producer.send(topic, (b"%d " % self._sent[place]).ljust(size, b"x"), partition=partition)
         self._sent[place] += 1
@@ -154,7 +154,7 @@ class FakeOutage:
         wait_until(lambda: self.arena.native.state_counts()["FREE"] == slot_count, "all buffers are free")
 
     def fill(self, topic: str, size: int) -> None:
-        """Sends records to each partition until one is refused there."""
+        """Send records to each partition until it rejects one."""
         with self.producer(0) as producer:
             for place in self._places(topic):
                 with contextlib.suppress(BufferExhaustedError):
@@ -168,22 +168,22 @@ class FakeOutage:
         return sum(self._sent.values()) - before
 
     def send_alone(self, topic: str, size: int) -> None:
-        """Sends one record in a separate process, and waits for a buffer as long as it takes."""
+        """Send one record in a separate process, which waits for a buffer without a limit."""
         with self.producer(10 * LONG_MS) as producer:
             self._send(producer, (topic, 0), size)
 
     def count_sent(self, topic: str, count: int) -> None:
-        """Another process has sent so many records to a topic with one partition."""
+        """Count records that another process has sent to a topic with one partition."""
         self._sent[topic, 0] += count
 
     def failures(self, topic: str, count: int, max_block_ms: int, size: int = 0) -> list[str]:
-        """Sends so many records to partition 0 of a topic, or to the topic "free"; the error of each that failed."""
+        """Send records to partition 0 of a topic, or to the topic "free". Return the error of each failed send."""
         with self.producer(max_block_ms) as producer:
             errors = [self._error_of(producer, topic, size) for _ in range(count)]
         return [error for error in errors if error is not None]
 
     def _error_of(self, producer: Producer, topic: str, size: int) -> str | None:
-        """Sends one record; the error, or None."""
+        """Send one record. Return the error, or None."""
         try:
             if topic == FREE:
                 producer.send(topic, (b"%d " % (FREE_FIRST + self._free_sent)).ljust(size, b"x"))
@@ -195,7 +195,8 @@ class FakeOutage:
         return None
 
     def end(self, has_sent: Callable[[], bool] = lambda: True) -> None:
-        """The faults end, other processes have sent, and every record that was taken arrives once and in its order."""
+        """End the faults. Wait until other processes have sent, and check that every accepted record arrives once and
+        in order."""
         for node in (LIVE_NODE, DEAD_NODE):
             self.brokers.set_fault(WORKS, node)
         wait_until(has_sent, "another process has sent")
@@ -221,7 +222,8 @@ def fake_outage(
     has_overflow: bool = False,
     **options: Any,
 ) -> Iterator[FakeOutage]:
-    """An arena with so many buffers, a cluster whose brokers both work, and a sender that has begun."""
+    """Yield an outage: an arena with `slot_count` buffers, a cluster whose brokers both work, and a sender that has
+    begun."""
     overflow = {"overflow": f"log:{folder}/overflow"} if has_overflow else {}
     with contextlib.ExitStack() as stack:
         topics = {LIVE: 1, DEAD: dead_count, FREE: free_count}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The buffers that each partition holds, counted in the tables of an arena."""
+"""Count the buffers that each partition has, in the tables of an arena."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD_STATES = [STATE_OF[name] for name in ("OPEN", "READY", "DONE")]
 
 
 def held_slots(arena: Arena) -> Counter[Place]:
-    """Topic and partition -> buffers of its batches; of a batch larger than a buffer, the first one counts."""
+    """Return a map: topic and partition -> number of its batches. A batch larger than a buffer counts as one."""
     places: list[Place] = list(arena.native.partitions())
     slots = arena.slot_table()
     is_held = np.isin(slot_state(slots["word"]), HEAD_STATES)
@@ -38,5 +38,5 @@ def waiter_count(arena: Arena) -> int:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Jain's index: 1 when all shares are equal, 1 / n when one share has everything."""
+    """Return Jain's index. It is 1 if all shares are equal, and 1 / n if one share has everything."""
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))

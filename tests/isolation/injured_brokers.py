@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random brokers that are killed or stopped, one after another, and that work again after a random time."""
+"""Kill or stop random brokers, one after another, and let each work again after a random time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERIOD_S = (0.5, 8.0)
 
 
 def send_signal(broker: Broker, number: signal.Signals) -> None:
-    """Sends a signal to the process of a broker."""
+    """Send a signal to the process of a broker."""
     assert broker.process is not None
     broker.process.send_signal(number)
 
@@ -23,7 +23,7 @@ class InjuredBrokers:
     """Injures one broker at a time.
 
     Args:
-        cluster: that runs.
+        cluster: a running cluster.
         random: draws the broker, the injury and the times.
 
     Attributes:
@@ -39,7 +39,7 @@ class InjuredBrokers:
         self.kill_count = self.stop_count = 0
 
     def act(self) -> None:
-        """Injures or repairs a broker if it is time."""
+        """Injure or repair a broker if its time has come."""
         if time.monotonic() < self._due_s:
             return
         if self._stopped or self._killed:
@@ -60,7 +60,7 @@ class InjuredBrokers:
             self.stop_count += 1
 
     def repair(self) -> None:
-        """Continues or starts the injured broker. Returns before it serves."""
+        """Continue or start the injured broker. Return before it serves."""
         if self._stopped:
             send_signal(self._stopped, signal.SIGCONT)
         if self._killed:

@@ -8,7 +8,7 @@
     PLACES    the number of the next record of each place
     PHASES x  failed sends of each reason
     PHASES    the longest send in ns
-    PHASES x ROUNDS x BUCKETS   sends of each latency
+    PHASES x ROUNDS x BUCKETS   number of sends of each latency
 
 A bucket of latencies has 1/32 of the width of its power of two, so a quantile is at most 3 % too large. All words exist
 before the first send. One process writes them.
@@ -34,7 +34,7 @@ PLACES = 512
 REASONS = 8
 SUB_BITS = 5
 BUCKETS = 1056
-"""Up to 2^37 ns, which are two minutes."""
+"""The number of buckets. They reach to 2^37 ns, about two minutes."""
 RESAMPLES = 1000
 WORD_SIZE = 8
 _PLACES_AT, _FAILURES_AT = 0, PLACES
@@ -46,13 +46,13 @@ Counts = npt.NDArray[np.uint64]
 
 
 def bucket_of(ns: int) -> int:
-    """The bucket of a latency."""
+    """Return the bucket of a latency."""
     shift = max(ns.bit_length() - SUB_BITS - 1, 0)
     return min((shift << SUB_BITS) + (ns >> shift), BUCKETS - 1)
 
 
 def upper_ns(bucket: int) -> int:
-    """The largest latency of a bucket."""
+    """Return the largest latency of a bucket."""
     shift = max((bucket >> SUB_BITS) - 1, 0)
     return ((bucket - (shift << SUB_BITS) + 1) << shift) - 1
 
@@ -66,7 +66,7 @@ def _mapped(path: Path, words: int) -> memoryview:
 
 
 class Control:
-    """The words by which the director leads all producers.
+    """The words with which the director controls all producers.
 
     Attributes:
         words: phase and round as one number, then the pause in ns between two sends for each group.
@@ -78,15 +78,15 @@ class Control:
         self.words = _mapped(path, 1 + REASONS)
 
     def set_round(self, phase: int, number: int = 0) -> None:
-        """All sends that begin from now on count for this phase and round."""
+        """Let all sends that begin from now on count for this phase and round."""
         self.words[0] = phase * ROUNDS + number
 
     def end(self) -> None:
-        """All producers leave."""
+        """Let all producers leave."""
         self.words[0] = self.OVER
 
     def set_rate(self, group: int, rate: float) -> None:
-        """Each producer of the group sends so many records a second. If the rate is 0, it does not pause."""
+        """Set the records a second of each producer of a group. If the rate is 0, they do not pause."""
         self.words[1 + group] = round(1e9 / rate) if rate else 0
 
 
@@ -101,15 +101,15 @@ class Measurements:
     # --- written by the producer
 
     def next_number(self, place: int) -> int:
-        """The number of the next record of a place; so many were sent."""
+        """Return the number of the next record of a place, which is the number of its sent records."""
         return self._words[_PLACES_AT + place]
 
     def add_sent(self, place: int) -> None:
-        """One more record of the place was sent."""
+        """Count a record of the place as sent."""
         self._words[_PLACES_AT + place] += 1
 
     def add_failure(self, cell: int, error: ShmaccumError) -> None:
-        """A send failed. The file has the first message of each kind of error."""
+        """Count a failed send, and store the first message of each kind of error."""
         name = type(error).__name__
         if name not in self._reasons and len(self._reasons) < REASONS:
             self._reasons.append(name)
@@ -119,7 +119,7 @@ class Measurements:
         self._words[_FAILURES_AT + cell // ROUNDS * REASONS + reason] += 1
 
     def add_latency(self, cell: int, ns: int) -> None:
-        """A send returned or failed after this time."""
+        """Count a send that returned or failed after this time."""
         self._words[_BUCKETS_AT + cell * BUCKETS + bucket_of(ns)] += 1
         at = _LONGEST_AT + cell // ROUNDS
         if ns > self._words[at]:
@@ -128,28 +128,28 @@ class Measurements:
     # --- read by the director
 
     def sent_counts(self, count: int) -> list[int]:
-        """The records of the first places that were sent."""
+        """Return the numbers of records that were sent to the first places."""
         return self._words[_PLACES_AT : _PLACES_AT + count].tolist()
 
     def failures(self, phase: int) -> Counter[str]:
-        """Reason -> failed sends."""
+        """Return a map: reason -> number of failed sends."""
         at = _FAILURES_AT + phase * REASONS
         names = [name for name, _ in self.reasons()]
         return Counter(dict(zip(names, self._words[at : at + REASONS].tolist(), strict=False)))
 
     def reasons(self) -> list[tuple[str, str]]:
-        """The kinds of errors, each with its first sentence."""
+        """Return a map: kind of error -> its first message."""
         if not self._reasons_path.exists():
             return []
         lines = self._reasons_path.read_text(encoding="utf-8").splitlines()
         return [(name, sentence) for name, _, sentence in (line.partition("\t") for line in lines)]
 
     def longest_ns(self, phase: int) -> int:
-        """The longest send."""
+        """Return the longest send."""
         return self._words[_LONGEST_AT + phase]
 
     def histograms(self, phase: int) -> Counts:
-        """Sends of each latency: a row for each round."""
+        """Return the number of sends of each latency, with a row for each round."""
         at = _BUCKETS_AT + phase * ROUNDS * BUCKETS
         words = np.frombuffer(self._words[at : at + ROUNDS * BUCKETS], dtype=np.uint64)
         found: Counts = words.reshape(ROUNDS, BUCKETS).copy()
@@ -157,7 +157,7 @@ class Measurements:
 
 
 def quantile_ns(counts: Counts, share: float) -> int:
-    """The latency that this share of the sends does not exceed; 0 without sends."""
+    """Return the latency that this share of the sends does not exceed, or 0 without sends."""
     ends = np.cumsum(counts)
     if not ends[-1]:
         return 0
@@ -165,9 +165,8 @@ def quantile_ns(counts: Counts, share: float) -> int:
 
 
 def ratio_interval(before: Counts, after: Counts, share: float, seed: int) -> tuple[float, float, float] | None:
-    """The ratio of a quantile of two phases, with an interval of 95 %: whole rounds are drawn again.
-
-    The result is None if one of them has no sends.
+    """Return the ratio of a quantile of two phases with its 95 % interval, which is a bootstrap over whole rounds.
+Return None if one of the phases has no sends.
     """
     before, after = (phase[phase.sum(axis=1) > 0] for phase in (before, after))
     if not (len(before) and len(after)):
@@ -188,11 +187,11 @@ def _ratio(before: Counts, after: Counts, share: float) -> float:
 
 
 def histograms_of(files: Sequence[Measurements], phase: int) -> Counts:
-    """Sends of each latency of several producers: a row for each round."""
+    """Return the number of sends of each latency of several producers, with a row for each round."""
     total: Counts = np.sum([file.histograms(phase) for file in files], axis=0)
     return total
 
 
 def longest_ns(files: Sequence[Measurements], phase: int) -> int:
-    """The longest send of several producers."""
+    """Return the longest send of several producers."""
     return max(file.longest_ns(phase) for file in files)

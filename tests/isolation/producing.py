@@ -32,7 +32,7 @@ def produce(
     size: int,
     places: Sequence[tuple[str, int | None]],
 ) -> None:
-    """Sends until the director ends it."""
+    """Send until the director ends the process."""
     due_ns = time.monotonic_ns()
     count = 0
     while True:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The waits of a producer while all brokers refuse connections and the sender has an overflow. There is no Kafka.
 
-The cluster listens no more, and nothing else can get its port. At the end a new cluster listens there, and takes what
-was sent.
+The cluster stops listening, and no other program can get its port. At the end, a new cluster listens there, and accepts
+the records.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Refusal:
     """The figures of an outage.
 
     Attributes:
-        seconds: how long records were sent.
-        sent_count: records that were taken.
-        failures: the error of each record that was not.
+        seconds: the time for which records were sent.
+        sent_count: accepted records.
+        failures: the error of each record that was not accepted.
         longest_s: the longest send.
-        first_spill_s: from the begin of the outage until the first batch was in the overflow, or None.
-        spilled_bytes: in the overflow at the end of the outage.
+        first_spill_s: the time from the begin of the outage until the first batch was in the overflow, or None.
+        spilled_bytes: the bytes in the overflow at the end of the outage.
         kill_count: killed senders.
-        lost_count: records that were taken and did not arrive.
+        lost_count: accepted records that did not arrive.
         doubled_count: records that arrived again.
         is_in_order: no record arrived after a later one.
     """
@@ -59,7 +59,7 @@ class Refusal:
     is_in_order: bool = True
 
     def count_arrived(self, numbers: list[int]) -> None:
-        """Compares with what arrived."""
+        """Count the records that arrived."""
         self.lost_count = len(set(range(self.sent_count)) - set(numbers))
         self.doubled_count = len(numbers) - len(set(numbers))
         self.is_in_order = list(dict.fromkeys(numbers)) == sorted(set(numbers))
@@ -76,11 +76,11 @@ def refuse(
     rate: int = 4000,
     **options: str,
 ) -> Refusal:
-    """Sends to an arena of 4 MiB while the brokers refuse connections.
+    """Send to an arena of 4 MiB while the brokers refuse connections.
 
     Args:
-        arena_name: of the arena, which is made here.
-        folder: for the overflow.
+        arena_name: the name of the arena, which is created here.
+        folder: the folder for the overflow.
         seconds: of the outage; a send that waits makes it longer.
         max_block_ms: of the producer.
         kills: kill the sender each second; another one waits to take over.

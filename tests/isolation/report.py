@@ -20,7 +20,7 @@ ERRORS_SHOWN = 5
 COUNTERS = ("batches expired", "batches failed", "batches quarantined", "locks stolen from dead processes")
 BUSY_SHARE_MIN = 0.8
 OTHERS_SLOTS = 8
-"""Buffers that the other topic, and batches that are being freed, may hold when the share is counted."""
+"""The number of buffers that the other topic and batches about to be freed may have when the share is counted."""
 JAIN_MIN = 0.95
 CORE_SHARE_MAX = 0.01
 LATE_MS_MAX = 10
@@ -33,8 +33,8 @@ class Rule:
 
     Attributes:
         sentence: the rule and the figure.
-        is_kept: None if the figures do not decide it.
-        is_decisive: a rule of counts, or of waits in seconds. A ratio of latencies is reported alone.
+        is_kept: True if the rule is kept, or None if the figures do not decide it.
+        is_decisive: True for a rule of counts, or of waits in seconds. A ratio of latencies is only reported.
     """
 
     sentence: str
@@ -47,7 +47,7 @@ class Rule:
 
 
 def rules(outcome: Outcome, seed: int) -> Iterator[Rule]:
-    """The rules of a run."""
+    """Yield the rules of a run."""
     kind, live = outcome.kind, outcome.groups["live"]
     for name in ("live", "free"):
         if group := outcome.groups.get(name):
@@ -67,7 +67,8 @@ def rules(outcome: Outcome, seed: int) -> Iterator[Rule]:
 
 
 def _pace_rule(outcome: Outcome) -> Rule:
-    """The sends of live producers that are late because an earlier one waited have no latency of their own."""
+    """Return the rule of the pace. It counts sends that were never made because an earlier send of the producer
+    waited."""
     live, seconds = outcome.groups["live"], outcome.seconds
     before, after = (live.send_count(phase) / seconds[phase] for phase in (UNDISTURBED, DISTURBED))
     sentence = (

@@ -55,7 +55,7 @@ from tests.support.processes import wait_until
 GROUPS = LIVE, DEAD, FREE = range(3)
 GROUP_NAMES = ("live", "dead", "free")
 PROCESSES = 2
-"""Producing processes of each group."""
+"""The number of producing processes of each group."""
 VALUE_SIZE = 500
 DRAIN_S = 3600.0
 UNDISTURBED_S_MAX = 300.0
@@ -73,16 +73,16 @@ class Kind:
     """A kind of disturbance.
 
     Attributes:
-        title: of its table.
-        topic_count: topics.
-        partition_count: of each topic.
-        dead_topic_count: topics that only broker 3 has. If there are none, it has the last partition of each topic.
-        broker_count: of the cluster.
+        title: the title of its table.
+        topic_count: the number of topics.
+        partition_count: the number of partitions of each topic.
+        dead_topic_count: the number of topics that only broker 3 has. If it is 0, broker 3 has the last partition of
+        each topic. broker_count: the number of brokers of the cluster.
         stops: broker 3 is stopped (SIGSTOP) instead of killed.
         overflow: the sender has an overflow.
         kills: a sender is killed each second.
         is_random: random brokers are killed and stopped, one after another, instead of broker 3.
-        seconds_min: of the disturbed phase.
+        seconds_min: the minimum length of the disturbed phase.
     """
 
     title: str
@@ -98,7 +98,7 @@ class Kind:
 
     @property
     def is_outage(self) -> bool:
-        """True when no broker works in the disturbed phase."""
+        """True if no broker works in the disturbed phase."""
         return self.broker_count == 1
 
 
@@ -124,12 +124,13 @@ class Settings:
     """The numbers of a run.
 
     Attributes:
-        seconds: of both phases together; the undisturbed one has half of them, and at most five minutes.
+        seconds: the length of both phases together. The undisturbed one has half of it, and at most five minutes.
         live_rate: records a second of all live producers.
         dead_rate: records a second of each producer of dead partitions in the disturbed phase. If it is 0, they do not
             pause.
-        seed: of the intervals and of the order of places.
-        max_process_share: option of the arena; 25 leaves half of it to processes that send to no dead partition.
+        seed: the seed of the intervals and of the order of places.
+        max_process_share: the option of the arena. With 25, half of the arena is left for processes that send to no
+        dead partition.
     """
 
     seconds: float
@@ -149,11 +150,11 @@ class Group:
     """The figures of the producers of a group.
 
     Attributes:
-        histograms: for each phase the sends of each latency, in rounds.
-        longest_ns: for each phase.
-        failures: for each phase the failed sends of each reason.
+        histograms: for each phase, the number of sends of each latency in each round.
+        longest_ns: the longest send of each phase.
+        failures: for each phase, the number of failed sends of each reason.
         sentences: reason -> the first message.
-        verdict: of their records.
+        verdict: the verdict on their records.
     """
 
     histograms: dict[int, Counts]
@@ -163,11 +164,11 @@ class Group:
     verdict: Verdict
 
     def send_count(self, phase: int) -> int:
-        """The number of sends, failed ones included."""
+        """Return the number of sends, including failed ones."""
         return int(self.histograms[phase].sum())
 
     def failure_count(self, phase: int) -> int:
-        """Sends that failed."""
+        """Return the number of failed sends."""
         return self.failures[phase].total()
 
 
@@ -176,14 +177,14 @@ class Outcome:
     """The figures of a run.
 
     Attributes:
-        seconds: of each phase.
-        loads: the load of the machine, at the begin of each phase and at the end.
-        held: the mean of the buffers that dead partitions, and all, held in the disturbed phase.
-        spilled_bytes: the most in the overflow.
-        kill_count: killed senders.
-        broker_kill_count, broker_stop_count: injuries of random brokers.
-        counters: of the arena at the end.
-        errors: of the arena at the end.
+        seconds: the length of each phase.
+        loads: the load of the machine at the begin of each phase and at the end.
+        held: the mean number of buffers in the disturbed phase, of dead partitions and of all partitions.
+        spilled_bytes: the maximum number of bytes in the overflow.
+        kill_count: the number of killed senders.
+        broker_kill_count, broker_stop_count: the numbers of injuries of random brokers.
+        counters: the counters of the arena at the end.
+        errors: the error log of the arena at the end.
     """
 
     kind: Kind
@@ -204,11 +205,11 @@ class Run:
     """One run of a scenario.
 
     Args:
-        kind: of the disturbance.
-        settings: numbers.
-        arena_name: of the arena, which the run makes and removes.
-        folder: an empty one.
-        cluster: that runs, with as many brokers as the kind wants.
+        kind: the kind of disturbance.
+        settings: the settings of the run.
+        arena_name: the name of the arena, which the run creates and removes.
+        folder: an empty folder.
+        cluster: a running cluster, with as many brokers as the kind needs.
     """
 
     def __init__(self, kind: Kind, settings: Settings, arena_name: str, folder: Path, cluster: Cluster) -> None:
@@ -242,7 +243,7 @@ class Run:
         ]
 
     def _create_topics(self) -> None:
-        """Each partition has one replica, on broker 3 if it is to be dead."""
+        """Create the topics. Each partition has one replica, which is on broker 3 if the partition will be dead."""
         kind, admin = self._kind, self._cluster.admin()
         new = []
         for number, topic in enumerate(self._topics):
@@ -272,7 +273,7 @@ class Run:
         self._control.set_rate(LIVE, settings.live_rate / PROCESSES)
 
     def _start_producer(self, group: int, places: Sequence[Place]) -> None:
-        """The places of a group have another order in each process."""
+        """Start a producer of a group. Each process has the places in another order."""
         number = len(self._producers)
         places = random.Random(f"{self._settings.seed}/{number}").sample(places, len(places))
         is_patient = self._kind.overflow
@@ -290,7 +291,7 @@ class Run:
     # --- the run
 
     def run(self) -> Outcome:
-        """Runs all phases."""
+        """Run all phases."""
         with contextlib.ExitStack() as stack:
             self._create_topics()
             arena = stack.enter_context(
@@ -341,7 +342,7 @@ class Run:
 
     @contextlib.contextmanager
     def _disturbed(self) -> Iterator[None]:
-        """The broker is dead or stopped within the block, and serves again after it. See also `_injurer`."""
+        """Kill or stop the broker within the block, and let it serve again afterwards. See also `_injurer`."""
         broker = self._cluster.brokers[-1]
         self._control.set_round(DISTURBED)
         self._control.set_rate(LIVE if self._kind.is_outage else DEAD, self._settings.dead_rate)
@@ -359,7 +360,7 @@ class Run:
             self._cluster.start()
 
     def _injurer(self, senders: Senders) -> Callable[[], None]:
-        """Kills the sender each second, and injures random brokers, if the kind wants that."""
+        """Kill the sender each second, and injure random brokers, if the kind requires it."""
         due_s = [time.monotonic() + KILL_PERIOD_S]
 
         def injure() -> None:

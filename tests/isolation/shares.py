@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shares of busy topics, and the cost of producers that wait. There is no Kafka.
 
-``congested``: a cluster takes less than the producers of the busy topics send, and a producer of another topic sends a
-few records. ``waiting``: processes wait in a send to a topic without a leader.
+``congested``: the producers of the busy topics send more than the cluster accepts, and a producer of another topic
+sends a few records. ``waiting``: processes wait in a send to a topic without a leader.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.processes import Child, wait_until
 LIVE = "live"
 VALUE_SIZE = 1000
 ANSWER_S = 0.001
-"""The cluster takes at most a thousand batches a second."""
+"""The time for a batch. So the cluster accepts at most a thousand batches a second."""
 LIVE_RATE = 500.0
 SAMPLE_S = 0.02
 BUSY_GROUP, LIVE_GROUP = 0, 1
@@ -36,16 +36,16 @@ WAITER_COUNT = 64
 
 @dataclass
 class Congestion:
-    """The figures of topics that are sent more than the cluster takes.
+    """The figures of topics to which more is sent than the cluster accepts.
 
     Attributes:
-        held: the mean of the buffers of each busy topic.
-        most_held: the most buffers that all busy topics held together.
-        slot_count: of the arena.
-        live_sends: sends to the other topic.
-        live_failures: sends to the other topic that failed.
-        live_p99_ns: their latency.
-        live_longest_ns: the longest one.
+        held: the mean number of buffers of each busy topic.
+        most_held: the maximum number of buffers that all busy topics had together.
+        slot_count: the number of buffers of the arena.
+        live_sends: the number of sends to the other topic.
+        live_failures: the number of failed sends to the other topic.
+        live_p99_ns: the 99th percentile of their latency.
+        live_longest_ns: their maximum latency.
     """
 
     held: list[float]
@@ -58,17 +58,17 @@ class Congestion:
 
     @property
     def jain(self) -> float:
-        """Jain's index of the busy topics."""
+        """Return Jain's index of the busy topics."""
         return jain(self.held)
 
     @property
     def busy_share(self) -> float:
-        """The most of the arena that all busy topics held together."""
+        """Return the largest share of the arena that all busy topics had together."""
         return self.most_held / self.slot_count
 
 
 def slowly(cluster: FakeCluster, arrived: Arrived) -> Reply:
-    """Accept a batch after a while, and forget it."""
+    """Accept a batch after a while, and discard it."""
     time.sleep(ANSWER_S)
     cluster.arrived.clear()
     return Reply()
@@ -76,7 +76,7 @@ def slowly(cluster: FakeCluster, arrived: Arrived) -> Reply:
 
 @contextlib.contextmanager
 def producing(arena_name: str, folder: Path, busy_count: int) -> Iterator[Control]:
-    """A process for each busy topic, which sends as much as it can, and one for the other topic."""
+    """Yield a process for each busy topic, which sends as much as it can, and one for the other topic."""
     control = Control(folder / "control")
     control.set_rate(LIVE_GROUP, LIVE_RATE)
     options = {"max_block_ms": "2s"}
@@ -96,7 +96,7 @@ def producing(arena_name: str, folder: Path, busy_count: int) -> Iterator[Contro
 
 
 def congested(arena_name: str, folder: Path, seconds: float, busy_count: int) -> Congestion:
-    """Measures so many busy topics for so long."""
+    """Measure `busy_count` busy topics for `seconds`."""
     topics = [f"busy-{number}" for number in range(busy_count)]
     with contextlib.ExitStack() as stack:
         arena = stack.enter_context(Arena.create(arena_name))
@@ -127,7 +127,7 @@ def congested(arena_name: str, folder: Path, seconds: float, busy_count: int) ->
 
 
 def cpu_ns(pid: int) -> int:
-    """The time that a process has run on a core."""
+    """Return the time for which a process has run on a core."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
@@ -137,7 +137,7 @@ def _wait(arena_name: str) -> None:
 
 
 def waiting(arena_name: str, folder: Path, seconds: float, slot_count: int = 64) -> float:
-    """The part of a core that 64 producers use together while they wait for a topic without a leader."""
+    """Return the part of a core that 64 producers together use while they wait for a topic without a leader."""
     with fake_outage(arena_name, folder, slot_count) as outage:
         outage.begin(NO_LEADER)
         outage.fill(DEAD, VALUE_SIZE)

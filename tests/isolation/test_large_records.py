@@ -13,7 +13,7 @@ SLOT_COUNT = 64
 LARGE = 12_000
 """Bytes of a value that needs four buffers of 4 KiB. Large records may hold 32 of the 64 buffers."""
 BLOCK_MS = 10_000
-"""A send waits for the delivery of the one before. The rest is for a busy machine."""
+"""A send waits for the delivery of the previous record. The limit also allows for a busy machine."""
 
 
 @pytest.mark.parametrize("fault", [NO_LEADER, NO_ANSWER])

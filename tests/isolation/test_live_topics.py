@@ -31,7 +31,7 @@ SMALL, NEARLY_A_BATCH, LARGE = 1000, 3900, 12_000
 
 
 def check(outage: FakeOutage, dead_size: int = SMALL, live_size: int = SMALL) -> None:
-    """Sends to the live topic succeed after the dead topic has taken its share of the arena."""
+    """Check that sends to the live topic succeed after the dead topic has used its share of the arena."""
     is_small = outage.arena.geometry["slot_count"] < SLOT_COUNT
     count, block_ms = (FEW_SENDS, LONG_BLOCK_MS) if is_small else (SEND_COUNT, BLOCK_MS)
     outage.fill(DEAD, dead_size)
@@ -66,7 +66,7 @@ def test_a_topic_without_a_leader_does_not_stop_large_records_of_another_one(
 def test_a_producer_that_waits_for_a_topic_without_a_leader_stops_no_other_producer(
     waiting_size: int, arena_name: str, tmp_path: Path
 ) -> None:
-    """Its place in the queue is before that of the producers of the live topic."""
+    """In the queue, it is before the producers of the live topic."""
     with fake_outage(arena_name, tmp_path, SLOT_COUNT) as outage:
         outage.begin(NO_LEADER)
         outage.fill(DEAD, SMALL)
@@ -122,7 +122,7 @@ def test_a_busy_topic_gets_four_fifths_of_the_arena(arena_name: str, tmp_path: P
 
 
 def test_without_a_sender_a_topic_that_was_stuck_gets_four_fifths_of_the_arena(arena_name: str, tmp_path: Path) -> None:
-    """The next sender delivers what was sent meanwhile."""
+    """The next sender delivers the records that were sent meanwhile."""
     with fake_outage(arena_name, tmp_path, SLOT_COUNT) as outage:
         outage.begin(NO_LEADER)
         outage.senders.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of the scenarios count what they say, on planted latencies and records."""
+"""The figures of the scenarios are right for planted latencies and records."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.isolation.fake_outage import DEAD, LIVE, NO_ANSWER, NO_LEADER, fake_o
 SLOT_COUNT = 64
 RECORD_SIZE = 1000
 BLOCK_MS = 10_000
-"""A send waits for a second at most. The rest is for a busy machine."""
+"""A send waits for a second at most. The limit also allows for a busy machine."""
 
 
 @pytest.mark.parametrize("fault", [NO_LEADER, NO_ANSWER])

@@ -11,7 +11,7 @@ from tests.isolation.refused_overflow import Refusal, refuse
 
 OUTAGE_S = 5.0
 BLOCK_MS = 5_000
-"""A send may wait for 1.5 s. The rest is for a busy machine."""
+"""A send may wait for 1.5 s. The limit also allows for a busy machine."""
 
 
 class NotSpilledError(AssertionError):

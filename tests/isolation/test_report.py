@@ -30,7 +30,7 @@ SECOND = 10**9
 
 
 def group(ns: int = 1000, longest_ns: int = 1000, failure_count: int = 0, lost_count: int = 0) -> Group:
-    """Sends of 1 us before, and of `ns` in the disturbed phase."""
+    """Return a group with sends of 1 us in the undisturbed phase, and of `ns` in the disturbed one."""
     histograms = {phase: np.zeros((ROUNDS, BUCKETS), dtype=np.uint64) for phase in (UNDISTURBED, DISTURBED)}
     histograms[UNDISTURBED][:, bucket_of(1000)] = 100
     histograms[DISTURBED][:, bucket_of(ns)] = 100
@@ -41,7 +41,7 @@ def group(ns: int = 1000, longest_ns: int = 1000, failure_count: int = 0, lost_c
 
 
 def broken(found: Iterable[Rule]) -> list[str]:
-    """The sentences of decisive rules that are broken."""
+    """Return the sentences of the decisive rules that are broken."""
     return [rule.sentence for rule in found if rule.is_decisive and rule.is_kept is False]
 
 

@@ -29,7 +29,7 @@ LARGE_SLOTS = 4
 
 @contextlib.contextmanager
 def full_arena(arena_name: str) -> Iterator[tuple[Arena, Accumulator, list[Batch]]]:
-    """An arena all of whose buffers are in flight, and its sender."""
+    """Yield an arena whose buffers are all in flight, and its sender."""
     memory = SLOT_COUNT * SLOT_SIZE
     with (
         Arena.create(arena_name, buffer_memory=memory, batch_size=SLOT_SIZE, oversized_max_bytes=memory) as arena,
@@ -52,7 +52,7 @@ def is_stopped(pid: int) -> bool:
 
 @contextlib.contextmanager
 def stopped_waiters(arena: Arena, count: int, size: int) -> Iterator[list[Child]]:
-    """So many processes that were stopped while they waited for a buffer."""
+    """Yield `count` processes that were stopped while they waited for a buffer."""
     children = []
     try:
         for number in range(count):
@@ -76,7 +76,7 @@ def waits(arena: Arena, count: int) -> bool:
 def test_a_living_producer_gets_buffers_that_were_granted_to_stopped_processes(
     waiter_count: int, size: int, arena_name: str
 ) -> None:
-    """In the second form each stopped process waits for half of the arena."""
+    """In the second form, each stopped process waits for half of the arena."""
     error = None
     with full_arena(arena_name) as (arena, sender, batches):
         with stopped_waiters(arena, waiter_count, size) as children:

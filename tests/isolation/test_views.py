@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every view names the topic to which nothing can be delivered, the reason, the age, its buffers and its threads.
 
-A broker that leads nothing, or does not answer, makes the topic stuck. Nothing here is a made-up look.
+A broker that leads no partition, or does not answer, makes the topic stuck. No state of the arena is planted.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ FAULTS = {
 
 
 def is_marked(outage: FakeOutage) -> bool:
-    """True when the sender has marked each partition of the dead topic. The live one is delivered meanwhile."""
+    """Return True if the sender has marked each partition of the dead topic. The live topic is delivered meanwhile."""
     assert outage.failures(LIVE, 1, LONG_MS) == []
     return len(outage.arena.native.stuck_partitions()) == DEAD_COUNT
 
 
 def is_full(outage: FakeOutage) -> bool:
-    """True when the dead topic holds half of the buffers. The live one holds none then, so no more become free."""
+    """Return True if the dead topic has half of the buffers. The live topic has none then, so no more become free."""
     outage.fill(DEAD, SMALL)
     native = outage.arena.native
     (index, *_), *_ = native.stuck_partitions()
@@ -62,7 +62,8 @@ def is_full(outage: FakeOutage) -> bool:
 
 @contextlib.contextmanager
 def stuck_topic(stuck: Stuck, arena_name: str, folder: Path) -> Iterator[FakeOutage]:
-    """The dead topic holds as many slots as it may, and a thread of another process waits for more."""
+    """Yield an outage in which the dead topic has as many slots as it may, and a thread of another process waits for
+    more."""
     with fake_outage(arena_name, folder, SLOT_COUNT, dead_count=DEAD_COUNT) as outage:
         outage.begin(stuck.fault)
         wait_until(partial(is_marked, outage), "the topic is stuck")
@@ -76,14 +77,14 @@ def stuck_topic(stuck: Stuck, arena_name: str, folder: Path) -> Iterator[FakeOut
 
 
 def shown(*arguments: str) -> str:
-    """The output of a command; its exit code is that of an answer."""
+    """Return the output of a command, which must succeed."""
     result = CliRunner(env={"COLUMNS": "160"}).invoke(main, arguments)
     assert result.exit_code in {0, 1}, result.output
     return result.output
 
 
 def page(outage: FakeOutage) -> dict[str, Any]:
-    """The document of the page in the browser."""
+    """Return the document of the page in the browser."""
     with (
         closing(MetricsServer("127.0.0.1:0", ArenaCollector(outage.arena))) as server,
         urllib.request.urlopen(f"http://127.0.0.1:{server.port}/arena.json", timeout=WATCHDOG_S) as answer,
@@ -93,7 +94,7 @@ def page(outage: FakeOutage) -> dict[str, Any]:
 
 
 def check_row(row: dict[str, Any], stuck: Stuck) -> None:
-    """A row of JSON has every value."""
+    """Check that a row of JSON has every value."""
     assert row["topic"] == DEAD
     assert (row["stuck_partition_count"], row["partition_count"]) == (DEAD_COUNT, DEAD_COUNT)
     assert row["reasons"] == {stuck.reason: DEAD_COUNT}
@@ -105,7 +106,7 @@ def check_row(row: dict[str, Any], stuck: Stuck) -> None:
 
 
 def check_tables(text: str, stuck: Stuck) -> None:
-    """A view on a terminal has the row."""
+    """Check that a view on a terminal has the row."""
     (row,) = re.findall(rf"^{DEAD} .*$", text, re.MULTILINE)
     held = re.search(rf"(\d+) of {SLOT_COUNT} +{SLOT_COUNT // 2 + 1} +1  ", row)
     assert held is not None, row

@@ -18,11 +18,11 @@ from tests.power.disk import why_not
 from tests.power.paths import TRIALS, each_trial, run_trial
 
 CANNOT = 77
-"""The exit code where no power can be cut."""
+"""The exit code if no power can be cut here."""
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.power", description=__doc__.splitlines()[0])
     parser.add_argument("--paths", nargs="+", default=list(TRIALS), metavar="PATH[:LEVEL]", help=", ".join(TRIALS))
     parser.add_argument("--cuts", type=int, default=5, help="power cuts for each path and level")
@@ -30,7 +30,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if strange := {name.partition(":")[0] for name in arguments.paths} - TRIALS.keys():
         parser.error(f"no path has the name {', '.join(sorted(strange))}: there are {', '.join(TRIALS)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the disk is taken away then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the disk is removed, too
     if (reason := why_not()) is not None:
         print(f"no power can be cut: {reason}", file=sys.stderr)
         return CANNOT

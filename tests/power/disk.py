@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk whose power is cut: ext4 on a loop device, and processes that believe in another boot after each cut.
+"""A disk whose power is cut: ext4 on a loop device. After each cut, the processes get another boot id.
 
-A cut is the ioctl by which xfstests cuts a file system off (EXT4_IOC_SHUTDOWN with NOLOGFLUSH). Bytes and names of
-files that were not forced to the disk before are lost. The journal is written by itself only every five minutes, so
-nothing survives that no program has forced.
+A cut is the ioctl by which xfstests shuts a file system down (EXT4_IOC_SHUTDOWN with NOLOGFLUSH). Bytes and names of
+files that were not forced to the disk before are lost. ext4 writes its journal only every five minutes, so only changes
+survive that a program has forced.
 
-A mount that another namespace has copied keeps the dead file system alive, and the next mount would be of that. So the
-process that cuts has a mount namespace of its own (`leave_namespace`), and its processes end before the next mount.
+If another namespace has a copy of the mount, the dead file system stays alive, and the next mount would mount it again.
+So the process that cuts has its own mount namespace (`leave_namespace`), and its processes end before the next mount.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def leave_namespace() -> None:
-    """Gives this process a mount namespace of its own, with no mount in memory that is another program's."""
+    """Give this process its own mount namespace, in which mounts in memory belong to no other program."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "this process may have no mount namespace")
@@ -53,7 +53,7 @@ def leave_namespace() -> None:
 
 
 def why_not() -> str | None:
-    """Return the reason why this process can cut no power. If it can, return None; it has then left its namespace."""
+    """Return the reason why this process cannot cut the power. If it can, leave its namespace and return None."""
     if os.geteuid() != 0:
         return "only root can mount a disk and cut it off"
     missing = [name for name in NEEDED if shutil.which(name) is None]
@@ -77,7 +77,7 @@ class Disk:
         path: the folder at which it is mounted.
         memory: a folder that survives the cuts, for ledgers.
         boots_ns: CLOCK_MONOTONIC of each boot.
-        cuts_ns: the same of each cut, read before it.
+        cuts_ns: CLOCK_MONOTONIC of each cut, read before it.
     """
 
     def __init__(self) -> None:
@@ -113,25 +113,25 @@ class Disk:
         shutil.rmtree(self.memory, ignore_errors=True)
 
     def boot(self) -> None:
-        """Mounts the disk; processes that are started from now on belong to another boot."""
+        """Mount the disk. Processes that are started from now on belong to another boot."""
         self._boot.write_text(f"{uuid.uuid4()}\n")
         _run("mount", "-o", "commit=300", self._device, str(self.path))
         self.boots_ns.append(time.monotonic_ns())
 
     def command(self, *command: str) -> list[str]:
-        """A command as a process of this boot."""
+        """Return a command that runs as a process of this boot."""
         script = f'mount --bind {self._boot} {BOOT_ID} && exec "$@"'
         return ["unshare", "-m", "sh", "-c", script, "sh", *command]
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Starts a process, which dies with the power. Its output is appended to `log`."""
+        """Start a process, which is killed when the power is cut. Its output is appended to `log`."""
         with self.log() as log:
             process = subprocess.Popen(self.command(*command), stdout=log, stderr=log, cwd=ROOT)
         self._processes.append(process)
         return process
 
     def run(self, *command: str) -> int:
-        """Runs a process to its end: its exit code."""
+        """Run a process until it ends, and return its exit code."""
         process = self.start(*command)
         try:
             return process.wait(WATCHDOG_S)
@@ -142,26 +142,26 @@ class Disk:
 
     @contextlib.contextmanager
     def log(self) -> Iterator[IO[bytes]]:
-        """The output of all processes."""
+        """Return the output of all processes."""
         with open(self.memory / "log", "ab") as log:
             yield log
 
     def told(self) -> str:
-        """The last lines that the processes have printed."""
+        """Return the last lines that the processes have printed."""
         path = self.memory / "log"
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
     def check(self) -> None:
-        """Checks that every started process is alive.
+        """Check that every started process is alive.
 
         Raises:
-            AssertionError: one has ended.
+            AssertionError: a process has ended.
         """
         for process in self._processes:
             assert process.poll() is None, f"{process.args!r} ended with {process.returncode}: {self.told()}"
 
     def cut(self) -> None:
-        """Cuts the power: kills the processes and discards what they did not force to the disk."""
+        """Cut the power: kill the processes, and discard the changes that they did not force to the disk."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             self.cuts_ns.append(time.monotonic_ns())
@@ -175,7 +175,7 @@ class Disk:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """Kills every process."""
+        """Kill every process."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
@@ -189,7 +189,7 @@ def _run(*command: str) -> str:
 
 
 def worker(role: str, *arguments: object) -> Sequence[str]:
-    """The command of a worker (`tests.power.worker`)."""
+    """Return the command of a worker (`tests.power.worker`)."""
     return sys.executable, "-m", "tests.power.worker", role, *map(str, arguments)
 
 

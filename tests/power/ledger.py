@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ledger of what was promised to survive a power cut: lines in a file that survives it, each with its time."""
+"""A ledger of promises that must survive a power cut. It is a file that survives, with the time of each promise."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Entry(NamedTuple):
     """The promise: a record was sent, its future was got, and so on."""
     name: str
     time_ns: int
-    """CLOCK_MONOTONIC after the call that promised it."""
+    """CLOCK_MONOTONIC after the call that made the promise."""
     age_ns: int
-    """Its age when the power was cut; while it is on, its age now."""
+    """Its age when the power was cut, or its present age while the power is on."""
 
 
 class Ledger:
@@ -30,17 +30,17 @@ class Ledger:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(self, kind: str, name: object) -> None:
-        """Notes a promise. One write, so a death leaves no part of a line."""
+        """Record a promise, by one write, so that a death leaves no part of a line."""
         os.write(self._descriptor, f"{kind} {name} {time.monotonic_ns()}\n".encode())
 
 
 def read_ledgers(folder: Path, boots_ns: list[int], cuts_ns: list[int]) -> Iterator[Entry]:
-    """The entries of all ledgers in a folder.
+    """Return the entries of all ledgers in a folder.
 
-    A process may live for some milliseconds after the cut, until it is killed. Its entries of that time are left out.
+    A process may live for some milliseconds after the cut, until it is killed. Its entries of that time are omitted.
 
     Args:
-        folder: that of the ledgers.
+        folder: the folder of the ledgers.
         boots_ns: the time of each boot.
         cuts_ns: the time of the power cut that ended each boot.
     """

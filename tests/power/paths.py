@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paths of a record from store to store, each with its levels.
 
-A trial cuts the power of one path several times. After each cut the next boot brings the path to rest, and everything
-that the ledger recorded as promised before the cut must be there.
+A trial cuts the power of one path several times. After each cut, the next boot completes all deliveries of the path.
+Then everything that the ledger recorded as promised before the cut must be there.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from tests.support.processes import WATCHDOG_S
 WORKERS = 3
 INTERVAL_MS = 200
 SLACK_MS = 1500
-"""A busy machine forces an arena with an interval this much too late. Nothing depends on it but what is promised."""
+"""A busy machine may force an arena with an interval late by this time. Only the promises that are checked depend on
+it."""
 CUT_S = (0.6, 1.6)
-"""The power is cut this long after the first promise of a boot."""
+"""The power is cut at a random time in this range after the first promise of a boot."""
 MEMORY = "1MiB"
 
 
 class RefusedLevelError(Exception):
-    """The program refuses the levels of this trial, as it should or not."""
+    """The program rejected the level of this trial, whether or not it should."""
 
 
 class Figures:
     """The outcome of a trial.
 
     Attributes:
-        lost: names of what was promised and is missing.
+        lost: the names of promises that were broken.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class Figures:
         self.doubled_count = 0
         self.damaged_count = 0
         self.wrong: list[str] = []
-        """Sentences about what else is not as it was promised."""
+        """Sentences about other broken promises."""
         self.is_refused = False
 
     @property
@@ -96,7 +97,7 @@ class Trial(abc.ABC):
         self.out = disk.path / "x" / "y" / "log"
 
     def run(self, cut_count: int) -> Figures:
-        """Cuts the power so often, or until something is lost."""
+        """Cut the power `cut_count` times, or until something is lost."""
         try:
             self.prepare()
             for self.round in range(cut_count):
@@ -120,35 +121,35 @@ class Trial(abc.ABC):
         return self.figures
 
     def prepare(self) -> None:  # noqa: B027 - most paths begin with nothing
-        """Makes what is to be there before the first boot's processes."""
+        """Create what must exist before the processes of the first boot start."""
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Starts the processes of a boot."""
+        """Start the processes of a boot."""
 
     @abc.abstractmethod
     def settle(self) -> None:
-        """Brings the path to rest in the next boot."""
+        """Complete all deliveries of the path in the next boot."""
 
     @abc.abstractmethod
     def found(self) -> Counter[str]:
-        """The names that are where they should be, and how often."""
+        """Return the names that arrived, and how often each arrived."""
 
     def is_promise(self, entry: Entry) -> bool:
-        """True for an entry of the ledger that the power cut may not undo."""
+        """Return True for an entry of the ledger that the power cut must not undo."""
         return entry.kind in {"sent", "got"}
 
     def ledger(self, role: str) -> str:
-        """The ledger of a process of this boot."""
+        """Return the ledger of a process of this boot."""
         return str(self.disk.memory / f"{role}-{self.round}.ledger")
 
     def worker(self, role: str, *arguments: object) -> None:
-        """Starts a worker with its own ledger."""
+        """Start a worker with its own ledger."""
         self._worker_count += 1
         self.disk.start(*worker(role, self.ledger(f"{role}-{self._worker_count}"), *arguments))
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry so far."""
+        """Return every entry so far."""
         return read_ledgers(self.disk.memory, self.disk.boots_ns, self.disk.cuts_ns)
 
     def _wait_for_promise(self) -> None:
@@ -160,11 +161,11 @@ class Trial(abc.ABC):
 
     @property
     def _sign_count(self) -> int:
-        """Signs of former boots."""
+        """Return the number of signs of earlier boots."""
         return sum(self.is_sign(entry) for entry in self.entries() if entry.time_ns < max(self.disk.cuts_ns, default=0))
 
     def is_sign(self, entry: Entry) -> bool:
-        """True for an entry that says that the programs are at work."""
+        """Return True for an entry which shows that the programs are working."""
         return self.is_promise(entry)
 
     def _count(self) -> None:
@@ -178,7 +179,7 @@ class Trial(abc.ABC):
     # --- helpers
 
     def wait_for(self, kind: str) -> None:
-        """Waits until a worker of this boot has noted something."""
+        """Wait until a worker of this boot has recorded an entry of this kind."""
         since_ns, deadline_s = max(self.disk.cuts_ns, default=0), time.monotonic() + WATCHDOG_S
         while not any(entry.kind == kind and entry.time_ns > since_ns for entry in self.entries()):
             self.disk.check()
@@ -186,7 +187,7 @@ class Trial(abc.ABC):
             time.sleep(0.05)
 
     def values(self, directory: Path) -> Iterator[str]:
-        """The values in a log, as kafka-python reads it; damage is counted."""
+        """Return the values in a log, as kafka-python reads them, and count damage."""
         for path in sorted(directory.glob(f"{TOPIC}-*/*.log")):
             records = MemoryRecords(path.read_bytes())
             while (batch := records.next_batch()) is not None:
@@ -196,26 +197,26 @@ class Trial(abc.ABC):
                     yield from (record.value.decode().split(" ")[0] for record in batch)
 
     def create_arena(self, *options: str) -> None:
-        """Creates the arena in folders that are new."""
+        """Create the arena, in new folders."""
         os.makedirs(os.path.dirname(self.arena), exist_ok=True)
         topic = ("--topic", f"{TOPIC}:{PARTITIONS}", "--buffer-memory", MEMORY)
         assert self.disk.run(*SHMACCUM, "create", self.arena, *topic, *options) == 0, self.disk.told()
 
     def durable(self, durability: str) -> tuple[str, ...]:
-        """The options of an arena with a level."""
+        """Return the options of an arena with a level."""
         interval = ("--sync-interval-ms", f"{INTERVAL_MS}ms") if durability == "interval" else ()
         return ("--durability", durability, *interval)
 
 
 class _OfArena(Trial):
-    """A path that begins with an arena in a file; its level is that of the arena, or ARENA/SINK."""
+    """A path that begins with an arena in a file. Its level is that of the arena, or ARENA/SINK."""
 
     doubles = True
 
     def __init__(self, disk: Disk, level: str, seed: int) -> None:
         super().__init__(disk, level, seed)
         self.durability = level.partition("/")[0]
-        if self.durability == "interval":  # else no record were old enough
+        if self.durability == "interval":  # otherwise, no record would be old enough
             self.cut_after_s = (INTERVAL_MS + SLACK_MS) / 1000
 
     def prepare(self) -> None:
@@ -229,18 +230,18 @@ class _OfArena(Trial):
         return entry.kind == "got"
 
     def start_producers(self) -> None:
-        """Starts producers that wait for some of their futures."""
+        """Start producers that wait for some of their futures."""
         for number in range(WORKERS):
             self.worker("produce", self.arena, f"{self.round}.{number}", "some")
 
     def start_senders_alone(self) -> None:
-        """Starts producers that wait for no future."""
+        """Start producers that wait for no future."""
         for number in range(WORKERS):
             self.worker("send_alone", self.arena, f"{self.round}.{number}")
 
 
 class ArenaToLog(_OfArena):
-    """Arena file → log. No level of the sink is "unset"."""
+    """Arena file → log. The level "unset" means that the sink has no level."""
 
     name = "arena-log"
     levels = tuple(
@@ -272,7 +273,7 @@ class ArenaToLog(_OfArena):
 
 
 class MemoryToLog(ArenaToLog):
-    """Arena in memory → log. It promises each record whose future was got."""
+    """Arena in memory → log. A record is promised when its future has returned."""
 
     name = "memory-log"
     levels = ("process/batch",)
@@ -284,7 +285,7 @@ class MemoryToLog(ArenaToLog):
         self.arena = f"shmaccum-power-{os.getpid()}"
 
     def prepare(self) -> None:
-        """Each boot creates a new arena."""
+        """Create nothing, because each boot creates a new arena."""
 
     def run(self, cut_count: int) -> Figures:
         try:
@@ -324,7 +325,7 @@ class Overflow(_OfArena):
         return entry.kind == "sent"
 
     def _spill(self) -> None:
-        """Waits until something lies in the overflow; perhaps it is shipped when the power is cut."""
+        """Wait until the overflow has records. They may have been shipped before the power is cut."""
         deadline_s = time.monotonic() + WATCHDOG_S
         while not any((self.disk.path / "o/p/overflow").glob(f"{TOPIC}-*/*.log")):
             self.disk.check()
@@ -375,7 +376,7 @@ class _Transactions(Trial):
         return entry.kind == "committed"
 
     def found(self) -> Counter[str]:
-        """The transactions of which every record is there."""
+        """Return the transactions of which every record is there."""
         reader = LogReader(self.out, isolation_level="read_committed")
         parts: dict[str, Counter[str]] = {}
         for place in reader.topic_partitions():
@@ -429,7 +430,7 @@ class ServedTransactions(_Transactions):
         self.worker("transact_at_server", address, self.round, self.choose.randrange(10**6))
 
     def settle(self) -> None:
-        """The next server writes the markers that are missing before it serves."""
+        """Start a server, which writes missing markers before it serves."""
         self.worker("serve", self.out, self.level, "yes", _free_address())
         self.wait_for("serves")
         self.disk.kill()
@@ -487,7 +488,7 @@ class LocalGroups(Trial):
         self.disk.run(*worker("apply", self.ledger("settle"), self.out, self.level))
 
     def found(self) -> Counter[str]:
-        """Every promised offset that the file has, or passes."""
+        """Return every promised offset that is not above the offset in the file."""
         offsets = OffsetsFile(str(self.out), "group", is_writer=False).offsets
         ends = {place.partition: committed.offset for place, committed in offsets.items()}
         promised = {entry.name for entry in self.entries() if self.is_promise(entry)}
@@ -543,7 +544,7 @@ TRIALS: dict[str, type[Trial]] = {
 
 
 def each_trial(names: Iterable[str]) -> Iterator[tuple[type[Trial], str]]:
-    """Every path of these names, or ``PATH:LEVEL``, with each of its levels."""
+    """Yield every path of these names, or ``PATH:LEVEL``, with each of its levels."""
     for given in names:
         name, _, level = given.partition(":")
         for each in TRIALS[name].levels:
@@ -552,7 +553,7 @@ def each_trial(names: Iterable[str]) -> Iterator[tuple[type[Trial], str]]:
 
 
 def run_trial(kind: type[Trial], level: str, cut_count: int, seed: int) -> Figures:
-    """Cuts the power of a path so often."""
+    """Cut the power of a path `cut_count` times."""
     with Disk() as disk:
         return kind(disk, level, seed).run(cut_count)
 

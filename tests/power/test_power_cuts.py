@@ -28,7 +28,7 @@ SHORT = (
     "served-groups:batch",
     "staging:batch",
 )
-"""The paths of the short form; the command has the others, too."""
+"""The paths of the short form. The command runs all paths."""
 
 
 @pytest.mark.slow

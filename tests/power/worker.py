@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that run when the power is cut. Each notes in its ledger what was promised to it, and never ends.
+"""The programs that run when the power is cut. Each records in its ledger what was promised to it, and never ends.
 
 python -m tests.power.worker ROLE LEDGER ARGUMENT...
 """
@@ -34,7 +34,7 @@ def _value(name: str, size: int) -> bytes:
 
 
 def produce(ledger: Ledger, arena: str, prefix: str, waits: str) -> None:
-    """Sends records; notes each that was sent, and each whose future was got.
+    """Send records. Record each that was sent, and each whose future has returned.
 
     Args:
         waits: "every" waits for each future, "some" for one in twenty.
@@ -51,7 +51,7 @@ def produce(ledger: Ledger, arena: str, prefix: str, waits: str) -> None:
 
 
 def send_alone(ledger: Ledger, arena: str, prefix: str) -> None:
-    """Sends records and waits for no future. The pauses keep the ledger short."""
+    """Send records, and wait for no future. The pauses keep the ledger short."""
     with shmaccum.Producer(arena, linger_ms=1) as producer:
         for number in itertools.count():
             producer.send(TOPIC, _value(f"{prefix}.{number}", number * 37))
@@ -61,7 +61,7 @@ def send_alone(ledger: Ledger, arena: str, prefix: str) -> None:
 
 
 def transact(ledger: Ledger, arena: str, prefix: str, seed: str) -> None:
-    """Commits and aborts transactions of an arena, with records in every partition."""
+    """Commit and abort transactions of an arena, with records in every partition."""
     choose = random.Random(seed)
     with shmaccum.Producer(arena, linger_ms=1) as producer:
         for number in itertools.count():
@@ -100,7 +100,7 @@ def transact_at_server(ledger: Ledger, address: str, prefix: str, seed: str) -> 
 
 
 def fill(ledger: Ledger, directory: str, sync: str) -> None:
-    """Writes a log, as its writer with this level, until it is killed; notes when it has some records."""
+    """Write a log with this level until the process is killed. Record when the log has some records."""
     with LogDirectory(directory, _log_options(sync)) as log:
         log.create_topic(TOPIC, PARTITIONS)
         for number in itertools.count():
@@ -114,7 +114,7 @@ def fill(ledger: Ledger, directory: str, sync: str) -> None:
 
 
 def consume(ledger: Ledger, directory: str, group: str) -> None:
-    """A member of a local group; notes each offset that a commit returned."""
+    """Run a member of a local group. Record each offset whose commit returned."""
     with shmaccum.Consumer(directory, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest") as one:
         one.subscribe([TOPIC])
         while True:
@@ -147,7 +147,7 @@ def consume_at_server(ledger: Ledger, address: str, group: str) -> None:
 
 
 def serve(ledger: Ledger, directory: str, sync: str, is_writable: str, address: str) -> None:
-    """Serves a log; a server that only reads gets no level and follows the log."""
+    """Serve a log. A server that only reads has no level, and follows the log."""
     options: dict[str, Any] = {"partitions": PARTITIONS}
     if is_writable == "yes":
         options |= {"sync": sync} | ({"sync_interval_ms": "100ms"} if sync == "interval" else {})
@@ -158,7 +158,7 @@ def serve(ledger: Ledger, directory: str, sync: str, is_writable: str, address: 
 
 
 class FailingSink(LogSink):
-    """A log that does not work while a file is there."""
+    """A log that fails while a file exists."""
 
     def __init__(self, place: str, flag: str) -> None:
         super().__init__(place)
@@ -169,30 +169,30 @@ class FailingSink(LogSink):
         self.log_ends = {}
 
     def _open_end(self, partition_index: int, log: Any) -> None:
-        """Each batch is passed to `write`."""
+        """Return None, so that each batch is passed to `write`."""
 
     @property
     def outage(self) -> str | None:
-        """A sentence while the file is there."""
+        """Return a sentence while the file exists."""
         return "the file is there" if os.path.exists(self._flag) else super().outage
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
-        """Takes nothing while the file is there."""
+        """Accept no batch while the file exists."""
         if os.path.exists(self._flag):
             return [Ack(wire, Verdict.RETRY, message="the file is there") for wire in batches]
         return super().write(batches)
 
 
 class RefusingSink(LogSink):
-    """A log that refuses every batch, so that each becomes a dead letter."""
+    """A log that rejects every batch, so that each becomes a dead letter."""
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
-        """Refuses them."""
+        """Reject all batches."""
         return [Ack(wire, Verdict.REFUSED, message="refused") for wire in batches]
 
 
 def spill(ledger: Ledger, arena: str, out: str, overflow: str, flag: str, idle_exit: str) -> None:
-    """A sender with an overflow, whose sink fails now and then."""
+    """Run a sender with an overflow, whose sink fails from time to time."""
     more: dict[str, Any] = {"idle_exit_ms": idle_exit} if idle_exit else {}
     sink = FailingSink(out, flag)
     with shmaccum.Sender(arena, sink, overflow=f"log:{overflow}", overflow_at="10%", **more) as sender:
@@ -201,7 +201,7 @@ def spill(ledger: Ledger, arena: str, out: str, overflow: str, flag: str, idle_e
 
 
 def bury(ledger: Ledger, arena: str, out: str, letters: str, idle_exit: str) -> None:
-    """A sender whose sink refuses everything."""
+    """Run a sender whose sink rejects every batch."""
     more: dict[str, Any] = {"idle_exit_ms": idle_exit} if idle_exit else {}
     with shmaccum.Sender(arena, RefusingSink(out), dead_letter=f"log:{letters}", **more) as sender:
         ledger.write("opened", arena)
@@ -209,14 +209,14 @@ def bury(ledger: Ledger, arena: str, out: str, letters: str, idle_exit: str) -> 
 
 
 def ship(ledger: Ledger, source: str, target: str, follow: str) -> None:
-    """Ships a log to another one."""
+    """Ship a log to another one."""
     ledger.write("ships", source)
     with shmaccum.Shipper(source, f"log:{target}") as shipper:
         shipper.run(follow=follow == "yes")
 
 
 def stage(ledger: Ledger, directory: str, sync: str, prefix: str) -> None:
-    """Stages records and concludes their transaction, as the tasks and the commit of a query do."""
+    """Stage records and conclude their transaction, as the tasks and the commit of a query do."""
     options = _log_options(sync)
     for number in itertools.count():
         transaction = TransactionId(f"query-{prefix}", number)
@@ -233,7 +233,7 @@ def stage(ledger: Ledger, directory: str, sync: str, prefix: str) -> None:
 
 
 def apply(ledger: Ledger, directory: str, sync: str) -> None:
-    """Opens a log once, which applies what is decided."""
+    """Open a log once, which applies the decided transactions."""
     LogDirectory(directory, _log_options(sync)).close()
     ledger.write("applied", directory)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens the images that power cuts may leave, and prints one line of figures for each scenario.
+"""Open the images that power cuts may leave, and print one line of figures for each scenario.
 
     python -m tests.power_images                                        every scenario
     python -m tests.power_images --images 10000 --seed 7
@@ -7,7 +7,8 @@
     python -m tests.power_images --scenarios users damage --exhaustive
     python -m tests.power_images --without-syncs                        removes each sync in turn
 
-The exit code is 1 if a promise was broken, or if no image shows the lack of a sync that `kept_syncs` does not list.
+The exit code is 1 if a promise was broken, or if a sync that `kept_syncs` does not list can be removed without a broken
+promise.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RECORD = "record"
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line."""
     if len(sys.argv) == 4 and sys.argv[1] == RECORD:
         scenario_named(sys.argv[2]).record(Path(sys.argv[3]))
         os._exit(0)  # as by a power cut
@@ -65,7 +66,7 @@ def _are_all_good(scenarios: Sequence[Scenario], arguments: argparse.Namespace, 
 
 
 def _boot_again() -> None:
-    """Runs this program again under the recorder, which gives it another boot id."""
+    """Run this program again under the recorder, which gives it another boot id."""
     with tempfile.NamedTemporaryFile("w", suffix=".boot", delete=False) as boot:
         boot.write(f"{uuid.uuid4()}\n")
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "LD_PRELOAD": str(recorder()), "POWER_BOOT": boot.name}

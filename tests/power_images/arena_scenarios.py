@@ -36,19 +36,19 @@ FAST: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_ma
 SYNCS = "times the arena was forced to disk"
 SIZE = 700
 ROUNDS_MAX = 10
-"""The rounds of a sender whose arena has no level."""
+"""The maximum number of rounds of a sender whose arena has no level."""
 
 
 def value_of(number: int) -> bytes:
-    """The value of a record: its number, and bytes up to a size."""
+    """Return the value of a record: its number, filled up to a size."""
     return f"{number} ".encode().ljust(SIZE, b"%d" % (number % 10))
 
 
 def values_in(path: Path, **options: Any) -> list[list[bytes]]:
-    """The values in each partition of a log, as returned by a reader that skips damage."""
+    """Return the values in each partition of a log, read by a reader that skips damage."""
     try:
         reader = LogReader(path, on_corrupt="skip", **options)
-    except NotALogError:  # there is none yet
+    except NotALogError:  # there is no log yet
         return []
     return [
         [record.value or b"" for record in reader.partition(*place).records()] for place in reader.topic_partitions()
@@ -56,7 +56,7 @@ def values_in(path: Path, **options: Any) -> list[list[bytes]]:
 
 
 def has_batches(arena: Arena) -> bool:
-    """True while a batch waits for its delivery. A damaged one does not."""
+    """Return True while a batch waits for its delivery. A damaged batch does not."""
     slots = arena.statistics().slots
     return slots["FREE"] + slots["BAD"] < arena.geometry["slot_count"]
 
@@ -65,25 +65,25 @@ class FailingSink(LogSink):
     """A log that fails while an attribute is set.
 
     Attributes:
-        is_away: it does not work.
-        is_refusing: it refuses every batch.
+        is_away: the log fails.
+        is_refusing: the log rejects every batch.
     """
 
     is_away = False
     is_refusing = False
 
     def _open_end(self, partition_index: int, log: Any) -> None:
-        """Each batch is passed to `write`."""
+        """Return None, so that each batch is passed to `write`."""
         super()._open_end(partition_index, log)
         self.log_ends.clear()
 
     @property
     def outage(self) -> str | None:
-        """A sentence while it does not work."""
+        """Return a sentence while the log fails."""
         return "it does not work" if self.is_away else super().outage
 
     def write(self, batches: Sequence[WireBatch]) -> Sequence[Ack]:
-        """Takes nothing while it does not work."""
+        """Accept no batch while the log fails."""
         if self.is_refusing:
             return [Ack(wire, Verdict.REFUSED, message="refused") for wire in batches]
         if self.is_away:
@@ -105,7 +105,7 @@ class Sending:
         self.sender.open()
 
     def run_until_free(self) -> None:
-        """Runs until no batch is in the arena or in the overflow."""
+        """Run until no batch is in the arena or in the overflow."""
         deadline_s = time.monotonic() + WATCHDOG_S
         while has_batches(self.arena) or self.arena.native.spilled()["partitions"]:
             assert time.monotonic() < deadline_s, self.arena.statistics()
@@ -119,25 +119,25 @@ class ArenaScenario(Scenario):
     levels: ClassVar[tuple[str, ...]] = (PROCESS, INTERVAL, SYNC)
     options: ClassVar[dict[str, Any]] = {}
     rounds = ((3, True), (3, False), (2, True), (2, False))
-    """Records of each round, and whether they are delivered at its end."""
+    """The number of records of each round, and whether they are delivered at its end."""
 
     @property
     def durability(self) -> dict[str, Any]:
-        """The options of the arena that set its durability."""
+        """Return the options of the arena that set its durability."""
         interval = {"sync_interval_ms": INTERVAL_MS} if self.level == INTERVAL else {}
         return {"durability": self.level, **interval}
 
     def sender_options(self, place: Path) -> dict[str, Any]:
-        """Options of the sender."""
+        """Return the options of the sender."""
         return {}
 
     @property
     def producer_options(self) -> dict[str, Any]:
-        """Options of the producer."""
+        """Return the options of the producer."""
         return {}
 
     def record(self, place: Path) -> None:
-        """Does not close anything, because closing a producer waits for its deliveries."""
+        """Run the scenario. Nothing is closed, because closing a producer waits for its deliveries."""
         path = place / "a" / "arena"
         path.parent.mkdir()
         arena = Arena.create(path, topics={TOPIC: PARTITIONS}, **SMALL, **self.durability, **self.options)
@@ -146,7 +146,7 @@ class ArenaScenario(Scenario):
         self.work(producer, Sending(place, arena, **self.sender_options(place)))
 
     def work(self, producer: Producer, sending: Sending) -> None:
-        """Sends and delivers."""
+        """Send and deliver."""
         number = 0
         for count, is_delivered in self.rounds:
             for _ in range(count):
@@ -160,19 +160,20 @@ class ArenaScenario(Scenario):
                 mark("kept", number)
 
     def send(self, producer: Producer, number: int) -> None:
-        """Sends a record."""
+        """Send a record."""
         mark("sent", number)
         producer.send(TOPIC, value_of(number), partition=number % PARTITIONS)
         if self.level == SYNC:
             mark("kept", number)
 
     def delivered(self, number: int) -> None:
-        """By now, every record has a result. So if the log has a level, it has forced the records to disk."""
+        """Mark all records as delivered. If the log has a level, it has forced them to disk, because each has a
+        result."""
         if self.level != PROCESS:
             mark("kept", number)
 
     def wait_for_interval(self, arena: Arena) -> None:
-        """Waits until everything that was sent is older than the interval."""
+        """Wait until every sent record is older than the interval."""
         syncs = arena.native.counters()[SYNCS]
         deadline_s = time.monotonic() + WATCHDOG_S
         while arena.native.counters()[SYNCS] < syncs + 2:
@@ -207,7 +208,7 @@ class ArenaScenario(Scenario):
         yield from self.check_delivered(place, sent, kept)
 
     def deliver(self, sending: Sending) -> None:
-        """Delivers everything. Without a level a power cut may leave an arena that no sender can empty."""
+        """Deliver everything. Without a level, a power cut may leave an arena that no sender can empty."""
         if self.level != PROCESS:
             sending.run_until_free()
             return
@@ -218,11 +219,11 @@ class ArenaScenario(Scenario):
                 sending.sender.run_once()
 
     def places(self, place: Path) -> list[Path]:
-        """The logs that together have all records."""
+        """Return the logs that together have all records."""
         return [place / "log"]
 
     def check_delivered(self, place: Path, sent: int, kept: set[int]) -> Iterator[str]:
-        """Checks that the records are there, in order."""
+        """Check that the records are there, in order."""
         found = [values for path in self.places(place) for values in values_in(path)]
         yield from self.strange(found, sent, "the sink")
         numbers = {int(value.split()[0]) for values in found for value in values}
@@ -263,7 +264,7 @@ class ProcessScenario(ArenaScenario):
     _first = 1
 
     def fork(self, producer: Producer, partition: int) -> int:
-        """A process that sends two records to a partition, and dies."""
+        """Fork a process that sends two records to a partition, and dies."""
         child = os.fork()
         if child == 0:
             for number in range(self._first, self._first + 2 * PARTITIONS):
@@ -276,7 +277,7 @@ class ProcessScenario(ArenaScenario):
 
 
 class LaterBuildScenario(ArenaScenario):
-    """An arena of a build that has features which this build does not know. This build opens it."""
+    """A later build with unknown features creates an arena, and this build opens it."""
 
     name = "arena-of-a-later-build"
     levels = (SYNC,)
@@ -288,7 +289,7 @@ class LaterBuildScenario(ArenaScenario):
 
 
 class OverflowScenario(ArenaScenario):
-    """The sink fails, so records go to the overflow; then they are shipped from there."""
+    """The sink fails, so records go to the overflow. Later, they are shipped from there."""
 
     name = "overflow"
     levels = (INTERVAL, SYNC)
@@ -313,7 +314,7 @@ class OverflowScenario(ArenaScenario):
                 mark("kept", number)
 
     def spill(self, sending: Sending) -> None:
-        """Runs until the arena is empty."""
+        """Run until the arena is empty."""
         deadline_s = time.monotonic() + WATCHDOG_S
         while has_batches(sending.arena):
             assert time.monotonic() < deadline_s, sending.arena.statistics()
@@ -345,7 +346,7 @@ class ArenaTransactionScenario(ArenaScenario):
     levels = (INTERVAL, SYNC)
     options: ClassVar[dict[str, Any]] = {"transactional_id": "power"}
     parts = 3
-    """Records of a transaction."""
+    """The number of records of a transaction."""
 
     def work(self, producer: Producer, sending: Sending) -> None:
         for number, is_commit in enumerate((True, False, True, True, False, True)):
@@ -383,12 +384,12 @@ class ArenaTransactionScenario(ArenaScenario):
 
     @staticmethod
     def is_busy(arena: Arena) -> bool:
-        """True while a batch, or the end of a transaction, is on its way."""
+        """Return True while a batch or the end of a transaction is being delivered."""
         state = arena.native.transaction[1]
         return state in {"decided", "aborting"} or (state != "open" and has_batches(arena))
 
     def broken(self, found: list[list[bytes]], marks: Marks) -> Iterator[str]:
-        """Yield each transaction that is visible and should not be, or the reverse."""
+        """Yield a sentence for each transaction that is visible and should not be, or the reverse."""
         visible = sorted(value.decode() for values in found for value in values)
         numbers = [int(value.split("/")[0]) for value in visible]
         for number in sorted(set(numbers)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens images, each in a forked child of one process that has imported everything.
+"""Open images, each in a forked child of one process that has imported everything.
 
-The process has the recorder loaded before all others, which gives it another boot id than the recorded processes had.
-Images lie in memory, where a sync costs nothing.
+The process runs with the recorder loaded before all other libraries, which gives it another boot id than the recorded
+processes. Images are in memory, where a sync costs nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from tests.power_images.disk_model import Image
 
 MEMORY = "/dev/shm"
 SECONDS_MAX = 120
-"""The processor time after which a check counts as endless."""
+"""A check that uses more processor time than this counts as endless."""
 PROBLEM_SIZE = 4000
 assert np, "it is imported here once, because each child would take long for it"
 
 Check = Callable[[Path], Iterator[str]]
-"""Opens the image at a path, and reports each broken promise."""
+"""A function that opens the image at a path, and yields each broken promise."""
 
 
 def write_image(image: Image, place: Path) -> None:
-    """Makes the files of an image in an empty folder."""
+    """Create the files of an image in an empty folder."""
     for path, mode in image.modes.items():
         target = place / path
         if stat.S_ISDIR(mode):
@@ -49,7 +49,7 @@ def write_image(image: Image, place: Path) -> None:
 
 @contextmanager
 def image_folder() -> Iterator[Path]:
-    """A folder for the images of this process."""
+    """Yield a folder for the images of this process."""
     folder = Path(tempfile.mkdtemp(dir=MEMORY, prefix=f"shmaccum-test-{os.getpid()}-images-"))
     gc.collect()
     gc.freeze()
@@ -60,7 +60,7 @@ def image_folder() -> Iterator[Path]:
 
 
 def problems_of(image: Image, folder: Path, check: Check) -> list[str]:
-    """The promises that an image breaks, as found by a process that opens it."""
+    """Return the promises that an image breaks, found by a process that opens it."""
     place = folder / "image"
     place.mkdir()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images that a disk may hold after a power cut, computed from the recorded changes.
+"""Compute the images that a disk may have after a power cut from the recorded changes.
 
 On disk, each sector of 512 bytes has the content that it had at the last sync of its file, or at some later moment. The
 same is true for the size of a file, which grows by sectors or by whole writes, and for each change of names in a
@@ -34,9 +34,9 @@ class File:
 
     mode: int
     number: int = 0
-    """The unique moment at which it was created."""
+    """The moment of its creation, which is unique."""
     forced: bytes = b""
-    """The content that is on disk for certain."""
+    """The content that is certainly on disk."""
     current: bytearray = field(default_factory=bytearray)
     sectors: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
     """Later versions of sectors with their moments, the oldest first."""
@@ -44,7 +44,7 @@ class File:
     """Later sizes with their moments."""
 
     def write(self, moment: int, offset: int, data: bytes) -> None:
-        """Changes bytes."""
+        """Change bytes."""
         former_size, end = len(self.current), offset + len(data)
         if end > former_size:
             self.current.extend(bytes(end - former_size))
@@ -56,7 +56,7 @@ class File:
             self.sizes.append((moment, end))
 
     def resize(self, moment: int, size: int) -> None:
-        """Cuts the file, or adds zeros."""
+        """Truncate the file, or add zeros."""
         former_size = len(self.current)
         if size == former_size:
             return
@@ -82,14 +82,14 @@ class File:
         return self.forced[number * SECTOR : (number + 1) * SECTOR].ljust(SECTOR, b"\0")
 
     def force(self) -> None:
-        """From now on, everything is certainly on disk."""
+        """Make the present content certain to be on disk."""
         if self.sectors or self.sizes:
             self.forced = bytes(self.current)
             self.sectors, self.sizes = {}, []
 
     @property
     def is_forced(self) -> bool:
-        """True if a power cut can change nothing."""
+        """Return True if a power cut can change nothing."""
         return not (self.sectors or self.sizes)
 
 
@@ -115,11 +115,11 @@ class Change:
     gained: tuple[Folder, str] | None
 
     def is_in(self, folder: Folder) -> bool:
-        """True if the folder has one of the names."""
+        """Return True if the folder has one of the names."""
         return any(place is not None and place[0] is folder for place in (self.lost, self.gained))
 
     def apply(self, names_of: Callable[[Folder], dict[str, Node]]) -> None:
-        """Changes the names of folders."""
+        """Change the names of folders."""
         if self.lost is not None:
             names = names_of(self.lost[0])
             if names.get(self.lost[1]) is self.node:
@@ -144,7 +144,7 @@ class Size(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A unit: a change of names is on disk or not."""
+    """A unit: a change of names that is on disk or not."""
 
     change: Change
     moments: tuple[int, ...]
@@ -159,7 +159,7 @@ class Image(NamedTuple):
 
     Attributes:
         modes: the modes by path, folders before their contents.
-        contents: of the files.
+        contents: the contents of the files.
     """
 
     modes: dict[str, int]
@@ -167,7 +167,7 @@ class Image(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """The same for equal images."""
+        """Return a digest, which is the same for equal images."""
         found = hashlib.blake2b(digest_size=16)
         for path, mode in sorted(self.modes.items()):
             content = self.contents.get(path, b"")
@@ -183,11 +183,11 @@ class Disk:
         self.root = Folder(stat.S_IFDIR | 0o755)
         self._nodes: dict[int, Node] = {}
         self.changes: list[Change] = []
-        """The changes of names that are not on disk for certain, in their order."""
+        """The changes of names that are not certainly on disk, in their order."""
         self._moment = 0
 
     def _folder(self, inode: int) -> Folder:
-        """A folder that was made before the recording is the root."""
+        """Return a folder. One that was created before the recording is the root."""
         node = self._nodes.setdefault(inode, self.root)
         assert isinstance(node, Folder)
         return node
@@ -223,7 +223,7 @@ class Disk:
             self._change(Change(self._moment, self._new(entry), None, (folder, entry.name)))
         elif entry.kind == Kind.LINK:
             self._change(Change(self._moment, self._nodes[entry.inode], None, (folder, entry.name)))
-        elif (node := folder.current.get(entry.name)) is not None:  # a socket or a FIFO is not followed
+        elif (node := folder.current.get(entry.name)) is not None:  # the model has no sockets and FIFOs
             gained = (self._folder(entry.other_folder), entry.other) if entry.kind == Kind.RENAME else None
             self._change(Change(self._moment, node, (folder, entry.name), gained))
 
@@ -248,7 +248,7 @@ class Disk:
             file.force()
 
     def is_changed_by(self, entry: Entry) -> bool:
-        """True for a sync that makes something certain."""
+        """Return True for a sync that makes something certain."""
         if entry.kind != Kind.SYNC:
             return False
         if stat.S_ISDIR(entry.mode):
@@ -259,7 +259,7 @@ class Disk:
     # --- images
 
     def _possible_files(self) -> Iterator[File]:
-        """Every file that has a name in some image."""
+        """Yield every file that has a name in some image."""
         seen: set[int] = set()
         gained: dict[int, list[Node]] = {}
         for change in self.changes:
@@ -277,7 +277,7 @@ class Disk:
                 left += [*node.names.values(), *gained.get(id(node), [])]
 
     def units(self) -> list[Unit]:
-        """The units at this moment."""
+        """Return the units at this moment."""
         units: list[Unit] = [Name(change, (change.moment,)) for change in self.changes]
         for file in self._possible_files():
             units += [Sector(file, number, _moments(versions)) for number, versions in file.sectors.items()]
@@ -287,17 +287,17 @@ class Disk:
 
     @staticmethod
     def key(unit: Unit) -> tuple[int, int]:
-        """The name of a unit. It is the same on two disks to which the same changes were applied."""
+        """Return the name of a unit. It is the same on two disks to which the same changes were applied."""
         if isinstance(unit, Name):
             return -1, unit.change.moment
         return unit.file.number, unit.number if isinstance(unit, Sector) else -1
 
     def undecided(self) -> dict[tuple[int, int], tuple[int, ...]]:
-        """The moments of the versions of each unit."""
+        """Return the moments of the versions of each unit."""
         return {self.key(unit): unit.moments for unit in self.units()}
 
     def image(self, units: Sequence[Unit], choice: Choice) -> Image:
-        """The image of a choice."""
+        """Return the image of a choice."""
         names: dict[int, dict[str, Node]] = {}
         sizes: dict[int, int] = {}
         sectors: dict[int, list[tuple[int, bytes]]] = {}
@@ -353,15 +353,15 @@ def _moments(versions: Sequence[tuple[int, object]]) -> tuple[int, ...]:
 
 
 def image_count(units: Sequence[Unit]) -> int:
-    """How many choices there are."""
+    """Return the number of choices."""
     return math.prod(len(unit.moments) + 1 for unit in units)
 
 
 def newest(units: Sequence[Unit]) -> list[int]:
-    """The choice of an orderly shutdown."""
+    """Return the choice that an orderly shutdown leaves."""
     return [len(unit.moments) for unit in units]
 
 
 def as_of(units: Sequence[Unit], moment: int) -> list[int]:
-    """The choice in which everything up to a moment is on disk, and nothing later."""
+    """Return the choice in which exactly the changes up to a moment are on disk."""
     return [bisect.bisect_right(unit.moments, moment) for unit in units]

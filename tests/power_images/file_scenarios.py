@@ -50,7 +50,7 @@ REWRITE_SIZE = 50
 
 
 class GroupScenario(Scenario):
-    """Commits of a group, by its members or by a server; the level is that of the log."""
+    """Commits of a group, by its members or by a server. The level is that of the log."""
 
     name = "groups"
     levels = ("interval/local", "batch/local", "interval/served", "batch/served")
@@ -96,7 +96,7 @@ class GroupScenario(Scenario):
 
 
 class Server:
-    """A log and its coordinators, as a server has them."""
+    """The log and the coordinators of a server."""
 
     group = "g"
 
@@ -110,14 +110,14 @@ class Server:
         self.key: dict[str, Any] = {}
 
     def ask(self, handler: Any, version: int, **fields: Any) -> Any:
-        """The answer to a request."""
+        """Return the response to a request."""
         values = {**self.key, **fields}
         values |= {f"v3_and_below_{name}": value for name, value in values.items()}
         found = handler(SimpleNamespace(message=SimpleNamespace(**values), version=version))
         return found if isinstance(found, dict) else take_all(found)
 
     def begin(self) -> tuple[int, int]:
-        """Takes the transactional id: the producer id and its epoch."""
+        """Take the transactional id, and store its producer id and epoch."""
         self.key = {"transactional_id": "etl", "producer_id": -1, "producer_epoch": -1}
         found = self.ask(self.transactions.init_producer_id, 4, transaction_timeout_ms=60_000)
         assert found["error_code"] == BrokerError.NONE, found
@@ -125,7 +125,7 @@ class Server:
         return found["producer_id"], found["producer_epoch"]
 
     def send(self, sequence: int, number: int) -> None:
-        """A value to each partition and an offset to the group, in one transaction."""
+        """Send a value to each partition and an offset of the group, in one transaction."""
         topics: Any = [SimpleNamespace(name=TOPIC, partitions=list(range(PARTITIONS)))]
         self.ask(self.transactions.add_partitions, 3, topics=topics)
         for partition in range(PARTITIONS):
@@ -140,11 +140,11 @@ class Server:
         self.ask(self.transactions.commit_offsets, 3, group_id=self.group, topics=topics, **member)
 
     def end(self, *, is_commit: bool) -> None:
-        """Ends the transaction."""
+        """End the transaction."""
         assert self.ask(self.transactions.end, 3, committed=is_commit)["error_code"] == BrokerError.NONE
 
     def close(self) -> None:
-        """Closes everything."""
+        """Close everything."""
         self.transactions.close()
         self.groups.close()
         self.log.close()
@@ -203,7 +203,7 @@ class StagingScenario(Scenario):
     count = 3
 
     def stage(self, place: Path, number: int, attempt_name: str = "task") -> str:
-        """Stages the records of a transaction, and returns the name of the attempt."""
+        """Stage the records of a transaction, and return the name of the attempt."""
         with StagedAttempt(place / "x" / "log", TransactionId("query", number), attempt_name) as attempt:
             with LogDirectory(attempt.log) as log:
                 log.create_topic(TOPIC, PARTITIONS)
@@ -214,12 +214,12 @@ class StagingScenario(Scenario):
             return attempt.name
 
     def conclude(self, place: Path, number: int, name: str) -> None:
-        """Decides for an attempt."""
+        """Decide for an attempt."""
         winner = Winner(name, PARTITIONS)
         transactions.conclude(place / "x" / "log", TransactionId("query", number), [winner], log_options(self.level))
 
     def withdraw(self, place: Path, number: int, name: str) -> None:
-        """Decides while another process writes the log, and withdraws the decision."""
+        """Decide while another process writes the log, and withdraw the decision."""
         with LogDirectory(place / "x" / "log", log_options(self.level)):
             with pytest.raises(LogBusyError, match="nothing was written"):
                 transactions.conclude(
@@ -297,7 +297,7 @@ class ShippingScenario(LogScenario):
         mark("forgotten")
 
     def ship(self, place: Path) -> None:
-        """Ships everything."""
+        """Ship everything."""
         with Shipper(place / "log", f"log:{place}/copy") as shipper:
             shipper.run(follow=False)
 

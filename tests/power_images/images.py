@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images to check, for all power cuts during a recording.
+"""Choose the images to check, for all power cuts during a recording.
 
 A power cut is between two entries. Each entry adds images, until a sync makes some units certain. If there are at most
 `UNITS_MAX` units, all choices are made, at the last position before a sync or before more units exist. Otherwise,
-choices are drawn at random: everything up to some moment, except that some units are older or newer.
+choices are drawn at random. A random choice has everything up to some moment, but some units are older or newer.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SOME = (0.0, 0.02, 0.1, 0.5)
 
 
 def is_small(units: Sequence[Unit]) -> bool:
-    """True if every choice is made."""
+    """Return True if there are so few units that every choice is made."""
     return len(units) <= UNITS_MAX and image_count(units) <= CHOICES_MAX
 
 
 class Position(NamedTuple):
-    """A place for a power cut.
+    """A position for a power cut.
 
     Attributes:
-        is_small: every choice is made there.
+        is_small: True if every choice is made there.
     """
 
     number: int
@@ -60,7 +60,7 @@ def _changes(entry: Entry) -> bool:
 
 
 def disks_at(entries: Sequence[Entry], places: Sequence[Position]) -> Iterator[tuple[Position, Disk]]:
-    """The disk at each of these positions, which ascend."""
+    """Yield the disk at each of these positions, which must ascend."""
     disk, taken = Disk(), 0
     for place in places:
         for entry in entries[taken : place.number]:
@@ -71,14 +71,14 @@ def disks_at(entries: Sequence[Entry], places: Sequence[Position]) -> Iterator[t
 
 
 def every_image(disk: Disk) -> Iterator[Image]:
-    """All images of a disk with few units."""
+    """Yield all images of a disk with few units."""
     units = disk.units()
     for choice in product(*(range(len(unit.moments) + 1) for unit in units)):
         yield disk.image(units, choice)
 
 
 def some_images(disk: Disk, count: int, chance: random.Random) -> Iterator[Image]:
-    """The oldest and the newest image, and some in between."""
+    """Yield the oldest and the newest image, and some in between."""
     units = disk.units()
     yield disk.image(units, [0] * len(units))
     yield disk.image(units, newest(units))
@@ -87,7 +87,8 @@ def some_images(disk: Disk, count: int, chance: random.Random) -> Iterator[Image
 
 
 def _drawn(units: Sequence[Unit], chance: random.Random) -> list[int]:
-    """Everything is as of one moment, except that some units, or those of some files, are as of another one."""
+    """Return a choice in which everything is as of one moment, but some units, or the units of some files, are as of
+    another one."""
     moments = sorted({moment for unit in units for moment in unit.moments})
     choice = as_of(units, chance.choice([*moments, moments[-1]]))
     other = chance.choice([as_of(units, chance.choice(moments)), [0] * len(units), newest(units)])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Syncs whose lack no image shows, and the reason for which each stays (``kept_syncs.csv``).
+"""Syncs whose removal breaks no promise in any image, and the reason why each stays (``kept_syncs.csv``).
 
-In most cases, two syncs cover the same change. Today, either one could be omitted. Without both, data could be lost.
-"""
+In most cases, two syncs cover the same change. Either one could be omitted today, but without both, data could be
+lost. """
 
 from __future__ import annotations
 

@@ -23,25 +23,25 @@ from tests.support.segment_log import MadeBatch, batch_of, make_batch, offsets
 TOPIC = "t"
 PARTITIONS = 2
 RECORDS = 2
-"""The records of a batch."""
+"""The number of records of a batch."""
 SIZE = 500
 NONE, INTERVAL, BATCH = "none", "interval", "batch"
 INTERVAL_MS = 1
 
 
 def log_options(level: str, **more: Any) -> LogSinkOptions:
-    """The options of a log with small segments."""
+    """Return the options of a log with small segments."""
     interval = {"sync_interval_ms": INTERVAL_MS} if level == INTERVAL else {}
     return LogSinkOptions.parse({"sync": level, "segment_bytes": 2700, "index_interval_bytes": 600, **interval, **more})
 
 
 def value_of(partition: int, number: int) -> bytes:
-    """The value of a record: its name, and bytes up to a size."""
+    """Return the value of a record: its name, filled up to a size."""
     return f"{partition}/{number} ".encode().ljust(SIZE, b"%d" % (number % 10))
 
 
 def batch_at(producer_id: int, partition: int, number: int) -> MadeBatch:
-    """The batch with this number of its partition."""
+    """Return the batch with this number in its partition."""
     values = [value_of(partition, number * RECORDS + index) for index in range(RECORDS)]
     return make_batch(values, producer=(producer_id, 0, number * RECORDS))
 
@@ -49,7 +49,7 @@ def batch_at(producer_id: int, partition: int, number: int) -> MadeBatch:
 def read_log(
     path: Path, partition: int, *, topic: str = TOPIC, isolation: Any = "read_uncommitted"
 ) -> dict[int, bytes]:
-    """The values in a partition by their offsets, as returned by a reader that skips damage."""
+    """Return the values in a partition by their offsets, read by a reader that skips damage."""
     reader = LogReader(path, on_corrupt="skip", isolation_level=isolation)
     if topic not in reader.topics() or partition not in reader.partitions(topic):
         return {}
@@ -57,12 +57,12 @@ def read_log(
 
 
 class LogScenario(Scenario):
-    """Appends to a log until it rolls; a second writer continues."""
+    """One writer appends to a log until it rolls. A second writer continues."""
 
     name = "log"
     levels: ClassVar[tuple[str, ...]] = (NONE, INTERVAL, BATCH)
     batches: ClassVar[tuple[int, ...]] = (0, 4, 7)
-    """The number of the first batch of each writer, and of the end."""
+    """The number of the first batch of each writer, and the number after the last batch."""
 
     def __init__(self, level: str) -> None:
         super().__init__(level)
@@ -84,31 +84,31 @@ class LogScenario(Scenario):
             self.end(log, place)
 
     def options(self, first: int) -> LogSinkOptions:
-        """The options of the writer whose first batch has this number."""
+        """Return the options of the writer whose first batch has this number."""
         return log_options(self.level)
 
     def begin(self, log: LogDirectory, first: int, place: Path) -> None:
-        """Does something before the first append of a writer."""
+        """Do the work of the scenario before the first append of a writer."""
 
     def end(self, log: LogDirectory, place: Path) -> None:
-        """Ends a writer."""
+        """End a writer."""
         log.close()
         if self.level != NONE:
             self.mark_kept()
 
     def mark_topic(self, place: Path) -> None:
-        """The topic with its partitions and its id is on disk."""
+        """Mark that the topic with its partitions and its id is on disk."""
         mark("topic", PARTITIONS)
         mark("topic id", (read_topic_id(str(place / "log" / f"{TOPIC}-0")) or b"").hex())
 
     def mark_kept(self) -> None:
-        """Everything that was appended is on disk."""
+        """Mark that everything that was appended is on disk."""
         for partition in range(PARTITIONS):
             kept = max(end for place, end in self._appended if place == partition)
             mark("kept", partition, kept)
 
     def append(self, log: LogDirectory, number: int) -> None:
-        """Appends a batch to each partition."""
+        """Append a batch to each partition."""
         for partition in range(PARTITIONS):
             self.send(log, partition, number)
             if self.level == BATCH:
@@ -119,20 +119,20 @@ class LogScenario(Scenario):
             self.mark_kept()
 
     def send(self, log: LogDirectory, partition: int, number: int) -> None:
-        """Appends a batch to a partition."""
+        """Append a batch to a partition."""
         mark("sent", partition, (number + 1) * RECORDS)
         self._appended.append((partition, (number + 1) * RECORDS))
         (outcome,) = log.partition(TOPIC, partition).append([batch_at(0, partition, number)])
         assert outcome == number * RECORDS
 
     def between(self, log: LogDirectory, number: int) -> None:
-        """Does something between two appends."""
+        """Do the work of the scenario between two appends."""
         if number % 3 == 2:
             log.checkpoint()
 
     def check(self, place: Path, marks: Marks) -> Iterator[str]:
         path = place / "log"
-        with contextlib.suppress(NotALogError):  # there is none yet
+        with contextlib.suppress(NotALogError):  # there is no log yet
             for partition in range(PARTITIONS):
                 yield from self._strange(partition, read_log(path, partition), marks, "a reader")
         with LogDirectory(path, log_options(self.level)) as log:
@@ -156,14 +156,14 @@ class LogScenario(Scenario):
         log.create_topic(TOPIC, PARTITIONS)
 
     def _strange(self, partition: int, found: dict[int, bytes], marks: Marks, who: str) -> Iterator[str]:
-        """Yield each value that no producer sent, or not to this offset."""
+        """Yield a sentence for each value that no producer sent to its offset."""
         sent = max((end for place, end in marks.of("sent") if place == partition), default=0)
         for offset, value in found.items():
             if not (offset < sent and value == value_of(partition, offset)):
                 yield f"{who} got {value[:10]!r} at offset {offset} of partition {partition}, to which {sent} were sent"
 
     def kept(self, partition: int, marks: Marks) -> range:
-        """The offsets that must be there."""
+        """Return the offsets that must be there."""
         end = max((end for place, end in marks.of("kept") if place == partition), default=0)
         return range(min(self._start("deleting", partition, marks), end), end)
 
@@ -181,10 +181,10 @@ class LogScenario(Scenario):
             yield f"partition {partition} has the offsets {back} again, which were deleted"
 
     def _send_rest(self, log: LogDirectory, marks: Marks) -> Iterator[str]:
-        """Sends all unacknowledged batches again, as a producer does, and one acknowledged batch."""
+        """Send all unacknowledged batches again, as a producer does, and one acknowledged batch."""
         for partition in self.acknowledged(marks):
             end = self.kept(partition, marks).stop // RECORDS
-            deleted = self._start("deleting", partition, marks) // RECORDS  # with them, the log forgets their producer
+            deleted = self._start("deleting", partition, marks) // RECORDS  # the state of their producer is deleted, too
             for number in range(max(end - 1, deleted, 0), self.batches[-1]):
                 (outcome,) = log.partition(TOPIC, partition).append([batch_at(0, partition, number)])
                 if isinstance(outcome, Rejection):
@@ -194,7 +194,7 @@ class LogScenario(Scenario):
                     yield f"batch {number} of partition {partition} has the offset {outcome}"
 
     def acknowledged(self, marks: Marks) -> list[int]:
-        """The partitions to which a producer sends its unacknowledged batches again."""
+        """Return the partitions to which a producer sends its unacknowledged batches again."""
         return list(range(PARTITIONS))
 
     def _check_whole(self, path: Path, marks: Marks) -> Iterator[str]:
@@ -206,7 +206,8 @@ class LogScenario(Scenario):
 
 
 class LogDeathScenario(LogScenario):
-    """Writers that die. The first one forces nothing to disk; every second one is followed by one of another boot."""
+    """Writers die. The first one forces nothing to disk. The successor of every second writer belongs to another
+    boot."""
 
     name = "log-deaths"
     batches = (0, 3, 5, 7, 8)
@@ -215,11 +216,11 @@ class LogDeathScenario(LogScenario):
         return log_options(NONE if not first else self.level)
 
     def acknowledged(self, marks: Marks) -> list[int]:
-        """Without a level, a writer acknowledges records that a power cut loses, so their offsets are reused."""
+        """Return no partition without a level: a power cut loses acknowledged records, and their offsets are reused."""
         return [partition for partition in range(PARTITIONS) if self.kept(partition, marks).stop]
 
     def begin(self, log: LogDirectory, first: int, place: Path) -> None:
-        """After a sync, all records of dead writers are on disk, also in partitions that are not open."""
+        """Mark the records of dead writers after a sync: all are on disk, also in partitions that are not open."""
         if first and self.level != NONE:
             log.sync()
             if self.level == INTERVAL:
@@ -241,14 +242,14 @@ class LogDeathScenario(LogScenario):
 
 
 def boot_again(place: Path) -> None:
-    """Gives this process another boot id."""
+    """Give this process another boot id."""
     boot = place.with_name("boot")
     boot.write_text(f"{uuid.uuid4()}\n")
     lock_file.BOOT_ID_FILE = str(boot)
 
 
 class LogDeletionScenario(LogScenario):
-    """Records and topics that are deleted stay deleted, and settings stay."""
+    """Deleted records and topics stay deleted, and settings stay."""
 
     name = "log-deletions"
     levels = (INTERVAL, BATCH)
@@ -296,7 +297,7 @@ class LogDeletionScenario(LogScenario):
 
 
 class LogTransactionScenario(Scenario):
-    """Transactions in a log: the records of aborted ones are never seen by a reader of committed records."""
+    """Transactions in a log. A reader of committed records never returns records of an aborted transaction."""
 
     name = "log-transactions"
     levels = (INTERVAL, BATCH)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Syncs that a change could leave out, or put in the wrong order, in the Python half; and the tests that notice it.
+"""Mutants that omit a sync of the Python half, or put it in the wrong order, and the test that detects each.
 
 A mutant is an exact replacement of a text that occurs once in a module. If the text does not occur exactly once, that
 is an error.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest that imports one module of shmaccum with a mutant in it.
+"""A pytest plugin that imports one module of shmaccum with a mutant.
 
 POWER_MUTANT=NAME python -m pytest -p tests.power_images.planted ...
 """
@@ -16,18 +16,18 @@ from tests.power_images.mutants import MUTANTS, planted
 
 
 class PlantedLoader(SourceFileLoader):
-    """Compiles the module with the mutant, and stores no bytecode."""
+    """Compile the module with the mutant, and store no bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
         return compile(planted(MUTANTS[os.environ["POWER_MUTANT"]]), self.path, "exec", dont_inherit=True)
 
 
 class PlantedFinder:
-    """Finds the module of the mutant, and no other one."""
+    """Find the module of the mutant, and no other one."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The specification of the module."""
+        """Return the specification of the module."""
         if name != MUTANTS[os.environ["POWER_MUTANT"]].module:
             return None
         spec = PathFinder.find_spec(name, path, target)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A library to be loaded before all others (LD_PRELOAD). It records each change that a tree of processes makes below a
- * folder, with the data, and each call that forces changes to disk:
+ * A library that is loaded before all others (LD_PRELOAD). It records each change that a tree of processes makes below
+ * a folder, with the data, and each call that forces changes to disk:
  *
  *   POWER_ROOT   the folder, without symbolic links
  *   POWER_LOG    the file to which the entries are appended; the recorder's other files have it as a prefix
@@ -12,9 +12,9 @@
  *           native:PATH+0xOFFSET|FILE:LINE:FUNCTION|FILE:LINE:FUNCTION...
  *
  * A mutex in shared memory covers a call together with its entry, so the order of the entries is that of the calls.
- * Stores into a shared mapping are no calls. So each entry is preceded by the sectors of mapped files that have changed
- * since the last entry. They are found by comparison with a copy of each mapped file, which all processes share. They
- * also precede a call that forces, because the kernel forces what was stored before the call.
+ * Stores into a shared mapping are no calls. So the recorder compares each mapped file with a copy, which all processes
+ * share, and writes the sectors that have changed before the next entry. It does the same before a call that forces,
+ * because the kernel forces what was stored before the call.
  *
  * Calls that the C library makes internally (fopen, fwrite) are not recorded. shmaccum and CPython make none of them on
  * files that must survive.
@@ -43,10 +43,10 @@ enum { SECTOR = 512, BLOCK = 65536, MAPS_MAX = 64, SITE_SIZE = 4096, FRAMES_MAX 
 
 enum kind {
     KIND_WRITE = 1,
-    KIND_STORE = 2, /* of a mapping */
+    KIND_STORE = 2, /* stores into a mapping */
     KIND_SIZE = 3,
     KIND_SYNC = 4,
-    KIND_RANGE = 5, /* sync_file_range: it promises nothing */
+    KIND_RANGE = 5, /* sync_file_range, which guarantees nothing */
     KIND_CREATE = 6,
     KIND_LINK = 7,
     KIND_UNLINK = 8,
@@ -65,13 +65,13 @@ struct entry {
     uint64_t inode;
     uint64_t folder;
     uint64_t other_folder;
-    int64_t offset; /* of data; the size, of KIND_SIZE */
+    int64_t offset; /* the position of the data, or the size for KIND_SIZE */
     uint64_t data_size;
 };
 
 struct map {
     uint64_t inode;
-    int file; /* a descriptor of ours */
+    int file; /* the recorder's own descriptor */
     uint8_t *copy;
     size_t copy_size;
     const uint8_t *address;
@@ -262,7 +262,7 @@ static void map_add(int file, const uint8_t *address, size_t length)
     }
     for (int i = 0; i < map_count; i++) {
         if (maps[i].inode == found.st_ino) {
-            return; /* our descriptor keeps the inode, so it is the same file */
+            return; /* the recorder's descriptor keeps the inode in use, so it is the same file */
         }
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
@@ -305,7 +305,7 @@ static bool is_below_root(int file)
            (size == (ssize_t)root_size || path[root_size] == '/');
 }
 
-/* True for a regular file or a folder below the root. */
+/* Return true for a regular file or a folder below the root. */
 static bool is_followed(int file, struct stat *found)
 {
     if (log_file < 0 || is_inside || fstat(file, found) < 0 || found->st_dev != root_device) {
@@ -418,7 +418,8 @@ static void site_add_python(char *site)
     python.release(state);
 }
 
-/* Before the mutex: another thread may wait for the mutex and hold the interpreter's lock. */
+/* Must run before the mutex is locked, because another thread may wait for the mutex while it holds the interpreter's
+ * lock. */
 static void site_take(char *site, const void *caller)
 {
     Dl_info found;
@@ -594,7 +595,7 @@ int posix_fallocate64(int file, off64_t position, off64_t size)
     SIZING(int, file, REAL(posix_fallocate64)(file, position, size));
 }
 
-/* Holes and zeros within the file are data that changes. */
+/* Record fallocate. Holes and zeros within the file are recorded as changed data. */
 static int fallocated(int file, int mode, off64_t position, off64_t size)
 {
     struct stat followed;
@@ -736,7 +737,7 @@ void *mmap64(void *wanted, size_t length, int protection, int flags, int file, o
 static void created(const struct place *place, const struct stat *found, const char *link)
 {
     char path[PATH_MAX + SHORT_PATH];
-    copy_path(found->st_ino, path); /* of a former file that had this number */
+    copy_path(found->st_ino, path); /* the copy of an earlier file with this number */
     REAL(unlink)(path);
     struct entry entry = {.kind = KIND_CREATE,
                           .mode = found->st_mode,
@@ -751,7 +752,7 @@ static bool is_there(int folder, const char *path, struct stat *found)
     return fstatat(folder, path, found, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Record the entry of a file before any process can write to it, except one that has seen its name meanwhile. */
+/* Record the entry of a file before another process can write to it, unless that process has already found the name. */
 static int opened(int folder, const char *path, int flags, mode_t mode)
 {
     if (boot_path[0] != '\0' && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) {
@@ -1006,7 +1007,7 @@ int chmod(const char *path, mode_t mode)
 
 /* ---- marks ---- */
 
-/* Record a promise that was made to the recorded program. */
+/* Record a promise that the product made to the recorded program. */
 void power_mark(const char *text)
 {
     if (lock_begin()) {

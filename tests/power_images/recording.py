@@ -39,11 +39,11 @@ class Entry(NamedTuple):
     """One change, sync or mark.
 
     Attributes:
-        inode: of the file or folder. A file that is created may have the number of one that was removed.
+        inode: the number of the file or folder. A new file may have the number of a removed one.
         folder: the inode of the folder that has `name`.
         other_folder: the folder of `other`, the new name of a rename.
         offset: where the data begins; the size of the file, for SIZE.
-        site: of a sync: the frames that called it, the innermost first.
+        site: the frames that called a sync, the innermost first.
     """
 
     kind: Kind
@@ -60,15 +60,15 @@ class Entry(NamedTuple):
 
 
 def recorder() -> Path:
-    """The library, which is compiled if it has changed."""
+    """Return the library, which is compiled if it has changed."""
     return build_preloaded(RECORDER)
 
 
 def record(root: Path, log: Path, command: list[str], python: str = sys.executable, home: Path = ROOT) -> None:
-    """Runs a command and records what it changes below a folder.
+    """Run a command, and record its changes below a folder.
 
     Args:
-        root: the folder, which is made here.
+        root: the folder, which is created here.
         log: the file for the entries.
         command: the arguments of Python.
         python: the interpreter of the build.
@@ -96,7 +96,7 @@ def record(root: Path, log: Path, command: list[str], python: str = sys.executab
 
 
 def read_entries(log: Path) -> Iterator[Entry]:
-    """The entries of a log, in their order."""
+    """Yield the entries of a log, in their order."""
     content = log.read_bytes()
     position = 0
     while position < len(content):

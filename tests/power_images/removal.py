@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes each sync in turn. Either an image shows that it is missing, or `kept_syncs` has the reason why it stays."""
+"""Remove each sync in turn. Either an image breaks a promise without it, or `kept_syncs` has the reason why it
+stays."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from tests.power_images.trial import recorded
 PROBLEM_SIZE = 200
 SCENARIOS_MAX = 3
 POSITIONS_MAX = 8
-"""The scenarios in which a site of the list is removed, and the cuts in each that are checked. Any other site is
-removed in all scenarios and at all cuts, until an image shows it."""
+"""A listed site is removed in at most `SCENARIOS_MAX` scenarios, and at most `POSITIONS_MAX` cuts of each are checked.
+Any other site is removed in all scenarios and checked at all cuts, until an image breaks a promise."""
 
 
 def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path) -> bool:
-    """Prints a line for each site, and the figures of all.
+    """Print a line for each site, and the figures of all.
 
     Args:
         folder: for the images.
@@ -46,7 +47,8 @@ def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path
 
 
 def _are_listed(found: Collection[str], shown: Collection[str], *, is_whole: bool) -> bool:
-    """Looks up the sites whose lack no image shows. If all scenarios ran, each call in the sources is one of a site."""
+    """Look up the sites whose removal breaks no promise. If all scenarios ran, each call in the sources must belong to
+    a site."""
     silent = [site for site in found if site not in shown]
     kept = [site for site in silent if key_of(site) in KEPT]
     missed = [site for site in silent if key_of(site) not in KEPT]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scenario: a program that is recorded, and the promises that hold when the product opens an image of its disk."""
+"""A scenario is a recorded program, and the promises that must hold when the product opens an image of its disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = Any
 
 
 def mark(kind: str, *values: Value) -> None:
-    """Writes into the recording what was promised to the program so far."""
+    """Write into the recording what was promised to the program so far."""
     _library.power_mark(json.dumps([kind, *values]).encode())
 
 
@@ -29,27 +29,27 @@ class Marks:
         self._marks = [json.loads(entry.data) for entry in entries if entry.kind == Kind.MARK]
 
     def of(self, kind: str) -> list[list[Value]]:
-        """The values of each mark of a kind, in their order."""
+        """Return the values of each mark of a kind, in their order."""
         return [values for found, *values in self._marks if found == kind]
 
     def last(self, kind: str, default: Value = None) -> Value:
-        """The first value of the last mark of a kind."""
+        """Return the first value of the last mark of a kind."""
         found = self.of(kind)
         return found[-1][0] if found else default
 
 
 class Scenario(abc.ABC):
-    """One way that records take to disk, at one level.
+    """One path of records to disk, with one level.
 
     Attributes:
-        name: of the path.
-        levels: that it can have.
+        name: the name of the path.
+        levels: the levels that it can have.
     """
 
     name: ClassVar[str]
     levels: ClassVar[tuple[str, ...]]
     is_of_later_build: ClassVar[bool] = False
-    """Recorded with the build of `tests.skew`, whose syncs are those of this one."""
+    """True if it is recorded with the later build of `tests.skew`, which has the same syncs as this build."""
 
     def __init__(self, level: str) -> None:
         self.level = level
@@ -59,12 +59,12 @@ class Scenario(abc.ABC):
 
     @abc.abstractmethod
     def record(self, place: Path) -> None:
-        """Runs the program that is recorded, below a folder."""
+        """Run the program that is recorded, below a folder."""
 
     @abc.abstractmethod
     def check(self, place: Path, marks: Marks) -> Iterator[str]:
-        """Opens an image, and yields each promise that it breaks."""
+        """Open an image, and yield each promise that it breaks."""
 
     def checker(self, marks: Marks) -> Callable[[Path], Iterator[str]]:
-        """The check of an image after these marks."""
+        """Return the check of an image after these marks."""
         return lambda place: self.check(place, marks)

@@ -53,13 +53,14 @@ SCENARIOS: dict[str, type[Scenario]] = {
 
 
 def scenario_named(name: str) -> Scenario:
-    """The scenario that ``NAME:LEVEL`` names."""
+    """Return the scenario that ``NAME:LEVEL`` names."""
     kind, _, level = name.partition(":")
     return SCENARIOS[kind](level)
 
 
 def each_scenario(names: Iterable[str]) -> Iterator[Scenario]:
-    """Every scenario of these names, or ``NAME:LEVEL``, with each of its levels. An empty name is every scenario."""
+    """Yield every scenario of these names, or ``NAME:LEVEL``, with each of its levels. An empty name selects every
+    scenario."""
     for name in names:
         kind, _, level = name.partition(":")
         for one in [SCENARIOS[kind]] if kind else SCENARIOS.values():

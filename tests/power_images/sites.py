@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places in the code that force changes to disk. For each, an image shows what is lost without its sync.
+"""The places in the code that force changes to disk. For each, an image shows what would be lost without its sync.
 
 A site is named by the line that asks for the sync, below the helpers of `shmaccum.common.durability` and
 `shmaccum.log.files.small_files`, and by those helpers. A sync of the core is named by its C function.
@@ -26,21 +26,21 @@ PACKAGE = ROOT / "shmaccum"
 HELPERS = {"common/durability.py", "log/files/small_files.py"}
 NATIVE = re.compile(r"native:(?P<path>.*)\+0x(?P<offset>[0-9a-f]+)")
 UNITS_MAX = 1
-"""The units of each cut that are left out alone."""
+"""The number of units of each cut that are omitted one at a time."""
 
 
 def site_of(entry: Entry) -> str:
-    """The name of the site of a sync."""
+    """Return the name of the site of a sync."""
     return _site_named(entry.site)
 
 
 def ending_of(site: str) -> str:
-    """The name of a site without the helpers that it calls."""
+    """Return the name of a site without the helpers that it calls."""
     return site.rsplit(" < ", maxsplit=1)[-1]
 
 
 def key_of(site: str) -> str:
-    """The name of a site with the innermost helper alone."""
+    """Return the name of a site with only the innermost helper."""
     helper, _, _ = site.partition(":")
     return site if site == ending_of(site) else f"{helper} < {ending_of(site)}"
 
@@ -76,7 +76,7 @@ def _functions(library: str) -> tuple[list[int], list[str]]:
 
 
 def sites_in(entries: Sequence[Entry]) -> list[str]:
-    """All sites of a recording."""
+    """Return all sites of a recording."""
     return sorted({site_of(entry) for entry in entries if entry.kind == Kind.SYNC})
 
 
@@ -133,9 +133,8 @@ def _missing_partitions(units: Sequence[Unit], owed: dict[int, int], indices: Se
 
 
 def _disks_without(site: str, entries: Sequence[Entry]) -> Iterator[tuple[int, Disk, dict[int, int]]]:
-    """The disk in front of each later sync, and at the end, with the units that would be certain with the site.
-
-    Their index has the number of the version that would be on disk.
+    """Yield the disk before each later sync, and at the end, with the units that would be certain with the site. For
+each unit, there is the number of the version that would be on disk.
     """
     disk, whole = Disk(), Disk()
     is_later = False
@@ -175,11 +174,11 @@ SYNCS = frozenset(
         "make_partition_files",
     }
 )
-"""The functions that force something to disk, or may."""
+"""The functions that force something to disk, or may do so."""
 
 
 def calls_in_package() -> list[str]:
-    """The end of the name of each site that the sources of Python have, as `site_of` names them."""
+    """Return the end of the name of each site in the Python sources, as `site_of` names them."""
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         module = str(path.relative_to(PACKAGE))

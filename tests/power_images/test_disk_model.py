@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder sees every change, and the model has every image that a power cut may leave, and no other.
+"""The recorder records every change. The model has exactly the images that a power cut may leave.
 
-The images without a sync are those of every later cut. The report of a check that failed is its first error.
+If a sync is removed, the images of every later cut are checked. If a check fails, its first error is reported.
 """
 
 from __future__ import annotations

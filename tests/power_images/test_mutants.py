@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For each sync that a mutant omits, a test fails."""
+"""Each mutant that omits or moves a sync makes its test fail."""
 
 from __future__ import annotations
 

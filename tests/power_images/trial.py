@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trial records a scenario once, and opens images of its power cuts."""
+"""Record a scenario once, and open images of its power cuts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Figures:
     """The outcome of a trial.
 
     Attributes:
-        image_count: different images.
-        whole_count: positions of which all images were opened.
-        drawn_count: positions of which some were.
+        image_count: the number of different images.
+        whole_count: the number of positions of which all images were opened.
+        drawn_count: the number of positions of which only some images were opened.
     """
 
     entry_count: int = 0
@@ -51,7 +51,7 @@ class Figures:
 
 
 def recorded(scenario: Scenario) -> list[Entry]:
-    """The entries of a new recording of a scenario."""
+    """Record a scenario, and return the entries."""
     with tempfile.TemporaryDirectory(prefix="shmaccum-power-") as folder:
         log = Path(folder, "entries")
         build = later_build() if scenario.is_of_later_build else None
@@ -64,11 +64,11 @@ def recorded(scenario: Scenario) -> list[Entry]:
 def run_trial(
     scenario: Scenario, image_max: int, chance: random.Random, folder: Path, *, is_exhaustive: bool = False
 ) -> Figures:
-    """Records a scenario, and opens so many images at most.
+    """Record a scenario, and open at most `image_max` images.
 
     Args:
         folder: for the images.
-        is_exhaustive: all images of each position with few units are opened, however many they are.
+        is_exhaustive: open all images of each position with few units, however many there are.
     """
     entries = recorded(scenario)
     figures = Figures(len(entries), sum(entry.kind == Kind.SYNC for entry in entries))
@@ -90,7 +90,7 @@ def run_trial(
 def _images(
     entries: Sequence[Entry], image_max: int, chance: random.Random, figures: Figures, *, is_exhaustive: bool
 ) -> Iterator[tuple[Position, Image]]:
-    """All images of a position with few units, while its share of the number allows it. Else some are drawn."""
+    """Yield all images of a position if it has few units and its share of the number suffices. Otherwise, draw some."""
     places = positions(entries)
     for index, (place, disk) in enumerate(disks_at(entries, places)):
         share = max((image_max - figures.image_count) // (len(places) - index), 2)
