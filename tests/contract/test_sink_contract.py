@@ -67,7 +67,7 @@ class LateSink(ScriptedSink):
 
 
 class PatientKafkaSink(KafkaSink):
-    """Polls until a result is there, where a sender would return later."""
+    """Polls until a result has arrived. A sender would return and poll again later."""
 
     def open(self, host: SinkHost) -> None:
         super().open(host)
@@ -214,7 +214,7 @@ class Case:
         return wires
 
     def acks(self, count: int) -> list[Ack]:
-        """Return so many acks, after as many polls as they take."""
+        """Poll until `count` acks have arrived, and return them."""
         acks: list[Ack] = []
         deadline = time.monotonic() + WATCHDOG_S
         while len(acks) < count:

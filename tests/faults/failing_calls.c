@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A library, loaded before all others (LD_PRELOAD), that lets the k-th system call of a process fail:
+ * A library that is loaded before all others (LD_PRELOAD), and lets the k-th system call of a process fail:
  *
  *   faults_arm(k, error)    counts calls from now on, and lets number k fail with errno = error.
  *                           If error is FAULT_SHORT, a write writes only half.
@@ -32,7 +32,7 @@
 
 enum { FAULT_SHORT = -1 };
 
-/* In memory that the children of a fork share. */
+/* The state, in memory that forked children share. */
 static struct state {
     atomic_int wanted; /* 0 if not armed */
     atomic_int wanted_error;
@@ -42,7 +42,7 @@ static struct state {
 
 static struct state *shared(void)
 {
-    if (state == NULL) { /* in the test's first call of this library, with one thread */
+    if (state == NULL) { /* in the first call of this library by a test, which has one thread then */
         state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (state == MAP_FAILED) {
             abort();
@@ -71,7 +71,8 @@ const char *faults_hit(void)
     return shared()->hit;
 }
 
-/* A read of a regular file never fails with EAGAIN, and the interpreter does not expect it. ppoll has two errors. */
+/* Return true if the call can fail with this error. A read of a regular file never fails with EAGAIN, and the
+ * interpreter does not expect it. ppoll has two possible errors. */
 static bool is_possible(const char *name, int error, int is_write)
 {
     if (strcmp(name, "ppoll") == 0) {

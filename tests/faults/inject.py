@@ -4,8 +4,8 @@ This runs in a separate process with failing_calls.c loaded first.
 
     LD_PRELOAD=failing_calls.so python -m tests.faults.inject OPERATION ERROR[,ERROR...] [--some SEED]
 
-If ``--some`` is given, about every twelfth k gets one of the errors, instead of every k all of them. Prints a line of
-JSON. A wrong result ends the process with a traceback that names operation, k, error and call.
+By default, every k gets all of the errors. With ``--some``, about every twelfth k gets one of them. The program prints
+a line of JSON. A wrong result ends the process with a traceback that names operation, k, error and call.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def named(operation: str, number: int, error: str) -> Iterator[None]:
 
 
 def is_clear(problem: BaseException) -> bool:
-    """Return whether a user can act on it: an error of shmaccum or the system, with a sentence."""
+    """Return True if a user can act on the error. It must be one of shmaccum or of the system, with a sentence."""
     return isinstance(problem, (OSError, MemoryError, ShmaccumError)) and len(str(problem)) > 10
 
 
@@ -89,7 +89,7 @@ def run_once(operation: Operation, number: int, error: int) -> tuple[BaseExcepti
 
 
 def inject(name: str, number: int, error_name: str, tally: Tally) -> bool:
-    """Inject one fault. Return false if the operation made fewer calls."""
+    """Inject one fault. Return False if the operation made fewer calls."""
     with tempfile.TemporaryDirectory() as folder, named(name, number, error_name):
         before = open_files(), shared_memory()
         operation = OPERATIONS[name](Path(folder))
@@ -121,7 +121,7 @@ def inject(name: str, number: int, error_name: str, tally: Tally) -> bool:
 def inject_all(name: str, errors: list[str], seed: int | None) -> Tally:
     tally = Tally()
     inject(name, CALLS_MAX, errors[0], Tally())  # imports modules and fills caches
-    gc.freeze()  # each fault collects garbage twice, and the modules are none
+    gc.freeze()  # each fault collects garbage twice, which need not traverse the modules
     chance = random.Random(seed)
     number = 1 if seed is None else chance.randint(1, 3)
     while number < CALLS_MAX:

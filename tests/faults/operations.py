@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations in which system calls fail. Each one prepares, runs under faults, and checks its results.
 
-An operation may raise or not. It must never leak a resource or report a false result. `settle` repeats it without
-faults and checks everything.
+An operation may raise an error or succeed. It must never leak a resource or report a false result. `settle` repeats it
+without faults and checks everything.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Operation:
     """An operation of a user. Each instance is used for one fault.
 
     Attributes:
-        keeps: suffixes of files that may stay open after a failure, because they are used again.
+        keeps: the suffixes of files that may stay open after a failure, because they will be used again.
     """
 
     keeps: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Operation:
 
 
 def arena_end(arena: Arena, expected: Sequence[bytes]) -> None:
-    """Deliver everything. It must be exactly *expected*, and leave the arena valid and empty."""
+    """Deliver everything. The values must be exactly *expected*, and the arena must be valid and empty afterwards."""
     with Accumulator(arena) as accumulator:
         accumulator.become_sender()
         delivered = sorted(deliver_all(accumulator), key=repr)

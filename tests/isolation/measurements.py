@@ -166,7 +166,7 @@ def quantile_ns(counts: Counts, share: float) -> int:
 
 def ratio_interval(before: Counts, after: Counts, share: float, seed: int) -> tuple[float, float, float] | None:
     """Return the ratio of a quantile of two phases with its 95 % interval, which is a bootstrap over whole rounds.
-Return None if one of the phases has no sends.
+    Return None if one of the phases has no sends.
     """
     before, after = (phase[phase.sum(axis=1) > 0] for phase in (before, after))
     if not (len(before) and len(after)):

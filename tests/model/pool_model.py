@@ -14,10 +14,10 @@ It does not use the fast path, which ``topic_share_model.py`` models. A process 
 does: it posts the semaphores of parked waiters that fit (``posted``). A parked waiter also scans at its turn, and posts
 the others that fit. The model has the fewest possible turns: only the first parked waiter that lives and runs has them.
 
-A process may be stopped (``stops``) while it waits or before it locks the pool. It never continues. The sender may also
-be stopped, while it frees slots and posts. A process that continues late needs no step of its own: any process may take
-its next step at any time. Time is not modelled, so a grant may be revoked at any age, also from a process that was
-about to take it.
+A process may be stopped (``stops``) while it waits or before it locks the pool. A stopped process never continues. The
+sender may also be stopped, while it frees slots and posts. A process that continues late needs no step of its own: any
+process may take its next step at any time. Time is not modelled, so a grant may be revoked at any age, also from a
+process that was about to take it.
 
 The explorer checks every state. Oversized records have no more slots than their cap. Stuck partitions have no more than
 half of the slots. Normal waiters get grants in the order of their tickets, and so do oversized ones. A waiter takes

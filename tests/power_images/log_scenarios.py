@@ -184,7 +184,7 @@ class LogScenario(Scenario):
         """Send all unacknowledged batches again, as a producer does, and one acknowledged batch."""
         for partition in self.acknowledged(marks):
             end = self.kept(partition, marks).stop // RECORDS
-            deleted = self._start("deleting", partition, marks) // RECORDS  # the state of their producer is deleted, too
+            deleted = self._start("deleting", partition, marks) // RECORDS  # also deletes the producer's state
             for number in range(max(end - 1, deleted, 0), self.batches[-1]):
                 (outcome,) = log.partition(TOPIC, partition).append([batch_at(0, partition, number)])
                 if isinstance(outcome, Rejection):

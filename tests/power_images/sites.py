@@ -133,8 +133,9 @@ def _missing_partitions(units: Sequence[Unit], owed: dict[int, int], indices: Se
 
 
 def _disks_without(site: str, entries: Sequence[Entry]) -> Iterator[tuple[int, Disk, dict[int, int]]]:
-    """Yield the disk before each later sync, and at the end, with the units that would be certain with the site. For
-each unit, there is the number of the version that would be on disk.
+    """Yield the position and the disk before each later sync, and at the end, with the units that the site would force.
+
+    The units are a map from the index of a unit to the number of the version that would be on disk.
     """
     disk, whole = Disk(), Disk()
     is_later = False

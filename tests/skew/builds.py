@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two builds: this one, and one with features unknown to this one (``SHMACCUM_LATER_BUILD``).
 
-Each build is installed in a virtual environment of its own. This one is that of the tests. The other one is made here:
-pip installs a copy of the sources into it, and compiles their extension with the switch. It uses the packages that the
-first one has. Its folder is named by a hash of the sources, so that it is made once; a lock file keeps two test workers
-apart.
+Each build has its own virtual environment. That of this build is the one of the tests. The other one is created here:
+pip installs a copy of the sources into it, and compiles their extension with the switch. It uses the packages of the
+first environment. Its folder is named by a hash of the sources, so it is created only once. A lock file prevents two
+test workers from creating it at the same time.
 
 ::
 
@@ -31,17 +31,17 @@ CACHE = ROOT / "build" / "skew"
 LATER_SOURCE = "tests/skew/later_build.c"
 COPIED = ("LICENSE", "MANIFEST.in", "README.rst", "native", "pyproject.toml", "setup.py", "shmaccum", LATER_SOURCE)
 LINKED = ("setup.py", "tests")
-"""Modules that processes of the tests import besides packages."""
+"""Files that processes of the tests import or read, besides packages."""
 SWITCH = "SHMACCUM_LATER_BUILD"
 FEATURES = "SHMACCUM_LATER_FEATURES"
-"""An environment variable: the kinds of features that a new arena of the later build has besides its region."""
+"""The environment variable with the kinds of features that a new arena of the later build has besides its region."""
 
 
 class Build(NamedTuple):
     """A build.
 
     Attributes:
-        name: for reports.
+        name: the name in reports.
         python: the interpreter of its virtual environment.
         package: the folder of its modules.
         folder: the working folder of its processes, from which they import the tests.
@@ -53,7 +53,7 @@ class Build(NamedTuple):
     folder: Path
 
     def environment(self, **others: str) -> dict[str, str]:
-        """The environment of a process that runs this build."""
+        """Return the environment of a process that runs this build."""
         return {**os.environ, "PYTHONPATH": str(self.folder), **others}
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -76,7 +76,7 @@ THIS = Build("this build", sys.executable, ROOT / "shmaccum", ROOT)
 
 
 def later_build() -> Build:
-    """Return the later build. If its sources have changed, make it again."""
+    """Return the later build. If its sources have changed, build it again."""
     folder = CACHE / _hash_of_sources()
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
@@ -91,7 +91,7 @@ def _python(folder: Path) -> Path:
 
 
 def _packages(folder: Path) -> Path:
-    """The package folder of the new environment."""
+    """Return the package folder of the new environment."""
     base = str(folder / "venv")
     return Path(sysconfig.get_path("purelib", "venv", {"base": base, "platbase": base}))
 
@@ -106,7 +106,7 @@ def _hash_of_sources() -> str:
 
 
 def _make(folder: Path) -> None:
-    """Make the build and remove former ones, which no test uses any more."""
+    """Make the build, and remove earlier ones, which no test uses any longer."""
     for former in CACHE.iterdir():
         if former.is_dir():
             shutil.rmtree(former)
@@ -132,7 +132,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _install(sources: Path, folder: Path) -> None:
-    """Run the pip of the tests without a network: their environment has all packages that the build needs."""
+    """Run the pip of the tests. It needs no network, because their environment has all packages that the build
+    needs."""
     command = [sys.executable, "-m", "pip", "--python", str(_python(folder)), "install", "--quiet", "--no-index"]
     ended = subprocess.run(
         [*command, "--no-deps", "--no-build-isolation", "--disable-pip-version-check", str(sources)],
@@ -145,7 +146,7 @@ def _install(sources: Path, folder: Path) -> None:
 
 
 def build_of(pid: int, builds: tuple[Build, ...]) -> Build | None:
-    """The build whose extension the process has mapped. None if there is none, or if the process has ended."""
+    """Return the build whose extension the process has mapped, or None if there is none or the process has ended."""
     try:
         mapped = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:

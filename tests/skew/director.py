@@ -8,8 +8,8 @@ role passes in both directions.
 ::
 
     senders       two standbys, each a seat. Two of the producers send as fast as they can
-    supervisors   two supervised producers, each a seat; the sender's process is a daemon of whichever supervisor was
-                  elected, and is killed, too
+    supervisors   two supervised producers, each a seat. The sender's process is a daemon of the elected supervisor, and
+                  is killed, too
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tests.support.processes import wait_until
 KINDS = ("senders", "supervisors")
 PRODUCERS = {"senders": 2, "supervisors": 4}
 HOLDER_SHARE = 0.15
-"""The share of kills that affect the process with the sender's role."""
+"""The share of kills that kill the process with the sender's role."""
 PATIENCE_S = 300.0
 """The limit of a trial, plus a second for each replacement."""
 SETTLED_S = 1.0
-"""How long a daemon has the role before it is killed: if senders repeatedly die early, supervisors wait."""
+"""The time for which a daemon has the role before it is killed. If senders repeatedly die early, supervisors wait."""
 
 
 class SkewDirector(Director):
@@ -131,7 +131,7 @@ class SkewDirector(Director):
         """True after all replacements, if the role has passed in both directions.
 
         Raises:
-            AssertionError: it has not within the limit of the trial.
+            AssertionError: this did not happen within the limit of the trial.
         """
         assert seconds < PATIENCE_S + self.plan.kill_count, f"{self.replacement_count} replaced, {self.successions}"
         here, there = (build.name for build in self.builds)
@@ -149,7 +149,7 @@ class SkewDirector(Director):
         super()._begin()
 
     def _wait_for_orphans(self) -> None:
-        """Wait also for daemons, which are orphans, too."""
+        """Wait for all orphans, including daemons."""
         daemon_count = int(self.kind == "supervisors")
         wait_until(
             lambda: sum(zygote.orphan_count() for zygote in self._zygotes) <= daemon_count,

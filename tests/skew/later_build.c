@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The later build of the tests of skew (SHMACCUM_LATER_BUILD in setup.py): a shmaccum that has one feature of each kind
- * that current builds do not know.
+ * The later build of the tests of skew (SHMACCUM_LATER_BUILD in setup.py). It has one feature of each kind, which
+ * current builds do not know.
  *
- *   compatible     in every arena that it makes: a region that is parallel to the processes. An element is the
- *                  generation of the process entry with which a later build has attached
+ *   compatible     in every arena that it creates: a region with an element for each process entry, which is the
+ *                  generation with which a later build has attached
  *   read-only      in an arena that is made while SHMACCUM_LATER_FEATURES contains "read-only"
  *   incompatible   in an arena that is made while SHMACCUM_LATER_FEATURES contains "incompatible"
  */
@@ -18,7 +18,7 @@
 enum { EXTENSION_ATTACHMENTS = 0x4154 };
 
 struct attachment {
-    atomic_u32 generation; /* owner: that of its process entry */
+    atomic_u32 generation; /* owner: the owner of the process entry */
     atomic_u32 is_rebuilt; /* 1 while no owner has attached since the region was rebuilt */
     uint64_t reserved;
 };
@@ -50,7 +50,7 @@ static struct attachment *attachments_find(const struct arena *arena, uint32_t *
     return NULL;
 }
 
-/* From the words of the base layout, whatever the region says. */
+/* Rebuilds the region from the words of the base layout, whatever the region contains. */
 static void attachments_rebuild(struct arena *arena, struct attachment *attachments)
 {
     for (uint32_t i = 0; i < arena->geometry.process_count; i++) {

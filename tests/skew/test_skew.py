@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds on one arena replace each other. An unknown feature is left alone, only read or rejected."""
+"""Two builds on one arena replace each other. Depending on its kind, an unknown feature is ignored, makes the arena
+read-only, or is rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ ROOM_S = 900
 REPLACEMENTS = 40
 SMALL = ("--buffer-memory", "64KiB", "--batch-size", "4KiB", "--process-count", "8")
 ATTACHMENT = struct.Struct("<IIQ")
-"""An element of the later build's region: the generation of a process entry, and whether no process attached since."""
+"""An element of the later build's region: the generation of a process entry, and whether no process has attached since
+then."""
 BOTH_BUILDS = r"shmaccum [\d.]+ .* shmaccum [\d.]+ \(later build\)"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(ROOM_S), pytest.mark.xdist_group("skew")]
@@ -35,7 +37,7 @@ def later() -> Build:
 
 
 def attachments(arena: Path) -> list[tuple[int, ...]]:
-    """The elements of the region of the later build."""
+    """Return the elements of the region of the later build."""
     with Arena.open_read_only(arena) as opened:
         (region,) = opened.native.features["regions"]
     found = arena.read_bytes()[region["ref"] :][: region["stride"] * region["count"]]
@@ -69,7 +71,7 @@ os._exit(0)
 
 
 def send(build: Build, arena: Path, value: str) -> None:
-    """A producer of this build attaches, sends and leaves its batch open."""
+    """Run a producer of this build, which attaches, sends, and leaves its batch open."""
     ran = build.run_python("-c", SEND, str(arena), value)
     assert ran.returncode == 0, ran.stderr
 

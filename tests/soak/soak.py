@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two producers, a sender and a log at full rate for a given time, and whether anything grows or drifts.
+"""Run two producers, a sender and a log at full rate for a given time, and check that nothing grows or drifts.
 
 The sender appends to the log itself, or its pump (native/sender/pump.h) carries the batches to a server of the log.
-Each second: resident, proportional and private memory, descriptors and threads of every process; the arena's slots and
-counters. At the end, all of them must be flat, and as many records are delivered, and in the log, as were sent.
+Each second, a sample is taken: the resident, proportional and private memory, the descriptors and the threads of every
+process, and the arena's slots and counters. At the end, none of them may have grown, and the log must have as many
+records as were sent.
 
     python -m tests.soak.soak SECONDS [SAMPLES] [--pump]    SAMPLES: a file that gets a line of JSON for each second
 
@@ -42,15 +43,17 @@ ROUND = 1000
 SAMPLE_S = 1.0
 STALLED_S = 3.0
 WARM_SHARE = 0.25
-"""The share of samples during which caches fill and lists grow to their size."""
+"""The share of samples that do not count, because caches are still filling and lists are growing."""
 WARM_RECORDS = 250_000
-"""Records that each producer sends before it counts as warm."""
+"""The number of records after which a producer counts as warm."""
 PATIENCE = "1h"
-"""All processes may be stopped for long. Meanwhile, a producer that waits for memory must not give up."""
+"""The max_block_ms of the producers. If all processes are stopped for long, a producer that waits for memory must not
+give up."""
 GROWTH_MAX = 2 << 20
 """Bytes by which the private memory of a process may grow from its warm state to the end."""
 DESCRIPTORS_MORE_MAX = 1
-"""A producer opens the wake FIFO when it first finds the sender asleep, which may be late."""
+"""The number of additional descriptors that are accepted. A producer opens the wake FIFO when it first finds the sender
+asleep, which may be late."""
 LOG_OPTIONS = {
     "partitions": PARTITIONS,
     "segment_bytes": "16MiB",
@@ -75,7 +78,7 @@ class ProcessSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """Everything at one moment."""
+    """The sample of all processes and of the arena at one moment."""
 
     elapsed_s: float
     """The time in which all processes ran."""
@@ -83,7 +86,8 @@ class Sample:
     sent_count: int
     delivered_count: int
     held_count: int
-    """Sent and not yet delivered, as far as three successive reads can determine."""
+    """Records that were sent and not yet delivered. The number is approximate, because it results from three successive
+    reads."""
     free_slot_count: int
     waiter_count: int
 
@@ -116,14 +120,14 @@ def _kib(size: float) -> str:
 
 
 def by_process(samples: Sequence[Sample]) -> dict[str, list[ProcessSample]]:
-    """The samples of each process in order."""
+    """Return the samples of each process in order."""
     names = [process.name for process in samples[0].processes]
     return {name: [sample.processes[index] for sample in samples] for index, name in enumerate(names)}
 
 
 def growth(rows: Sequence[ProcessSample]) -> float:
-    """By how many bytes private memory grew since it was warm: the slope of a line through the samples, times their
-    number, so that a single spike is no growth.
+    """Return the bytes by which private memory grew since the process was warm. It is the slope of a line through the
+    samples, times their number, so that a single spike is no growth.
     """
     sizes = np.array([row.private for row in rows[int(len(rows) * WARM_SHARE) :]], dtype=float)
     slope, _ = np.polyfit(np.arange(len(sizes)), sizes, 1)
@@ -131,7 +135,7 @@ def growth(rows: Sequence[ProcessSample]) -> float:
 
 
 def drift(counts: Sequence[int]) -> int:
-    """The minimum of the second half minus the maximum of the first.
+    """Return the minimum of the second half minus the maximum of the first half.
 
     A descriptor that is open briefly, for instance while a segment is rolled, is no drift.
     """
@@ -158,7 +162,7 @@ def produce(arena_name: str, *, has_columns: bool) -> None:
 
 @contextmanager
 def _running(*command: str) -> Iterator[Process]:
-    """A Python process, which is killed if it still exists at the end."""
+    """Yield a Python process, which is killed if it still exists at the end."""
     with subprocess.Popen([sys.executable, "-m", *command]) as process:
         try:
             yield process
@@ -269,7 +273,7 @@ def _listens(address: str) -> bool:
 
 
 def _calls_path(folder: Path) -> Path:
-    """The file that gets a byte for each call of the pump."""
+    """Return the path of the file that gets a byte for each call of the pump."""
     return folder.with_name("pump-calls")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.strangers``: strangers at each listener, with a line of figures for each.
+"""``python -m tests.strangers`` checks each listener with strangers, and prints a line of figures for each.
 
     python -m tests.strangers              every listener
     python -m tests.strangers metrics      listeners with this word in their name python -m tests.strangers requests
@@ -26,7 +26,7 @@ from tests.support.seeds import new_seed
 
 
 def checks(words: list[str]) -> Iterator[tuple[str, Callable[[Path, str, random.Random], object]]]:
-    """The name and check of everything that the words select. Without words, everything."""
+    """Return the names and checks that the words select. Without words, return all."""
     for listener in LISTENERS:
         if not words or any(word in listener.name for word in words):
             yield listener.name, functools.partial(check, listener)

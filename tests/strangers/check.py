@@ -25,7 +25,7 @@ from tests.strangers.listeners import SEGMENT_SIZE, TIMEOUT_S, Listener, Running
 
 WAIT_GROWTH_MAX_S = 0.05
 ASKED = 40
-"""Requests of each median."""
+"""The number of requests for each median."""
 THREAD_GROWTH_MAX = 8
 MEMORY_GROWTH_MAX = 160 << 20
 ROLLED = 3
@@ -33,7 +33,7 @@ VALUE = b"x" * 1000
 
 
 class Waits(NamedTuple):
-    """The times that a client waits for responses."""
+    """The times for which a client waits for responses."""
 
     median_s: float
     largest_s: float
@@ -65,7 +65,7 @@ class Figures(NamedTuple):
         )
 
     def problems(self) -> Iterator[str]:
-        """A sentence for each promise that was broken."""
+        """Return a sentence for each promise that was broken."""
         for kind, waits in (("kept", self.kept), ("new", self.new)):
             if waits.median_s > self.quiet.median_s + WAIT_GROWTH_MAX_S:
                 yield f"a client with a {kind} connection waited {waits}, and {self.quiet} without strangers"
@@ -121,7 +121,7 @@ class _Leaving(NamedTuple):
 
 
 def waits_of(ask: Callable[[], object]) -> Waits:
-    """The waits of a client that asks repeatedly."""
+    """Return the waits of a client that sends requests repeatedly."""
     waits_s = []
     for _ in range(ASKED):
         began_s = time.monotonic()
@@ -165,6 +165,6 @@ def threads_of(pid: int) -> int:
 
 
 def memory_of(pid: int) -> int:
-    """The resident bytes of a process."""
+    """Return the resident bytes of a process."""
     found = re.search(r"VmRSS:\s+([0-9]+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) << 10 if found else 0

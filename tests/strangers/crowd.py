@@ -18,12 +18,12 @@ from tests.support.log_server import api, string
 
 STRANGER_COUNT = 4096
 DESCRIPTORS = STRANGER_COUNT + 1024
-"""Open files that this process needs."""
+"""The number of open files that this process needs."""
 CONNECT_S = 4.0
 """Time for all connects. The listener has not accepted a connect that is still pending then."""
 BATCH = 256
 RARE = 8
-"""Strangers of each kind that costs this process memory or time."""
+"""The number of strangers of each kind that costs this process memory or time."""
 STORM_PAUSE_S = 0.002
 
 Opening = Callable[[random.Random], bytes]
@@ -79,7 +79,7 @@ Address = str | tuple[str, int]
 
 @contextlib.contextmanager
 def many_descriptors() -> Iterator[None]:
-    """Allow this process so many open files."""
+    """Allow this process as many open files as it needs."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], DESCRIPTORS), max(limits[1], DESCRIPTORS)))
     try:
@@ -92,10 +92,10 @@ class Crowd:
     """Strangers that stay until `close`, and others that repeatedly connect and disconnect.
 
     Args:
-        address: of the listener.
+        address: the address of the listener.
         openings: the kinds of strangers.
         dice: chooses the kind of each.
-        count: how many strangers stay.
+        count: the number of strangers that stay.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Crowd:
                 pass
 
     def connected_count(self) -> int:
-        """The count of strangers that are still connected."""
+        """Return the number of strangers that are still connected."""
         poller = select.poll()
         for one in self._sockets:
             poller.register(one, select.POLLIN)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests of the maximum size: meanwhile, the other clients of the server get their responses.
 
-Another client sends ApiVersions repeatedly. Its figure is the wait at a random moment of the heavy request: the
-median of its waits, each weighted by its length. So one stop of several seconds counts, and a pause of the machine for
-a hundredth of the time does not. This wait may be `WAIT_GROWTH_MAX_S` longer than without the heavy request.
+Another client sends ApiVersions repeatedly. Its figure is the median of its waits during the heavy request, each
+weighted by its length. This is the wait at a random moment. So one stop of several seconds counts, but a pause of the
+machine for a hundredth of the time does not. This wait may be `WAIT_GROWTH_MAX_S` longer than without the heavy
+request.
 """
 
 from __future__ import annotations
@@ -176,12 +177,13 @@ class Heavy(NamedTuple):
 
 
 def _best(*arguments: Any) -> Heavy:
-    """Measures until another client does not wait. Other programs of the machine only lengthen a wait."""
+    """Repeat a measurement until the other client does not wait too long. Other programs of the machine can only
+    lengthen its waits."""
     measured = _measured(*arguments)
     for _ in range(REPETITIONS_MAX):
         if measured.is_kept:
             break
-        measured = _measured(*arguments)._replace(memory=measured.memory)  # the first request may make memory grow
+        measured = _measured(*arguments)._replace(memory=measured.memory)  # the first run may use new memory
     return measured
 
 
@@ -224,7 +226,7 @@ def _varint(number: int) -> bytes:
 
 
 def bomb(size: int = BOMB_SIZE) -> bytes:
-    """A batch with one record of so many zeros, compressed by gzip."""
+    """Return a batch with one record of `size` zeros, compressed by gzip."""
     record = b"\0\0\0\1" + _varint(size)
     codec = zlib.compressobj(9, zlib.DEFLATED, 31)
     body = codec.compress(_varint(len(record) + size + 1) + record)
@@ -253,7 +255,7 @@ def _measured(name: str, frame: bytes, connection: Any, port: int, pid: int) -> 
 def _asked_while(
     ask: Callable[[], object], act: Callable[[], object], look: Callable[[], object] = lambda: None
 ) -> list[float]:
-    """The waits of a client that asks without a pause until the act has ended."""
+    """Return the waits of a client that sends requests without a pause until the act has ended."""
     is_over = threading.Event()
     waits_s: list[float] = []
 
@@ -275,7 +277,7 @@ def _asked_while(
 
 
 def _weighted(waits_s: Sequence[float]) -> tuple[float, float]:
-    """The median wait at a random moment, and the largest wait."""
+    """Return the median wait at a random moment, and the largest wait."""
     passed_s, half_s = 0.0, sum(waits_s) / 2
     for wait_s in sorted(waits_s):
         passed_s += wait_s

@@ -8,7 +8,7 @@
 ``serve --metrics``                  HTTP in the process of such a server
 ``metrics --listen``                 HTTP in a process that only observes
 the presence socket of a sender      standbys and supervisors wait at it; nothing is accepted
-the two wake FIFOs of an arena       any process that may open them can fill them and empty them
+the two wake FIFOs of an arena       a process with access can fill them and empty them
 ===================================  =====================================================================
 """
 
@@ -38,7 +38,7 @@ CLIENT_HOST = "127.0.0.9"
 """The address of the client that is no stranger."""
 TIMEOUT_S = 60.0
 MATCHED, SCARCE = 8192, 1024
-"""Limits of open files: one that is enough for all strangers, and the usual one."""
+"""Two limits of open files: one that suffices for all strangers, and the usual one."""
 PORT = re.compile(r"(?:metrics on port |serving \S+ at 127\.0\.0\.1:)([0-9]+)")
 SEGMENT_SIZE = 1 << 20
 USER, PASSWORD = "user", "the password of the user"
@@ -49,10 +49,10 @@ class Running:
     """A running listener.
 
     Attributes:
-        process: the one that listens.
+        process: the process that listens.
         address: where strangers connect.
-        ask: asks once over a new connection.
-        connect: a client that stays connected; its function asks once.
+        ask: sends a request over a new connection.
+        connect: yields a function that sends a request over an open connection.
         producer: writes to the log of the sender, whose segments must roll. If None, there is no sender.
         log: the directory of that log.
     """
@@ -69,8 +69,8 @@ class Listener:
     """One row of the table.
 
     Attributes:
-        name: as its users call it.
-        openings: the kinds of its strangers.
+        name: the name by which its users call it.
+        openings: the kinds of strangers.
         start: starts it in a folder, for an arena of this name.
         descriptors: the limit of open files of its process.
     """
@@ -89,7 +89,7 @@ def _connected(port: int) -> socket.socket:
 
 
 def kafka_client(port: int, wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain) -> Any:
-    """A Kafka client that stays connected."""
+    """Yield a Kafka client that stays connected."""
     connection = wrap(_connected(port))
 
     def ask() -> None:
@@ -101,7 +101,7 @@ def kafka_client(port: int, wrap: Callable[[socket.socket], socket.socket] = lam
 
 
 def http_client(port: int) -> Any:
-    """An HTTP client, which connects for each request."""
+    """Yield an HTTP client, which connects for each request."""
 
     def ask() -> None:
         with _connected(port) as connection:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strangers of the listeners of one host: the presence socket of a sender, and the wake FIFOs.
 
-A standby that cannot connect to the presence socket polls the role by itself. A wake call that a stranger takes away
-costs one tick of the sender, which is at most a second. Neither stops a delivery.
+A standby that cannot connect to the presence socket polls the role by itself. If a stranger reads a wake call, the
+sender wakes one tick later, which is at most a second. Neither stops a delivery.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Despite thousands of idle and hostile strangers at each listener, others get responses and the sender delivers."""
+"""Thousands of idle and hostile strangers at each listener stop neither the responses to others nor the sender."""
 
 from __future__ import annotations
 

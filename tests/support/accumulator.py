@@ -20,7 +20,7 @@ from shmaccum.arena.wake_fifo import SenderWaker
 from shmaccum.producer.appender import DEFAULT_MAX_BLOCK_MS, Appender
 
 PARTITION_COUNT = 2**31 - 1
-"""As many partitions as Kafka can name, so that no append waits for a sink to report its topic's partition count."""
+"""The largest number of partitions, so that no append waits until a sink reports the partition count of its topic."""
 
 
 class Completion(NamedTuple):
@@ -34,7 +34,7 @@ class Completion(NamedTuple):
     record_count: int
 
     def offset_of(self, token: Token) -> int:
-        """Kafka's offset of the token's record, or -1 if it is unknown."""
+        """Return Kafka's offset of the token's record, or -1 if it is unknown."""
         return -1 if self.base_offset < 0 else self.base_offset + token.record_index - self.first_record
 
 
@@ -56,10 +56,10 @@ class Accumulator:
     """Appends records to an arena's batches, and takes single steps of a sender.
 
     Args:
-        arena: attached; stays open until the accumulator is closed.
-        max_block_ms: how long an append waits for a buffer by default.
-        linger_ms: linger of the batches it opens. If None, that of the sender.
-        ring: a call that wakes a sleeping sender. If None, the arena's wake call.
+        arena: an attached arena, which stays open until the accumulator is closed.
+        max_block_ms: the default time for which an append waits for a buffer.
+        linger_ms: the linger of the batches that it opens. If it is None, the sender's linger applies.
+        ring: a function that wakes a sleeping sender. If it is None, the arena's wake call is used.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Accumulator:
         self.statistics = half.statistics
 
     def _native(self, max_block_ms: int | None) -> tuple[_native.Appender, _native.NativeProducer]:
-        """A native appender has one max_block_ms, so each value gets its own appender."""
+        """Return the native appender for a value of max_block_ms. Each appender has one value."""
         wanted = self._max_block_ms if max_block_ms is None else max_block_ms
         if wanted not in self._natives:
             waiter = self.buffer_waiter
@@ -134,7 +134,7 @@ class Accumulator:
         headers: Any = None,
         max_block_ms: int | None = None,
     ) -> Token:
-        """Appends one record."""
+        """Append one record."""
         token = self.append_unforced(topic, partition, timestamp_ms, key, value, headers, max_block_ms)
         if self.arena.durability == "sync":
             self.arena.sync()
@@ -174,16 +174,16 @@ class Accumulator:
         return [(run[0], len(run)) for run in runs]
 
     def partition_index(self, topic: str, partition: int) -> int:
-        """The index of a topic-partition that has appended records."""
+        """Return the index of a topic-partition that has appended records."""
         return self.arena.native.partitions().index((topic, partition))
 
     def find(self, token: Token) -> Completion | None:
-        """The completion of an appended record, or None while it is pending."""
+        """Return the completion of an appended record, or None while it is pending."""
         found = self.arena.native.find(token)
         return None if found is None else Completion(BatchResult(found[0]), *found[1:])
 
     def flush_begin(self) -> _Tickets:
-        """Seals the batches that this process appended to."""
+        """Seal the batches to which this process has appended."""
         return _Tickets([appender.flush_begin() for appender, _ in self._natives.values()])
 
     def flush(self, timeout: float | None = None) -> bool:

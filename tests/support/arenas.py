@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arenas in tests: a simple sender, and checks that nothing is reserved or left."""
+"""Arenas in tests: a simple sender, and checks that nothing is in use or left."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ def fill(accumulator: Accumulator, topic: str, value: bytes) -> None:
 
 @contextlib.contextmanager
 def stuck_topic(sender: Accumulator, topic: str, value: bytes) -> Iterator[None]:
-    """Partition 0 of a topic has no leader, and has half of the buffers. At the end it is delivered.
+    """In the block, partition 0 of a topic has no leader, and has half of the buffers. At the end, its records are
+    delivered.
 
     Args:
-        sender: takes the role of the sender.
-        value: of the records.
+        sender: the sender of the arena.
+        value: the value of the records.
     """
     sender.become_sender()
     sender.append(topic, 0, 1, None, value)
@@ -82,7 +83,7 @@ def check_idle(arena: Arena) -> None:
 
 
 def sender_pid(arena: Arena) -> int | None:
-    """The process that has the sender's role. None if no process has it, or if its entry is not known yet."""
+    """Return the process that has the sender's role, or None if no process has it or its entry is not known yet."""
     entry = arena.native.sender()["entry"]
     living = (row for row in arena.native.processes() if row["alive"])
     return next((int(row["pid"]) for row in living if row["entry"] == entry), None)
@@ -96,7 +97,7 @@ def end_senders(arena: Arena) -> None:
         pid = sender_pid(arena)
         if pid is not None and pid not in told:
             told.add(pid)
-            with contextlib.suppress(ProcessLookupError):  # it has left by itself
+            with contextlib.suppress(ProcessLookupError):  # it has already ended
                 os.kill(pid, signal.SIGTERM)
                 os.kill(pid, signal.SIGCONT)
         return not arena.native.sender_is_alive
@@ -190,8 +191,8 @@ def list_arenas(path: Path) -> None:
     """List the uuid of each arena that this process or a fork of it creates as this user.
 
     The companions of an arena have only its uuid in their names. If the arena is removed while its processes live, and
-    they are killed afterwards, no other list shows which test has left them. Those of other users are never removed.
-    """
+    they are killed afterwards, only this list shows which test has left the companions. Those of other users are never
+    removed."""
     create: Any = Arena.create.__func__  # type: ignore[attr-defined]
     user = os.geteuid()
 

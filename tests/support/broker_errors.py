@@ -19,10 +19,10 @@ NUMBERS = {found.message: found.errno for found in CLASSES if hasattr(found, "me
 
 
 def number_of(name: str) -> int | None:
-    """The code of Kafka's name; None if kafka-python does not have it."""
+    """Return the code of Kafka's name, or None if kafka-python does not have it."""
     return NUMBERS.get(RENAMED.get(name, name))
 
 
 def numbers_with(attribute: str) -> set[int]:
-    """The codes whose class has an attribute that is true, such as ``retriable``."""
+    """Return the codes whose class has an attribute that is true, such as ``retriable``."""
     return {found.errno for found in CLASSES if getattr(found, attribute, False)}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The open descriptors of this process. Threads and objects of former tests may open and close others meanwhile."""
+"""The open descriptors of this process. Threads and objects of earlier tests may open and close other descriptors
+meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def open_descriptors() -> Descriptors:
     """Return the descriptors that are open now."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder, or one just closed
+        with contextlib.suppress(FileNotFoundError):  # it lists the folder, or was closed
             found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
     return found
 

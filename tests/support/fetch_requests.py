@@ -29,11 +29,11 @@ from tests.support.segment_log import TOPIC
 
 FETCH = 1
 SIZE_MAX = 1 << 16
-"""Bytes of a request."""
+"""The maximum number of bytes of a request."""
 
 
 def whole_fetch(offset: int = 0, **more: Any) -> bytes:
-    """A fetch of version 11 of all records of partition 0 from an offset on."""
+    """Return a fetch, by version 11, of all records of partition 0 from an offset on."""
     partition = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1}
     topic = {"topic": TOPIC, "partitions": [{**partition, "log_start_offset": -1, "partition_max_bytes": 1 << 20}]}
     limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0}
@@ -49,12 +49,13 @@ def as_bytes(pieces: list[Piece]) -> bytes:
 
 
 def found_for(topics: LogTopics, request: FetchRequest, wanted: Sequence[Wanted]) -> list[PartitionRecords]:
-    """The records of each partition, as the handler finds them."""
+    """Return the records of each partition, as the handler finds them."""
     return list(find_each(request, ((each, topics.head(each.topic, each.partition)) for each in wanted)))
 
 
 def python_answer(topics: LogTopics, content: bytes) -> bytes | None:
-    """The response of the Python functions, which open windows for C. None if there is not enough for one."""
+    """Return the response of the Python functions, which also open windows for C, or None if there are too few bytes
+    for a response."""
     head = read_head(memoryview(content)[4:])
     request = read_request(head)
     found = found_for(topics, request, request.wanted)
@@ -68,7 +69,7 @@ def no_session(_request: FetchRequest) -> list[Wanted] | None:
 def ready(
     files: Sequence[socket.socket], clients: Sequence[socket.socket], tables: FetchTables, rest_s: float = 0.0
 ) -> list[tuple[socket.socket | int, int, Outcome]]:
-    """The ready files, some of which belong to clients."""
+    """Return the ready files, some of which belong to clients."""
     with contextlib.closing(select.epoll()) as epoll:
         for file in files:
             epoll.register(file, select.EPOLLIN)

@@ -25,7 +25,7 @@ PARTITION_COUNT = 3
 
 @contextlib.contextmanager
 def running(path: Path, *, is_writable: bool = True, **options: Any) -> Iterator[LogServer]:
-    """A server in a thread. An exception ends it, and pytest reports the exception."""
+    """Run a server in a thread. An exception ends it, and pytest reports the exception."""
     with LogServer(path, "127.0.0.1:0", is_writable=is_writable, partitions=PARTITION_COUNT, **options) as server:
         thread = threading.Thread(target=_run, args=[server])
         thread.start()
@@ -43,7 +43,7 @@ def _run(server: LogServer) -> None:
 
 @contextlib.contextmanager
 def served(path: Path, *, is_writable: bool = True, **options: Any) -> Iterator[str]:
-    """The address of a server in a thread."""
+    """Run a server in a thread, and yield its address."""
     with running(path, is_writable=is_writable, **options) as server:
         yield address_of(server)
 
@@ -54,14 +54,14 @@ def address_of(server: LogServer) -> str:
 
 @contextlib.contextmanager
 def stranger(address: str) -> Iterator[socket.socket]:
-    """A client that sends arbitrary bytes."""
+    """Yield a client that sends arbitrary bytes."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), DEADLINE_S) as connection:
         yield connection
 
 
 def api(key: int, version: int, body: bytes = b"", number: int = 7) -> bytes:
-    """A request with a header of version 1, without a client id."""
+    """Return a request with a header of version 1, without a client id."""
     return struct.pack(">ihhih", 10 + len(body), key, version, number, -1) + body
 
 
@@ -70,7 +70,7 @@ def string(content: bytes) -> bytes:
 
 
 def fetch(offset: int, *, max_wait_ms: int, min_bytes: int = 1, number: int = 7) -> bytes:
-    """A Fetch of version 4 of the first partition."""
+    """Return a Fetch of the first partition, by version 4."""
     head = struct.pack(">iiiib", -1, max_wait_ms, min_bytes, 1 << 30, 0)
     return api(
         1, 4, head + struct.pack(">i", 1) + string(TOPIC.encode()) + struct.pack(">iiqi", 1, 0, offset, 1 << 30), number
@@ -125,7 +125,7 @@ def consume_with_confluent(consumer: confluent_kafka.Consumer, count: int) -> li
 
 @contextlib.contextmanager
 def transactional(address: str, name: str = "etl", timeout_ms: int = 60_000) -> Iterator[confluent_kafka.Producer]:
-    """A producer of librdkafka with the transactional id."""
+    """Yield a producer of librdkafka with the transactional id."""
     settings: dict[str, Any] = {"bootstrap.servers": address, "transactional.id": name}
     producer = confluent_kafka.Producer({**settings, "transaction.timeout.ms": timeout_ms})
     producer.init_transactions(DEADLINE_S)
@@ -138,6 +138,6 @@ def transactional(address: str, name: str = "etl", timeout_ms: int = 60_000) -> 
 
 
 def port_of(sender: Sender) -> int:
-    """The port at which an open sender serves its log."""
+    """Return the port at which an open sender serves its log."""
     assert sender._log_server is not None
     return sender._log_server.port

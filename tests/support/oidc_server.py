@@ -33,7 +33,7 @@ def _number(value: int) -> str:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """The claims of a token, unchecked."""
+    """Return the claims of a token, without a check."""
     claims = token.split(".")[1]
     found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
     return found
@@ -43,13 +43,13 @@ class OidcServer:
     """Issues tokens at ``/token`` to one client, and publishes its key at ``/keys``.
 
     Attributes:
-        lifetime_s: of each token.
+        lifetime_s: the lifetime of each token.
         secret: the secret of the client.
         assertion: the assertion that is accepted instead of the secret.
-        answer: (status, body), sent instead of a token.
-        location: where it redirects to, with the status of `answer`.
+        answer: a status and a body to send instead of a token.
+        location: the target of a redirect, which has the status of `answer`.
         forms: the form of each request for a token.
-        states_lifetime: responses have expires_in.
+        states_lifetime: True if responses have expires_in.
     """
 
     def __init__(self, lifetime_s: float = 3600) -> None:
@@ -98,7 +98,7 @@ class OidcServer:
         }
 
     def token(self) -> str:
-        """A signed token (RS256)."""
+        """Return a signed token (RS256)."""
         now_s = time.time()
         claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": CLIENT, "iat": now_s, "exp": now_s + self.lifetime_s}
         parts = ({"alg": "RS256", "kid": "key", "typ": "JWT"}, {**claims, "jti": f"{len(self.forms)}"})
@@ -144,7 +144,7 @@ class OidcServer:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Tests read no log."""
+                """Write nothing, because tests read no log."""
 
         return Handler
 
@@ -155,7 +155,7 @@ class OidcServer:
 
 @contextlib.contextmanager
 def oidc_server(lifetime_s: float = 3600) -> Iterator[OidcServer]:
-    """A server that runs until the context ends."""
+    """Run a server until the context ends."""
     server = OidcServer(lifetime_s)
     try:
         yield server

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that run as another user, for tests that only root can run.
 
-Another user may be unable to read the checkout, the virtual environment, and the folder of temporary files: each may be
-below a folder of mode 0700. So such a program runs from copies of the packages, in a folder that every user can read.
-"""
+Another user may be unable to read the checkout, the virtual environment, and the folder of temporary files, because
+each may be below a folder of mode 0700. So such a program runs from copies of the packages, in a folder that every user
+can read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OtherUsers:
     """The means to run Python as another user.
 
     Attributes:
-        folder: every user can read it; it has the copies of the packages.
+        folder: a folder that every user can read, with the copies of the packages.
         python: an interpreter that every user can run, and that has the packages.
     """
 
@@ -46,11 +46,12 @@ class OtherUsers:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment for `command`."""
+        """Return the environment for `command`."""
         return {**os.environ, "PYTHONPATH": str(self.folder / "packages"), "HOME": str(self.folder)}
 
     def command(self, user: int, groups: tuple[int, ...], *arguments: str) -> list[str]:
-        """The command that runs Python as systemd does with User= and Group=; the first group is the user's own."""
+        """Return the command that runs Python as systemd does with User= and Group=. The first group is the user's
+        own."""
         return [*_become(user, groups), self.python, *arguments]
 
     def run(
@@ -74,7 +75,7 @@ class OtherUsers:
         return ended.stdout.strip()
 
     def new_folder(self) -> Path:
-        """A folder that every user can read and only root can write."""
+        """Return a new folder that every user can read and only root can write."""
         return _readable_folder(self.folder)
 
 
@@ -85,7 +86,7 @@ def _become(user: int, groups: tuple[int, ...]) -> list[str]:
 
 
 def _can(*command: str, **environment: str) -> bool:
-    """True if the command succeeds for a user without any rights."""
+    """Return True if the command succeeds for a user without any rights."""
     tried = [*_become(SOME_USER, (SOME_GROUP,)), *command]
     return subprocess.run(tried, env={**os.environ, **environment}, cwd="/", capture_output=True).returncode == 0
 
@@ -97,7 +98,7 @@ def _readable_folder(place: Path | str) -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy only the bytes: a checkout made with umask 077 has files that only its owner can read."""
+    """Copy a file without its mode, because a checkout made with umask 077 has files that only its owner can read."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
 
@@ -118,14 +119,15 @@ def _copy_packages(target: Path) -> None:
 
 
 def _needed_packages() -> list[str]:
-    """The names of the packages that shmaccum needs on this Python without extras."""
+    """Return the names of the packages that shmaccum needs on this Python without extras."""
     needed = map(Requirement, importlib.metadata.requires("shmaccum") or [])
     return [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
 
 
 @pytest.fixture(scope="session")
 def other_users() -> Iterator[OtherUsers]:
-    """The other users of this host. If they cannot run this version of Python, skip the test."""
+    """Return the means to run Python as another user. If this is impossible with this version of Python, skip the
+    test."""
     places = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))
     place = next((place for place in places if _can("test", "-x", place)), None)
     if place is None:
@@ -139,7 +141,7 @@ def other_users() -> Iterator[OtherUsers]:
 
 
 def _interpreter(packages: Path) -> str:
-    """This interpreter, or one of the same version that every user can run."""
+    """Return this interpreter, or one of the same version that every user can run."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     interpreters = [os.path.realpath(sys.executable), *(f"{place}/{version}" for place in PUBLIC_PLACES)]
     for python in interpreters:

@@ -79,7 +79,7 @@ def die(sending: Sending) -> None:
 
 
 class AwayLog(LogSink):
-    """A log that a test can switch off. It takes as few batches in flight as a broker."""
+    """A log that a test can switch off. It accepts as few batches in flight as a broker."""
 
     in_flight_max = 5
     is_away = True
@@ -99,11 +99,12 @@ def check_deaths_repeat_nothing(
     prepare: Callable[[Arena | str], tuple[Sender, Callable[[], object]]],
     partition_of: Callable[[int], int] = lambda _: 0,
 ) -> None:
-    """Kill senders before about every 40th system call. The log has each record once, in order, and results arrive.
+    """Kill senders before about every 40th system call. Check that the log has each record once, in order, and that
+    results arrive.
 
     Args:
-        folder: of the log ``sink``.
-        steps: how many system calls lie between two deaths.
+        folder: the folder of the log ``sink``.
+        steps: the number of system calls between two deaths.
         prepare: opens a sender with an overflow and returns its work.
         partition_of: the partition of each of the 14 records before a death.
     """

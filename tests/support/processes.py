@@ -76,7 +76,7 @@ class Child:
             os._exit(code)
 
     def has_ended(self) -> bool:
-        """True after its end. `join` returns its report."""
+        """Return True after its end. `join` returns its report."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, flags) is not None
 
@@ -111,7 +111,8 @@ def _send_result(connection: Connection, function: Callable[..., Any], arguments
 def run_in_process(method: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Run a function through multiprocessing, started by fork, spawn or forkserver.
 
-    The fork server listens on a socket in the folder of temporary files, whose path may be too long for that.
+    The fork server listens on a socket in the folder of temporary files. If its path is too long for a socket, another
+    folder is used.
     """
     context = multiprocessing.get_context(method)
     receiver, sender = context.Pipe(duplex=False)
@@ -126,5 +127,5 @@ def run_in_process(method: str, function: Callable[..., Any], *arguments: Any) -
 
 
 def process_exists(pid: int) -> bool:
-    """Also True for a process of another user, which cannot be signalled."""
+    """Return True if the process exists, also if it belongs to another user and cannot be signalled."""
     return Path(f"/proc/{pid}").exists()

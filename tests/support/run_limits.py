@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of these tests needs beyond pytest-timeout and pytest-xdist.
+"""A pytest plugin with the limits that pytest-timeout and pytest-xdist lack.
 
 - pytest-timeout interrupts a test by a signal, which Python handles between two instructions. It cannot interrupt a
-  test that hangs in C with the GIL, or that catches the failure. `GRACE_S` later, the watchdog thread of
+  test that hangs in C with the GIL, or a test that catches the failure. `GRACE_S` later, the watchdog thread of
   `faulthandler`, which needs no GIL, writes the stacks of all threads and ends the process. It also watches the
   tear-down of a failed test, for which pytest-timeout has no timer.
 - pytest-xdist leaves the processes that a dead worker had started, and the worker's arenas.
@@ -31,14 +31,14 @@ from tests.support.arenas import remove_arenas_of_the_dead
 ENDS_AT = "SHMACCUM_TESTS_END_AT"
 """The environment variable with the Unix time after which no test starts."""
 LATE_S = 2400.0
-"""The longest time that a test may run past it."""
+"""The longest time for which a test may run past `ENDS_AT`."""
 GRACE_S = 60.0
 STDERR = pytest.StashKey[int]()
 WATCHDOG_S = pytest.StashKey[float]()
 
 
 def watch(config: pytest.Config, seconds: float) -> None:
-    """Write stacks and end this process after so many seconds, unless the timer is set again or canceled."""
+    """Write the stacks and end this process after `seconds`, unless the timer is set again or canceled."""
     faulthandler.dump_traceback_later(seconds, file=config.stash[STDERR], exit=True)
 
 

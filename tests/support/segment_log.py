@@ -74,7 +74,7 @@ def make_batch(
     headers: Sequence[tuple[str, bytes | None]] = (),
     key: bytes | None = None,
 ) -> MadeBatch:
-    """A batch of these values, one millisecond apart.
+    """Return a batch of these values, one millisecond apart.
 
     Args:
         producer: producer id, epoch, base sequence.
@@ -87,7 +87,7 @@ def make_batch(
 
 
 def batch_of(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> MadeBatch:
-    """A batch of a transaction."""
+    """Return a batch of a transaction."""
     builder = DefaultRecordBatchBuilder(2, 0, True, producer_id, epoch, sequence, 1 << 20)
     for index, value in enumerate(values):
         builder.append(index, START_MS + index, None, value, [])
@@ -97,7 +97,7 @@ def batch_of(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) ->
 def make_batches(
     count: int, *, record_count: int = 3, value_size: int = 100, first: int = 0, start_ms: int = START_MS
 ) -> list[MadeBatch]:
-    """Batches of one idempotent producer, in sequence. Each record has a unique value.
+    """Return batches of one idempotent producer, in sequence. Each record has a unique value.
 
     Args:
         start_ms: the timestamp of the producer's first record.
@@ -114,7 +114,7 @@ def make_batches(
 
 
 def open_log(path: Path, **options: Any) -> LogDirectory:
-    """A log directory with one topic."""
+    """Return a log directory with one topic."""
     directory = LogDirectory(path, LogSinkOptions.parse(options))
     try:
         directory.create_topic(TOPIC)
@@ -125,12 +125,12 @@ def open_log(path: Path, **options: Any) -> LogDirectory:
 
 
 def partition_folder(path: Path) -> Path:
-    """Where partition 0 of the topic is."""
+    """Return the folder of partition 0 of the topic."""
     return path / f"{TOPIC}-0"
 
 
 def log_files(path: Path, suffix: str = ".log") -> list[Path]:
-    """The files of partition 0, oldest first."""
+    """Return the files of partition 0, oldest first."""
     return sorted(partition_folder(path).glob(f"*{suffix}"))
 
 
@@ -142,18 +142,18 @@ def offsets(outcomes: Sequence[Outcome]) -> list[int]:
 
 
 def wire_in_files(path: Path) -> bytes:
-    """All batches of partition 0, as the segments contain them."""
+    """Return all batches of partition 0, as the segments contain them."""
     return b"".join(file.read_bytes() for file in log_files(path))
 
 
 def without_prefixes(batches: Sequence[MadeBatch]) -> bytes:
-    """The bytes of batches that an append does not change: all except the first 16 of each."""
+    """Return the bytes of batches that an append does not change, which are all but the first 16 of each."""
     return b"".join(batch.wire[16:] for batch in batches)
 
 
 def values_of(path: Path, topic: str = TOPIC, isolation_level: IsolationLevel = "read_committed") -> list[bytes]:
-    """The values that a reader gets, by partition and offset. By default, only those of committed records.
-    If the topic is missing, an empty list."""
+    """Return the values that a reader gets, by partition and offset. By default, it reads only committed records. If
+    the topic is missing, return an empty list."""
     reader = LogReader(path, isolation_level=isolation_level)
     numbers = reader.partitions(topic) if topic in reader.topics() else []
     return [record.value or b"" for number in numbers for record in reader.partition(topic, number).records()]

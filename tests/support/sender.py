@@ -42,7 +42,7 @@ class ScriptedSink(Sink, ProducerIds, Peer):
     Attributes:
         script: responses for the next batches. If an item is None, the broker responds.
         deliveries: for each delivery the (partition, base sequence, record count) of its batches.
-        is_held: no batch gets a response while it is true.
+        is_held: if true, no batch gets a response.
         raises: maps a method name to the exception of its next call.
         plan_filter: selects which ready partitions may be delivered.
         is_full: the sink reports that no delivery can begin.
@@ -192,7 +192,7 @@ class Sending:
         return found
 
     def values(self, partition: int = 0) -> list[int]:
-        """The numbers in a partition of the broker."""
+        """Return the numbers in a partition of the broker."""
         return [int(value or b"-1") for value in self.scripted.broker.values(TOPIC, partition)]
 
     def errors(self) -> list[str]:

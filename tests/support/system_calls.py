@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System calls that a test observes: recorded, made to fail, or the last ones of a killed process.
+"""Functions that record system calls of a test, make them fail, or kill a process before one of them.
 
 - `dies_at_system_call` runs a function in a child that its parent traces and kills before one of its calls.
 - `Interruption` acts at one call of the ``os`` module, for example with an error.
@@ -33,7 +33,7 @@ def dies_at_system_call(prepare: Callable[[], Callable[[], object]], number: int
 
     Args:
         prepare: called in the child, untraced; returns the function.
-        number: from 1.
+        number: the number of the call, from 1.
     """
     pid = os.fork()
     if pid == 0:
@@ -43,7 +43,7 @@ def dies_at_system_call(prepare: Callable[[], Callable[[], object]], number: int
         pytest.skip("this machine does not let a process trace its child")
     _libc.ptrace(PTRACE_SETOPTIONS, pid, None, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
     stops = 0
-    while stops < 2 * number - 1:  # one before and one after each call
+    while stops < 2 * number - 1:  # the child stops before and after each call
         _libc.ptrace(PTRACE_SYSCALL, pid, None, None)
         _, status = os.waitpid(pid, 0)
         if not os.WIFSTOPPED(status):
@@ -58,7 +58,7 @@ def dies_at_system_call(prepare: Callable[[], Callable[[], object]], number: int
 
 
 def temporary_semaphores(pid: int) -> list[Path]:
-    """The files of a stopped process that sem_open would rename, and that no process could find after its death."""
+    """Return the files of a stopped process that sem_open would rename. After its death, no process could find them."""
     targets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     return [Path(target) for target in targets if re.fullmatch(r"/dev/shm/sem\.\w{6}", target)]
 
@@ -129,7 +129,7 @@ class Forced:
     """The calls so far, as ("sync", path), ("replace", path) and ("unlink", path).
 
     Args:
-        is_real: make the syncs. If False, only record them.
+        is_real: True to make the syncs. If it is False, they are only recorded.
 
     Attributes:
         named_unsynced: the paths that a temporary file got before it was forced to disk, without files that are checked
@@ -178,11 +178,11 @@ class Forced:
 
     @property
     def synced(self) -> list[str]:
-        """The paths that were forced to disk."""
+        """Return the paths that were forced to disk."""
         return [path for call, path in self.calls if call == "sync"]
 
     def has(self, *paths: Path) -> bool:
-        """True if each of the paths was forced to disk."""
+        """Return True if each of the paths was forced to disk."""
         return {os.path.realpath(path) for path in paths} <= set(self.synced)
 
     def clear(self) -> None:

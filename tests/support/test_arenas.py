@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a killed process of the tests left in shared memory are removed; others stay."""
+"""Files that a killed process of the tests left in shared memory are removed. Other files stay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.system_calls import dies_at_system_call
 
 
 def be_killed_after_a_removal(name: str) -> None:
-    """Create what an arena has besides its file, lose its name, and die."""
+    """Create the companions of an arena, remove its file, and die."""
     list_arenas(SHARED_MEMORY / f"shmaccum-test-{os.getpid()}-uuids")
     arena = Arena.create(name, buffer_memory="64KiB", batch_size="4KiB")
     kept = WakeFifo(arena), Presence(arena)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A transactional producer of librdkafka as a process: ``python -m tests.support.transactional_producer ADDRESS``.
 
-It commits transactions with offsets, one at a time, and prints the number of each committed one.
+It commits transactions with offsets, one after another, and prints the number of each one.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ DEATHS = [
     (TransactionProtocol, "answered", False),
     (KafkaSink, "_finish", True),
 ]
-"""The function at whose call the sender dies, and whether the transaction is committed: each request and response."""
+"""The functions at whose call the sender dies (each request and each response), and whether the transaction is
+committed."""
 
 
 API_KEYS: Mapping[str, int] = {
@@ -66,7 +67,7 @@ class DeathError(BaseException):
 
 
 def make(name: str, topic: str = TOPIC, transactional_id: str = "orders-1", **options: Any) -> Arena:
-    """An arena of 16 buffers with one topic."""
+    """Create an arena of 16 buffers with one topic."""
     sizes: dict[str, Any] = {"buffer_memory": 16 * 1024, "batch_size": 1024, "process_count": 8, "waiter_count": 8}
     topics = {topic: PARTITION_COUNT}
     return Arena.create(name, topics=topics, transactional_id=transactional_id, **{**sizes, **options})
@@ -78,7 +79,7 @@ def sender_of(arena: Arena, sink: Sink | str, **options: Any) -> Sender:
 
 @contextlib.contextmanager
 def sending(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:
-    """A sender in a thread."""
+    """Run a sender in a thread."""
     with running(sender_of(arena, sink, **options)) as sender:
         yield sender
 
@@ -135,7 +136,7 @@ def fence(arena: Arena) -> None:
 
 
 def offsets_in(sink: MemorySink) -> list[tuple[GroupMember, dict[TopicPartition, OffsetToCommit]]]:
-    """The committed offsets of groups, in their order."""
+    """Return the committed offsets of groups, in their order."""
     return list(map(unpack_offsets, sink.values(OFFSETS_TOPIC)))
 
 
@@ -166,7 +167,7 @@ def producing(arena: Arena) -> Iterator[Producer]:
 
 
 def input_of(arena: Arena) -> TopicPartition:
-    """The partition whose offsets are committed."""
+    """Return the partition whose offsets are committed."""
     return TopicPartition(arena.native.topics()[0], 0)
 
 
@@ -243,12 +244,12 @@ def run_two_transactions(producer: Producer, number: int) -> None:
 
 
 Aim = Callable[[Callable[[], None]], None]
-"""Gets the act of an injury before a sender begins, because it may cut the first request."""
+"""A function that gets the act of an injury before a sender begins, because the act may cut the first request."""
 
 
 @contextlib.contextmanager
 def cut_off(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
-    """A sender that only loses its connection."""
+    """Yield a sender that only loses its connection."""
     aim(lambda: None)
     with sending(arena, impatient(url)):
         yield
@@ -260,7 +261,7 @@ def deliver(name: str, url: str) -> None:
 
 @contextlib.contextmanager
 def killed(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
-    """A sender in another process, which the act kills, and another one that waits for the role."""
+    """Yield a sender in another process, which the act kills, and another sender that waits for the role."""
 
     def kill() -> None:
         pid = sender_pid(arena)
@@ -288,8 +289,8 @@ def survive_injuries(
 
     Args:
         between: the proxy between sender and brokers.
-        is_answer: the broker has got the request.
-        is_thorough: cut each request of the two transactions, else only the first one of each kind.
+        is_answer: True if the cut is after the broker has received the request.
+        is_thorough: True to cut each request of the two transactions, and not only the first of each kind.
 
     Returns:
         The count of cuts by the name of the request, and the count of committed transactions, which are numbered.
@@ -310,5 +311,5 @@ def survive_injuries(
 
 
 def committed_twice(count: int) -> list[bytes]:
-    """The values in the committed transactions of `survive_injuries`, sorted."""
+    """Return the sorted values in the committed transactions of `survive_injuries`."""
     return sorted(b"%d" % number for number in range(count) for _ in range(2 * PARTITION_COUNT))
