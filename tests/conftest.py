@@ -60,7 +60,8 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Make hypothesis write its tables of characters while the workers collect. In a new clone they are missing, and
-    each worker would create its own."""
+    each worker would create its own.
+    """
     is_worker = hasattr(session.config, "workerinput")
     if not is_worker and session.config.getoption("dist", "no") != "no":
         strategies.text().validate()

@@ -81,7 +81,8 @@ def shape_rows(prices: Prices) -> Iterator[Row]:
 
 def check_rows(kept: dict[str, Any]) -> Iterator[Row]:
     """Yield a row for each real run, with the simulation of the same work and the broker's time computed from the
-    prices."""
+    prices.
+    """
     prices = broker_prices(kept)
     designs = {design.name: design for design in DESIGNS}
     for run, broker_s in zip(kept["runs"], broker_seconds(kept), strict=True):

@@ -91,7 +91,8 @@ def _waits_s(fleet: Fleet) -> tuple[float, float]:
 
 def run(design: str, rate: int, fleet: Fleet, count: CountRequests | None) -> dict[str, Any]:
     """Do one run. If requests are not counted, their number is that of the batches divided by
-    `client_batches_per_request`."""
+    `client_batches_per_request`.
+    """
     waits_s = _waits_s(fleet)
     begin_s, broker_s, requests = time.perf_counter(), _broker_s(), count() if count else 0.0
     measured = fleet.run(job_of(rate))

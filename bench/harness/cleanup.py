@@ -92,7 +92,8 @@ def _temporary(folder: str) -> dict[str, str]:
 
 def _kill(mark: str) -> None:
     """Kill the marked processes until there are none. One may have started another before its death, so one pass is not
-    enough."""
+    enough.
+    """
     while found := list(_processes(mark)):
         for pid in found:
             with contextlib.suppress(ProcessLookupError):

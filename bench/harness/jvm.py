@@ -153,7 +153,8 @@ class Jmh:
 
     def _command(self, path: str) -> list[str]:
         """Return the command. It makes JMH print decimal points, and ignore its lock, which stopped JMH runs may
-        hold."""
+        hold.
+        """
         properties = ["-Duser.language=en", "-Djmh.ignoreLock=true"]
         return ["java", *properties, "-cp", path, "org.openjdk.jmh.Main", *JMH_OPTIONS]
 

@@ -27,13 +27,13 @@ class Elsewhere:
     Attributes:
         machine: its name on the page.
         question: the question's name.
-        contender: ours, and `peer`, the other one.
+        contender, peer: the names of shmaccum's contender and of its peer.
         figure: the figure's name.
         unit: the figure's unit.
-        median: of the contender, in that unit.
+        median: the contender's median, in that unit.
         ratio: the median of the ratios to the peer.
         low, high: the ends of the interval of the ratio.
-        revision: of the sources, `day` of the measurement, and `load` of the machine before it.
+        revision, day, load: the revision of the sources, the day of the measurement, and the machine's load before it.
     """
 
     machine: str

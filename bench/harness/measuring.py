@@ -102,7 +102,8 @@ def _first(contender: Contender, missing: dict[str, str]) -> Measurement | None:
 
 def _round(contenders: Sequence[Contender], series: Sequence[Series], number: int) -> None:
     """Run each contender once. Each round begins with another contender, so no contender always follows the same
-    one."""
+    one.
+    """
     for step in range(len(contenders)):
         index = (number + step) % len(contenders)
         series[index].measurements.append(_run(contenders[index]))

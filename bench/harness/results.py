@@ -121,7 +121,8 @@ class Answer:
 
     def headlines(self) -> list[tuple[str, Figure, Comparison]]:
         """Return the comparison of the first contender in its first figure. If the figures are latencies, add every
-        percentile."""
+        percentile.
+        """
         ours = self.series[0].contender
         compared = [(figure, self.compared(ours, figure)) for figure in self.figures]
         found = [(ours, figure, comparison) for figure, comparison in compared if comparison]

@@ -28,7 +28,8 @@ SHARES, SHARE_MIN = 2.0, 15.0
 @dataclass(frozen=True)
 class Allowed:
     """The time for one question in seconds: for its rounds, until the last moment at which a round may begin, and until
-    the question is killed."""
+    the question is killed.
+    """
 
     wanted: float
     most: float

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 
 class StoppedProcesses:
     """The processes of a contender that live between its rounds. They run during its rounds, and are stopped
-    otherwise."""
+    otherwise.
+    """
 
     def __init__(self) -> None:
         self._groups: list[int] = []

@@ -74,7 +74,8 @@ def ratios(mine: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 def interval(values: Sequence[float]) -> Interval:
     """Return the narrowest pair of values that contains the median with a probability of 95 %, or the outermost
-    pair."""
+    pair.
+    """
     ordered = sorted(values)
     count = len(ordered)
     cut = 0

@@ -100,7 +100,8 @@ class DrainingCluster(FakeCluster):
 
     def encoded_answer(self, indices: Sequence[int] | None = None) -> bytes:
         """Encode success for these partitions. The default is all partitions in the order of a hash map, as Apache
-        Kafka encodes them."""
+        Kafka encodes them.
+        """
         if indices is None:
             every = range(self.topics[TOPIC])
             indices = Random(0).sample(every, len(every))

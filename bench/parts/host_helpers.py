@@ -36,7 +36,8 @@ LINGER_MS = 5
 STOP_TIMEOUT_S = 60.0
 ACKS = {"acks": "all", "enable.idempotence": "true", "linger.ms": str(LINGER_MS), "log_level": "0"}
 """The options of librdkafka in each producer and in the sidecars. They are those of shmaccum, and the defaults of
-Kafka."""
+Kafka.
+"""
 
 
 class Helper:

@@ -94,7 +94,8 @@ class Latencies:
 
 def value_of(job: int, worker: int, number: int, size: int = VALUE_SIZE) -> bytes:
     """Return the value of a record. It contains the numbers of the job and of the worker, and the worker's number of
-    the record."""
+    the record.
+    """
     return (b"%06d %06d %09d " % (job, worker, number)).ljust(size, b"x")
 
 
@@ -139,7 +140,8 @@ class _Worker:
 
     def open(self, make: Callable[..., Client], arguments: Sequence[Any], worker_count: int, *, has_acks: bool) -> None:
         """Open a client, and send a record that belongs to no job, so that the connection exists and the metadata is
-        known."""
+        known.
+        """
         self._has_acks, self._worker_count = has_acks, worker_count
         self._latencies = Latencies(1)
         self._client = make(self._report if has_acks else None, *arguments)

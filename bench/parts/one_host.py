@@ -248,7 +248,8 @@ class Round:
 
     def _close_clients(self, topic: str) -> None:
         """Send a last record from each worker, wait until they are in the log, and close the clients. A helper delivers
-        records in order, so all earlier records are in the log by then."""
+        records in order, so all earlier records are in the log by then.
+        """
         others = self._numbers[1:]
         self._order(Job(5, 1, self._rate), others)
         workers().answers(others)

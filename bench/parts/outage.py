@@ -45,7 +45,8 @@ VALUE_SIZE = 1000
 JOB = 1
 DISK_PARTS = 3
 """The size of the disk in units of the data. The queue and the log of the broker are on the disk at once, and a queue
-may be half as large again as its records."""
+may be half as large again as its records.
+"""
 MEMORY_PARTS = 4
 """The queue of confluent-kafka may have this fraction of the host's memory."""
 WARM_SIZE, BATCH_SIZES = 600_000_000, (16_384, 1_000_000)
@@ -79,7 +80,8 @@ def size_of(folder: Path) -> int:
 
 def drop_cache(folder: Path) -> None:
     """Write the files of a folder to the disk, and drop their pages from the cache. With root's rights, drop all clean
-    pages."""
+    pages.
+    """
     for path in files_of(folder):
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             os.fsync(file.fileno())
@@ -155,7 +157,8 @@ def arena(size: int, batch_size: str = "16KiB") -> OpenWay:
 
 def memory(size: int) -> OpenWay:
     """Return the way of confluent-kafka's producer. Its queue has space for all records, but at most a fraction of the
-    memory."""
+    memory.
+    """
 
     @contextlib.contextmanager
     def open_way(bootstrap: str, _topic: str) -> Iterator[Way]:
@@ -231,7 +234,8 @@ class Drain:
 @cache
 def warm_broker() -> Broker:
     """Return the broker after it has received `WARM_SIZE` bytes in batches of each contender's size, so that its JVM
-    has compiled the code."""
+    has compiled the code.
+    """
     broker = Broker()
     topic = broker.new_topic()
     for batch_size in BATCH_SIZES:
@@ -333,7 +337,8 @@ def run_discarding(size: int) -> Measurement:
 
 def _cold(folder: Path) -> tuple[int, float]:
     """Return the bytes of a queue and the seconds for reading them once. Afterwards, no page of the queue is in the
-    cache."""
+    cache.
+    """
     _settle(folder)
     drop_cache(folder)
     seconds = read_s(folder)

@@ -190,7 +190,8 @@ def _receiver(work: Callable[[Queue, int, Connection], None], queue: Queue, coun
 
 def _drained(product: Product, queue: Queue) -> Measurement:
     """Measure two senders. They run until all records are read, because some products lose the records of a sender that
-    has ended."""
+    has ended.
+    """
     call_count = product.record_count // product.call_size
     record_count = call_count * product.call_size * PRODUCER_COUNT
     is_taken = multiprocessing.get_context("fork").Event()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aeron IPC in Java: one or two threads offer into a log buffer in shared memory, and one polls.
 
-Several processes would map the same buffers. One JVM is the fastest form, and that of Aeron's own samples.
+The benchmark uses one JVM, as Aeron's own samples do, because this is faster than several processes that map the
+buffer.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ RETRY_S = 0.0001
 
 class Interprocess(Queue):
     """One queue. The first process that opens an end creates the queue, and the last one that closes an end removes
-    it."""
+    it.
+    """
 
     def __init__(self) -> None:
         self._module = load("cloudtoid_interprocess", "cloudtoid-interprocess")

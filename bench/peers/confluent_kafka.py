@@ -94,7 +94,8 @@ def _to_kafka(**options: Any) -> Callable[[], Measurement]:
 
 def _kafka() -> list[Contender]:
     """Return a contender with the batch size of all clients, and one with its own default, with which its throughput is
-    highest."""
+    highest.
+    """
     return [
         _contender("produce", _to_kafka(**{"batch.size": BATCH_SIZE})),
         _contender("produce, batch.size 1 MB", _to_kafka()),

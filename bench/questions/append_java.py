@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records per second do the queues of the JVM accept, and Kafka's own RecordAccumulator?
+"""How many records per second do queues in the JVM accept, including Kafka's own RecordAccumulator?
 
 A JVM is stopped during the rounds of other contenders. It needs seconds to warm up, so this question is separate from
 append_core. The contenders that both have are measured in the same way.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after its send does a consumer in another process have a record?
+"""How long does it take from a send until a consumer in another process has the record?
 
 One process sends a record of 100 bytes each millisecond with ``linger_ms=0``. A second one is the sender and writes the
 log. A third one consumes it without a server and without a socket.

@@ -90,7 +90,8 @@ def _run() -> Measurement:
 
 def contenders() -> list[Contender]:
     """Return the group only. Clients of a coordinator are no peers, because they wait for its session time-out and its
-    delay of joins."""
+    delay of joins.
+    """
     return [Contender(OURS, _run)]
 
 

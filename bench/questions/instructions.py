@@ -170,7 +170,8 @@ end()
 {finish}
 """
 """The work is in a function, as the loop of a program is, because code at the level of a module looks up each name in a
-dict."""
+dict.
+"""
 
 
 def python_instructions(prepare: str, work: str, finish: str = "") -> int:

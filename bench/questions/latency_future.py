@@ -4,10 +4,11 @@
 The program repeats ``send(...).get()`` with ``linger_ms=0``. shmaccum and confluent-kafka send to the same mock broker
 in another process. shmaccum's sender is a third process.
 
-The other contenders show shorter ways, and are not compared with those to the broker. shmaccum delivers to ``null:``,
+The other contenders use shorter ways, and are not compared with the ways to the broker. shmaccum delivers to ``null:``,
 so a record passes between two processes in both directions, and its floor is a byte in each direction through two
 pipes. The queues have the same floor; they return the record through a second queue. confluent-kafka also sends to a
-mock broker in its own process. The peer of that contender is confluent-kafka with the mock broker in another process.
+mock broker in its own process. The peer of that contender is confluent-kafka with the mock broker in another
+process.
 """
 
 from __future__ import annotations

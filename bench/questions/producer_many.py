@@ -21,7 +21,8 @@ KEY_COUNT = 1000
 ARENA = {"buffer_memory": "64MiB", "batch_size": "64KiB"}
 COPY_COUNT = 32
 """The number of places to which the floor copies in turn. They are as large as an arena, so they do not fit into the
-caches."""
+caches.
+"""
 
 SEND_MANY, ARROW, FLOOR = "send_many", "append_arrow", "memcpy of the values"
 

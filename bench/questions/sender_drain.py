@@ -50,7 +50,8 @@ def _through_arena(work: Work, count: int) -> Callable[[], Measurement]:
 
 def _take(sender: Sender) -> Take:
     """Run a round of the sender. Read the metrics only if the round delivered nothing, because reading them takes
-    time."""
+    time.
+    """
     seen = 0
 
     def take() -> tuple[int, int]:

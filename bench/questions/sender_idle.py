@@ -68,7 +68,7 @@ def _standby() -> Measurement:
 
 
 def contenders() -> list[Contender]:
-    """Return the contenders, each alone in this process except the waiting thread."""
+    """Return the contenders. Each is alone in this process, but for the waiting thread."""
     return [
         Contender(OURS, _sender),
         Contender(STANDBY, _standby),

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long after a kill of the sender does the standby have the role, and when has it delivered the remaining
-records?"""
+"""How long after a kill of the sender does the standby have the role, and when is everything delivered?"""
 
 from __future__ import annotations
 

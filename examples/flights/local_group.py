@@ -108,7 +108,7 @@ class Group:
             theirs.close()
             self._members.append(member)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Receives messages of the consumers. Waits until there is one.
 
         Raises:
@@ -118,10 +118,10 @@ class Group:
         if not ready:
             raise ShmaccumError(f"no consumer has sent anything for {PATIENCE_S:g} s")
         for number in [number for number, pipe in self._pipes.items() if pipe in ready]:
-            if not self._hear_of(number):
+            if not self._receive_from(number):
                 raise ShmaccumError(f"consumer {number} ended with exit code {self._members[number].exitcode}")
 
-    def _hear_of(self, number: int) -> bool:
+    def _receive_from(self, number: int) -> bool:
         """Receives one message of a consumer. Returns False if there are no more."""
         try:
             self.shares[number], rows = self._pipes[number].recv()
@@ -137,7 +137,7 @@ class Group:
     def settle(self) -> None:
         """Waits until every partition has one owner, and the shares of all consumers differ by at most one."""
         while not self._is_settled():
-            self.hear()
+            self.receive()
 
     def _is_settled(self) -> bool:
         sizes = [len(share) for share in self.shares.values()]
@@ -145,12 +145,12 @@ class Group:
         is_even = len(sizes) == len(self._pipes) and max(sizes) - min(sizes) <= 1
         return is_even and owned == list(range(PARTITION_COUNT))
 
-    def go_on(self) -> None:
+    def continue_reading(self) -> None:
         """Lets the consumers read as fast as they can."""
         for pipe in self._pipes.values():
             pipe.send(RECORDS_MAX)
 
-    def hear_until(self, record_count: int) -> None:
+    def receive_until(self, record_count: int) -> None:
         """Receives records until this number has arrived, or no new one arrives for a minute."""
         known, patient_s = -1, 0.0
         while self.record_count < record_count:
@@ -158,13 +158,13 @@ class Group:
                 known, patient_s = self.record_count, time.monotonic() + PATIENCE_S
             elif time.monotonic() > patient_s:
                 return
-            self.hear()
+            self.receive()
 
     def kill(self, consumer: int) -> Takeover:
         """Kills a consumer, and waits until the others have its partitions. The records that it has sent count."""
         begin_s = time.monotonic()
         self._members[consumer].kill()
-        while self._hear_of(consumer):
+        while self._receive_from(consumer):
             pass
         self._pipes.pop(consumer).close()
         del self.shares[consumer]
@@ -198,11 +198,11 @@ def consume(directory: Path, record_count: int, watch: Watcher) -> Consumed:
     with closing_group(directory) as group:
         group.settle()
         watch(group.shares, None)
-        group.go_on()
-        group.hear_until(record_count // 2)
+        group.continue_reading()
+        group.receive_until(record_count // 2)
         takeover = group.kill(next(number for number, share in sorted(group.shares.items()) if share))
         watch(group.shares, takeover)
-        group.hear_until(record_count)
+        group.receive_until(record_count)
         return group.consumed()
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from examples.flights.data import FLIGHT_COUNT, topics, worker_of
 from examples.flights.verification import next_row_of
-from examples.flights.worker import WORKER_COUNT, Board, Item, go_on, work
+from examples.flights.worker import WORKER_COUNT, Board, Item, continue_work, work
 from shmaccum.arena import Arena
 from shmaccum.exceptions import NotALogError, ShmaccumError
 from shmaccum.log.files import LogDirectory, LogReader
@@ -118,7 +118,7 @@ class Crew:
 
     def replace(self, worker: int, first_row: int) -> None:
         """Starts a successor, which continues at `first_row`."""
-        self._workers[worker] = self._start(go_on, worker, (self._arena_name, self.board, worker, first_row))
+        self._workers[worker] = self._start(continue_work, worker, (self._arena_name, self.board, worker, first_row))
 
     def check(self) -> None:
         """Raises ShmaccumError when a worker has ended with an error."""

@@ -94,7 +94,7 @@ def work(arena_name: str, board: Board, worker: int, queue: Queue[Item] | None) 
     queue.put(None)
 
 
-def go_on(arena_name: str, board: Board, worker: int, first_row: int) -> None:
+def continue_work(arena_name: str, board: Board, worker: int, first_row: int) -> None:
     """Sends the remaining events of a killed worker at once, as its successor."""
     rest = list(events(worker, WORKER_COUNT, first_row=first_row, flight_count=board.flight_count))
     _send(arena_name, board, worker, rest)

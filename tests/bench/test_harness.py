@@ -286,7 +286,7 @@ def test_a_figure_is_compared_with_the_peer_of_its_contender() -> None:
     assert (compared.peer, compared.ratio, compared.verdict) == ("other", 2.0, Verdict.WORSE)
 
 
-def test_nothing_is_compared_with_itself_or_with_who_has_no_such_figure() -> None:
+def test_a_contender_is_not_compared_with_itself_or_without_the_figure() -> None:
     answered = two_contenders()
     assert answered.compared("peer", NS) is None
     assert answered.compared("half", NS) is None

@@ -151,7 +151,8 @@ class Director:
 
     def _continue(self, seat: Seat) -> None:
         """Continue a stopped process. First count the stop again, so that an append that began before the first count
-        notices it."""
+        notices it.
+        """
         self._ledger.words[STOPS + seat.number] += 1
         seat.zygote.signal(seat.pid, signal.SIGCONT)
         self._end_stop(seat)
@@ -187,7 +188,8 @@ class Director:
 
     def _has_role(self, seat: Seat) -> bool:
         """Return True if a process has the sender's role, by its process id in its own namespace. A mistake affects
-        only the counts."""
+        only the counts.
+        """
         return sender_pid(self._arena) == seat.pid
 
     def _check_for_takeover(self) -> None:

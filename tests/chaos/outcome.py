@@ -21,7 +21,8 @@ class Plan:
     """True if some processes run in a separate PID namespace."""
     path: str | None = None
     """If it is "pump" or "python", senders deliver that way over Kafka's protocol to a server of the log, which is
-    injured, too. If it is None, they append to the log."""
+    injured, too. If it is None, they append to the log.
+    """
     kill_count: int = 0
     """The trial continues until this many processes were killed, but at most for twice its time."""
 

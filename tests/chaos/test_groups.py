@@ -76,7 +76,7 @@ class Host:
     """The processes of the server and the members.
 
     Args:
-        folder: of the log and of the ledgers.
+        folder: the folder of the log and of the ledgers.
         clients: the client of each member.
     """
 
@@ -169,7 +169,7 @@ def run(folder: Path, clients: Sequence[str], kills: Sequence[bool], dice: rando
     """Send and kill in turn. Each kill occurs after some new records were consumed.
 
     Args:
-        folder: of the log and of the ledgers.
+        folder: the folder of the log and of the ledgers.
         clients: the client of each member.
         kills: True for a kill of the server, False for that of a member.
         dice: draws members and numbers of records.

@@ -152,7 +152,8 @@ def test_idempotence_with_multiple_inflights_retried_in_order(new_sending: NewSe
 
 def test_first_fails_fatally_and_later_ones_start_over(new_sending: NewSending) -> None:
     """testIdempotenceWithMultipleInflightsWhereFirstFailsFatallyAndSequenceOfFutureBatchesIsAdjusted,
-    testEpochBumpOnOutOfOrderSequenceForNextBatchWhenBatchInFlightFails"""
+    testEpochBumpOnOutOfOrderSequenceForNextBatchWhenBatchInFlightFails
+    """
     sending = new_sending()
     sending.append()
     sending.run()

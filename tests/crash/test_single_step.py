@@ -16,7 +16,8 @@ SHORT_POINTS = {"copy": 3, "kill": 1, "stop": 1, "pass": 2, "seal": 2, "close": 
 MIDDLE_TIMES = 4
 APPENDS_INSIDE = {"append-inside", "append-joined", "append-chain-joined"}
 """A short run has these scenarios only in modes that end a transaction. In the other modes, they do the same as other
-appends."""
+appends.
+"""
 SHORT_SECONDS_MAX = 600  # a run takes a few seconds on an idle machine
 EXHAUSTIVE_SECONDS_MAX = 3600
 

@@ -9,7 +9,8 @@ The last target is ``frames``: requests with faults under a server, without clan
 
 New inputs stay in build/fuzz/NAME. An input that makes the target fail ends the campaign, which prints its path. Run
 build/fuzz/NAME_fuzz with that path to repeat the failure. After the fix, put the input into the folder of inputs before
-the next ``--keep``."""
+the next ``--keep``.
+"""
 
 from __future__ import annotations
 

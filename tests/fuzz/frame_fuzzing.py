@@ -266,7 +266,8 @@ class Clients:
 
     def _free(self) -> Client:
         """Return a client that can send a frame. This is the last one, unless it is closed, waits for a response or has
-        sent half a frame."""
+        sent half a frame.
+        """
         now = self._now
         if now is not None:
             connection = now.connection
@@ -379,7 +380,8 @@ def whole_frames(frames: Frames, target: Target) -> tuple[list[bytes], list[byte
 
 def note_state(frames: Frames, server: LogServer) -> None:
     """Give the frames the ids, generations and epochs of existing members of groups, and the producers of
-    transactions."""
+    transactions.
+    """
     groups = [loaded.group for loaded in server._coordinator._groups.values()]
     members = [member for group in groups for member in group.members.values()][-MEMBERS_MAX:]
     frames.members = [member.member_id for member in members]
@@ -422,7 +424,8 @@ def _await_computations(server: LogServer, worker: Worker) -> None:
 
 def _kept(target: Target) -> Counter[str]:
     """Return the targets of the open descriptors, and the files. Files of groups are omitted, because any member
-    creates them."""
+    creates them.
+    """
     files = (path for path in target.folder.rglob("*") if path.is_file() and path.name not in FILES_OF_A_LOG)
     paths = (str(path) for path in files if GROUPS_FOLDER not in path.parts)
     return Counter([*map(_link_target, os.listdir("/proc/self/fd")), *paths])

@@ -116,7 +116,8 @@ def corpus_read(name: str) -> bytes:
 
 def corpus_write(name: str, inputs: Iterable[bytes]) -> None:
     """Store these inputs, in an order that compresses well and does not depend on the order in which they were
-    found."""
+    found.
+    """
     path = corpus_path(name)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(zlib.compress(pack(sorted(inputs)), 9))

@@ -40,7 +40,8 @@ Damage = Callable[[random.Random, Path], None]
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a log of several segments with indexes, a snapshot, compressed batches, and batches without a producer
-    id."""
+    id.
+    """
     path = tmp_path_factory.mktemp("logs") / "sound"
     with open_log(path, segment_bytes=2000, index_interval_bytes=200) as directory:
         log = directory.partition(TOPIC, 0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the fuzz targets under ASan and UBSan: every stored input, then changed inputs for a second, or with ``-m fuzz``
-for SHMACCUM_FUZZ_SECONDS. ``make fuzz`` runs the targets guided by coverage."""
+for SHMACCUM_FUZZ_SECONDS. ``make fuzz`` runs the targets guided by coverage.
+"""
 
 from __future__ import annotations
 

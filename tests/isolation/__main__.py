@@ -67,7 +67,8 @@ def run_waiting(arena_name: str, folder: Path, settings: Settings) -> list[Rule]
 
 def run_blocked(arena_name: str, folder: Path, settings: Settings) -> list[Rule]:
     """Run sends to a topic without a leader that wait until max_block_ms is over, beside a producer that sends at full
-    rate."""
+    rate.
+    """
     return block_rules(blocked(arena_name, folder, settings.undisturbed_s, settings.seed))
 
 

@@ -196,7 +196,8 @@ class FakeOutage:
 
     def end(self, has_sent: Callable[[], bool] = lambda: True) -> None:
         """End the faults. Wait until other processes have sent, and check that every accepted record arrives once and
-        in order."""
+        in order.
+        """
         for node in (LIVE_NODE, DEAD_NODE):
             self.brokers.set_fault(WORKS, node)
         wait_until(has_sent, "another process has sent")
@@ -223,7 +224,8 @@ def fake_outage(
     **options: Any,
 ) -> Iterator[FakeOutage]:
     """Yield an outage: an arena with `slot_count` buffers, a cluster whose brokers both work, and a sender that has
-    begun."""
+    begun.
+    """
     overflow = {"overflow": f"log:{folder}/overflow"} if has_overflow else {}
     with contextlib.ExitStack() as stack:
         topics = {LIVE: 1, DEAD: dead_count, FREE: free_count}

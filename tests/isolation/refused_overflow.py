@@ -81,8 +81,8 @@ def refuse(
     Args:
         arena_name: the name of the arena, which is created here.
         folder: the folder for the overflow.
-        seconds: of the outage; a send that waits makes it longer.
-        max_block_ms: of the producer.
+        seconds: the length of the outage. A send that waits makes it longer.
+        max_block_ms: the option of the producer.
         kills: kill the sender each second; another one waits to take over.
         stops_at_failure: end the outage at the first record that is not taken.
         rate: records a second.

@@ -68,7 +68,8 @@ def rules(outcome: Outcome, seed: int) -> Iterator[Rule]:
 
 def _pace_rule(outcome: Outcome) -> Rule:
     """Return the rule of the pace. It counts sends that were never made because an earlier send of the producer
-    waited."""
+    waited.
+    """
     live, seconds = outcome.groups["live"], outcome.seconds
     before, after = (live.send_count(phase) / seconds[phase] for phase in (UNDISTURBED, DISTURBED))
     sentence = (

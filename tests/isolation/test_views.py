@@ -63,7 +63,8 @@ def is_full(outage: FakeOutage) -> bool:
 @contextlib.contextmanager
 def stuck_topic(stuck: Stuck, arena_name: str, folder: Path) -> Iterator[FakeOutage]:
     """Yield an outage in which the dead topic has as many slots as it may, and a thread of another process waits for
-    more."""
+    more.
+    """
     with fake_outage(arena_name, folder, SLOT_COUNT, dead_count=DEAD_COUNT) as outage:
         outage.begin(stuck.fault)
         wait_until(partial(is_marked, outage), "the topic is stuck")

@@ -176,7 +176,7 @@ def send_until_tokens(
 
 
 def test_a_token_that_outlives_its_sessions_is_used_again(arena: Arena, open_fake: OpenFake) -> None:
-    """As with connections.max.reauth.ms, which is shorter than the lifetime of tokens."""
+    """A broker's connections.max.reauth.ms may be shorter than the lifetime of tokens."""
     with oidc_server() as oidc:
         cluster = open_fake()
         logins: list[bytes] = []

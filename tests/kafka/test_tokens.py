@@ -54,7 +54,7 @@ class Logins:
 
     Attributes:
         tokens: the token of each login.
-        extensions: of the last login.
+        extensions: the extensions of the last login.
         cut_count: requests that came after the end of the session.
     """
 

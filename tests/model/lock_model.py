@@ -11,7 +11,7 @@ passed. An appender may also be
     killed    the kernel proves its death: its hazard is ignored, and its slots are freed
     frozen    it never continues, but it lives: its hazard counts, and it still owns its slots
 
-    lock   (acquisition, owner)             released   the same of the last holder: the lock is free if they are equal
+    lock   (acquisition, owner)             released the word of the last holder: the lock is free if the two are equal
     open   (acquisition, slot)
     slot   word (state, generation, count, owner) · seq · the bytes, as records · meta[2], as the records they sum up
 
@@ -167,8 +167,8 @@ MUTATIONS = {
 
 # Repairs after a takeover -> the first step of each. All of them are sound. The core has the default of Bounds.repair.
 REPAIRS = {
-    "seal the named, then forget": "read named",
-    "forget, then seal all": "forget",
+    "seal the named batch, then forget it": "read named",
+    "forget, then seal all batches": "forget",
     "forget": "only forget",
 }
 
@@ -185,9 +185,9 @@ class Bounds:
     passes: int = 0
     empty_seals: int = 0
     oversized: tuple[int, ...] = ()
-    numbers: int = 0  # of acquisitions, after which those in the lock start over; 0 means never
+    numbers: int = 0  # acquisition numbers in the lock, which then start over; 0 means that they never do
     is_sender_last: bool = False  # the sender begins after the last append, so that more appenders can be explored
-    repair: str = "seal the named, then forget"
+    repair: str = "seal the named batch, then forget it"
 
 
 def _replace(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ MIDDLE = [
     Bounds(records=(1, 1), slot_count=2, passes=1, repair="forget"),
     Bounds(records=(1, 1), slot_count=3, passes=1, oversized=(1,)),
     Bounds(records=(1, 1), slot_count=2, passes=1),
-    Bounds(records=(1, 1), slot_count=2, passes=1, repair="forget, then seal all"),
+    Bounds(records=(1, 1), slot_count=2, passes=1, repair="forget, then seal all batches"),
     Bounds(records=(2, 2), slot_count=3, passes=1, numbers=2, is_sender_last=True),
 ]
 

@@ -234,7 +234,8 @@ Step = tuple[str, Shared, Own]
 @dataclass(frozen=True)
 class Bounds:
     """The size of the model. ``records[p]`` has, for each record of appender p, the number of the transaction that it
-    joined, or 0."""
+    joined, or 0.
+    """
 
     records: tuple[tuple[int, ...], ...]
     transactions: tuple[int, ...] = (1,)

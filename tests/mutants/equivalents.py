@@ -25,7 +25,7 @@ class Change:
     """The change of a mutant.
 
     Attributes:
-        path: of the source.
+        path: the path of the source.
         function: its qualified name, or that of the class, or "" for a statement of the module.
         change: the line before and after.
     """
@@ -36,7 +36,7 @@ class Change:
 
 
 def changes(path: str, source: str) -> dict[Site, Change]:
-    """The changes of all mutants of a source."""
+    """Return the changes of all mutants of a source."""
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
     parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}

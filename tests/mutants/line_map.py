@@ -44,7 +44,7 @@ def record_lines(folder: Path, tests: Sequence[str], end_s: float = math.inf) ->
     Each file of tests has a run and a folder of its own, so a later call continues an interrupted recording.
 
     Args:
-        folder: of the recording.
+        folder: the folder of the recording.
         tests: files and folders of tests.
         end_s: no file of tests begins after this moment of clock.monotonic().
 
@@ -108,7 +108,7 @@ class LineMap:
     """The recorded run.
 
     Args:
-        seconds: of each test that passed.
+        seconds: the time of each test that passed.
         tests: gives the tests of each line of a source, by its path relative to the repository.
     """
 

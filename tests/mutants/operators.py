@@ -45,8 +45,8 @@ class Site:
     """One mutant: the place in ast.walk() of its source, and the operator.
 
     Attributes:
-        path: of the source.
-        line: of the place, from 1.
+        path: the path of the source.
+        line: the line of the place, from 1.
         node_index: position of the node in ast.walk().
         operator: the change of the node.
     """

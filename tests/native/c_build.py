@@ -59,7 +59,8 @@ TSAN_LINE = "/* runs under: tsan */"
 RUN_SECONDS_MAX = 600
 BUILD_AND_RUN_SECONDS_MAX = 720
 """It is longer than a program's own limit, whose message has more details. It suffices to build the core on a busy
-machine."""
+machine.
+"""
 
 
 class BuildError(Exception):
@@ -77,7 +78,8 @@ class Variant:
 
 def _sanitized(name: str, optimization: str, sanitizers: str, check_level: int) -> Variant:
     """Return a variant with sanitizers. Its reports name functions and lines (-g1); a compilation with -g takes a
-    quarter longer."""
+    quarter longer.
+    """
     flags = (optimization, f"-DCHECK_LEVEL={check_level}", *sanitize_flags(sanitizers), "-g1")
     return Variant(name, flags, sanitizers)
 
@@ -87,7 +89,8 @@ DEBUG = Variant("debug", ("-O0", "-g", "-DCHECK_LEVEL=2"))
 """The variant for a debugger or valgrind, with symbols and every check, and without optimization."""
 ASAN = _sanitized("asan", "-O0", "address,undefined", check_level=2)
 """It is not optimized, because it is then built in half the time, and a program runs for only a fraction of a
-second."""
+second.
+"""
 TSAN = _sanitized("tsan", "-O1", "thread", check_level=1)
 
 
@@ -177,7 +180,8 @@ def write_whole(source: Path, text: str) -> None:
 
 def build_object(source: Path, variant: Variant) -> Path:
     """Compile one file, unless its object exists. A test file is not optimized, so that it compiles in a third of the
-    time."""
+    time.
+    """
     flags = [*COMMON_FLAGS, *variant.flags, *(["-O0"] if source.name.endswith("_test.c") else [])]
     key = _key([_surroundings(), " ".join(flags).encode(), str(source).encode(), source.read_bytes()])
     target = CACHE / variant.name / f"{source.parent.name}-{source.stem}-{key}.o"

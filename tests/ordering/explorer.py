@@ -21,7 +21,8 @@ SHORT_PREEMPTIONS = 3
 FULL_PREEMPTIONS = 5
 FINDINGS = ("broken: ", "Causality violation: ")
 """The beginnings of a panic for a wrong order, raised by a model or by loom. Any other panic is a mistake in a
-model."""
+model.
+"""
 
 
 @dataclass(frozen=True)

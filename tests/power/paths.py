@@ -31,7 +31,8 @@ WORKERS = 3
 INTERVAL_MS = 200
 SLACK_MS = 1500
 """A busy machine may force an arena with an interval late by this time. Only the promises that are checked depend on
-it."""
+it.
+"""
 CUT_S = (0.6, 1.6)
 """The power is cut at a random time in this range after the first promise of a boot."""
 MEMORY = "1MiB"

@@ -168,7 +168,8 @@ class ArenaScenario(Scenario):
 
     def delivered(self, number: int) -> None:
         """Mark all records as delivered. If the log has a level, it has forced them to disk, because each has a
-        result."""
+        result.
+        """
         if self.level != PROCESS:
             mark("kept", number)
 

@@ -39,7 +39,9 @@ class Position(NamedTuple):
 
 
 def positions(entries: Sequence[Entry]) -> list[Position]:
-    """Return each position whose images are not all images of the next one, or are too many to check all."""
+    """Return the positions to check: those before a sync that makes something certain, before units become many, and
+    the last.
+    """
     disk = Disk()
     found: list[Position] = []
     was_small = True
@@ -88,7 +90,8 @@ def some_images(disk: Disk, count: int, chance: random.Random) -> Iterator[Image
 
 def _drawn(units: Sequence[Unit], chance: random.Random) -> list[int]:
     """Return a choice in which everything is as of one moment, but some units, or the units of some files, are as of
-    another one."""
+    another one.
+    """
     moments = sorted({moment for unit in units for moment in unit.moments})
     choice = as_of(units, chance.choice([*moments, moments[-1]]))
     other = chance.choice([as_of(units, chance.choice(moments)), [0] * len(units), newest(units)])

@@ -2,7 +2,8 @@
 """Syncs whose removal breaks no promise in any image, and the reason why each stays (``kept_syncs.csv``).
 
 In most cases, two syncs cover the same change. Either one could be omitted today, but without both, data could be
-lost."""
+lost.
+"""
 
 from __future__ import annotations
 

@@ -207,7 +207,8 @@ class LogScenario(Scenario):
 
 class LogDeathScenario(LogScenario):
     """Writers die. The first one forces nothing to disk. The successor of every second writer belongs to another
-    boot."""
+    boot.
+    """
 
     name = "log-deaths"
     batches = (0, 3, 5, 7, 8)

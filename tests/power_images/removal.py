@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remove each sync in turn. Either an image breaks a promise without it, or `kept_syncs` has the reason why it
-stays."""
+stays.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,15 @@ PROBLEM_SIZE = 200
 SCENARIOS_MAX = 3
 POSITIONS_MAX = 8
 """A listed site is removed in at most `SCENARIOS_MAX` scenarios, and at most `POSITIONS_MAX` cuts of each are checked.
-Any other site is removed in all scenarios and checked at all cuts, until an image breaks a promise."""
+Any other site is removed in all scenarios and checked at all cuts, until an image breaks a promise.
+"""
 
 
 def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path) -> bool:
     """Print a line for each site, and the figures of all.
 
     Args:
-        folder: for the images.
+        folder: the folder for the images.
     """
     recordings = {str(one): (one, recorded(one)) for one in scenarios if not one.is_of_later_build}
     found: dict[str, list[str]] = {}
@@ -48,7 +50,8 @@ def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path
 
 def _are_listed(found: Collection[str], shown: Collection[str], *, is_whole: bool) -> bool:
     """Look up the sites whose removal breaks no promise. If all scenarios ran, each call in the sources must belong to
-    a site."""
+    a site.
+    """
     silent = [site for site in found if site not in shown]
     kept = [site for site in silent if key_of(site) in KEPT]
     missed = [site for site in silent if key_of(site) not in KEPT]

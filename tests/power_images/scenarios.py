@@ -60,7 +60,8 @@ def scenario_named(name: str) -> Scenario:
 
 def each_scenario(names: Iterable[str]) -> Iterator[Scenario]:
     """Yield every scenario of these names, or ``NAME:LEVEL``, with each of its levels. An empty name selects every
-    scenario."""
+    scenario.
+    """
     for name in names:
         kind, _, level = name.partition(":")
         for one in [SCENARIOS[kind]] if kind else SCENARIOS.values():

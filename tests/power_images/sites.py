@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The places in the code that force changes to disk. For each, an image shows what would be lost without its sync.
 
-A site is named by the line that asks for the sync, below the helpers of `shmaccum.common.durability` and
-`shmaccum.log.files.small_files`, and by those helpers. A sync of the core is named by its C function.
+The name of a site has the line that requests the sync, and the helpers of `shmaccum.common.durability` and
+`shmaccum.log.files.small_files` between this line and the system call. A sync of the core is named by its C function.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def problem_without(
     """Return a promise that is broken if a site forces nothing, or None if no image shows that.
 
     Args:
-        folder: for the images.
-        position_max: the cuts that are checked at most. None means all cuts.
+        folder: the folder for the images.
+        position_max: the largest number of cuts that are checked. None means all cuts.
     """
     seen: set[bytes] = set()
     for position, image in _images_without(site, entries, chance, position_max):

@@ -67,7 +67,7 @@ def run_trial(
     """Record a scenario, and open at most `image_max` images.
 
     Args:
-        folder: for the images.
+        folder: the folder for the images.
         is_exhaustive: open all images of each position with few units, however many there are.
     """
     entries = recorded(scenario)

@@ -133,7 +133,8 @@ def _copy(source: Path, target: Path) -> None:
 
 def _install(sources: Path, folder: Path) -> None:
     """Run the pip of the tests. It needs no network, because their environment has all packages that the build
-    needs."""
+    needs.
+    """
     command = [sys.executable, "-m", "pip", "--python", str(_python(folder)), "install", "--quiet", "--no-index"]
     ended = subprocess.run(
         [*command, "--no-deps", "--no-build-isolation", "--disable-pip-version-check", str(sources)],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two builds on one arena replace each other. Depending on its kind, an unknown feature is ignored, makes the arena
-read-only, or is rejected."""
+read-only, or is rejected.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ REPLACEMENTS = 40
 SMALL = ("--buffer-memory", "64KiB", "--batch-size", "4KiB", "--process-count", "8")
 ATTACHMENT = struct.Struct("<IIQ")
 """An element of the later build's region: the generation of a process entry, and whether no process has attached since
-then."""
+then.
+"""
 BOTH_BUILDS = r"shmaccum [\d.]+ .* shmaccum [\d.]+ \(later build\)"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(ROOM_S), pytest.mark.xdist_group("skew")]

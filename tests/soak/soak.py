@@ -48,12 +48,14 @@ WARM_RECORDS = 250_000
 """The number of records after which a producer counts as warm."""
 PATIENCE = "1h"
 """The max_block_ms of the producers. If all processes are stopped for long, a producer that waits for memory must not
-give up."""
+give up.
+"""
 GROWTH_MAX = 2 << 20
 """Bytes by which the private memory of a process may grow from its warm state to the end."""
 DESCRIPTORS_MORE_MAX = 1
 """The number of additional descriptors that are accepted. A producer opens the wake FIFO when it first finds the sender
-asleep, which may be late."""
+asleep, which may be late.
+"""
 LOG_OPTIONS = {
     "partitions": PARTITIONS,
     "segment_bytes": "16MiB",
@@ -87,7 +89,8 @@ class Sample:
     delivered_count: int
     held_count: int
     """Records that were sent and not yet delivered. The number is approximate, because it results from three successive
-    reads."""
+    reads.
+    """
     free_slot_count: int
     waiter_count: int
 

@@ -178,7 +178,8 @@ class Heavy(NamedTuple):
 
 def _best(*arguments: Any) -> Heavy:
     """Repeat a measurement until the other client does not wait too long. Other programs of the machine can only
-    lengthen its waits."""
+    lengthen its waits.
+    """
     measured = _measured(*arguments)
     for _ in range(REPETITIONS_MAX):
         if measured.is_kept:

@@ -192,7 +192,8 @@ def list_arenas(path: Path) -> None:
 
     The companions of an arena have only its uuid in their names. If the arena is removed while its processes live, and
     they are killed afterwards, only this list shows which test has left the companions. Those of other users are never
-    removed."""
+    removed.
+    """
     create: Any = Arena.create.__func__  # type: ignore[attr-defined]
     user = os.geteuid()
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The open descriptors of this process. Threads and objects of earlier tests may open and close other descriptors
-meanwhile."""
+meanwhile.
+"""
 
 from __future__ import annotations
 

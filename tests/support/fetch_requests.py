@@ -55,7 +55,8 @@ def found_for(topics: LogTopics, request: FetchRequest, wanted: Sequence[Wanted]
 
 def python_answer(topics: LogTopics, content: bytes) -> bytes | None:
     """Return the response of the Python functions, which also open windows for C, or None if there are too few bytes
-    for a response."""
+    for a response.
+    """
     head = read_head(memoryview(content)[4:])
     request = read_request(head)
     found = found_for(topics, request, request.wanted)

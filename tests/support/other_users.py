@@ -3,7 +3,8 @@
 
 Another user may be unable to read the checkout, the virtual environment, and the folder of temporary files, because
 each may be below a folder of mode 0700. So such a program runs from copies of the packages, in a folder that every user
-can read."""
+can read.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class OtherUsers:
 
     def command(self, user: int, groups: tuple[int, ...], *arguments: str) -> list[str]:
         """Return the command that runs Python as systemd does with User= and Group=. The first group is the user's
-        own."""
+        own.
+        """
         return [*_become(user, groups), self.python, *arguments]
 
     def run(
@@ -127,7 +129,8 @@ def _needed_packages() -> list[str]:
 @pytest.fixture(scope="session")
 def other_users() -> Iterator[OtherUsers]:
     """Return the means to run Python as another user. If this is impossible with this version of Python, skip the
-    test."""
+    test.
+    """
     places = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))
     place = next((place for place in places if _can("test", "-x", place)), None)
     if place is None:

@@ -153,7 +153,8 @@ def without_prefixes(batches: Sequence[MadeBatch]) -> bytes:
 
 def values_of(path: Path, topic: str = TOPIC, isolation_level: IsolationLevel = "read_committed") -> list[bytes]:
     """Return the values that a reader gets, by partition and offset. By default, it reads only committed records. If
-    the topic is missing, return an empty list."""
+    the topic is missing, return an empty list.
+    """
     reader = LogReader(path, isolation_level=isolation_level)
     numbers = reader.partitions(topic) if topic in reader.topics() else []
     return [record.value or b"" for number in numbers for record in reader.partition(topic, number).records()]

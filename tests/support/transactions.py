@@ -43,7 +43,8 @@ DEATHS = [
     (KafkaSink, "_finish", True),
 ]
 """The functions at whose call the sender dies (each request and each response), and whether the transaction is
-committed."""
+committed.
+"""
 
 
 API_KEYS: Mapping[str, int] = {

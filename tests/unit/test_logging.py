@@ -138,7 +138,7 @@ def test_an_exception_and_a_stack_are_fields(topic: Arena, log: logging.Logger) 
     [{"ratio": float("nan")}, {"at": {(1, 2): 3}}, {"when": object()}, {"text": "\udc80"}],
     ids=["nan", "keys", "object", "surrogate"],
 )
-def test_an_extra_that_json_does_not_know_is_written_all_the_same(
+def test_an_extra_that_json_cannot_encode_is_still_written(
     topic: Arena, log: logging.Logger, extra: dict[str, Any]
 ) -> None:
     log.info("odd", extra=extra)

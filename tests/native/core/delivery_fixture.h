@@ -227,8 +227,8 @@ static inline uint32_t deliver_round(struct accumulator *sender, struct ledger *
     return deliver_round_at(sender, arena_now_ns(sender->arena), ledger);
 }
 
-/* Deliver until no batch is queued, then run the maintenance. No batch may be in flight before. The clock is after the
- * sender's patience with open batches. */
+/* Deliver until no batch is queued, then run the maintenance. No batch may be in flight before. The clock must be past
+ * the sender's patience with open batches. */
 static inline void deliver_everything(struct accumulator *sender, struct ledger *ledger)
 {
     for (int round = 0; round < 1000; round++) {

@@ -152,7 +152,7 @@ def test_remove_returns_when_the_arena_takes_no_more_records(arena: Arena, produ
     assert arena.verify() == []
 
 
-def test_an_arena_that_has_no_entry_left_is_removed_all_the_same(tmp_path: Path) -> None:
+def test_an_arena_without_a_free_entry_can_be_removed(tmp_path: Path) -> None:
     path = tmp_path / "full.arena"
     with Arena.create(path, **{**SMALL, "process_count": 1}) as arena:
         Arena.remove(path)

@@ -102,8 +102,8 @@ def test_a_parked_thread_continues_as_its_topic_is_delivered(small: Arena) -> No
         thread = threading.Thread(target=accumulator.append, args=("busy", 0, 1, None, VALUE, None, LONG_MS))
         thread.start()
         wait_until(lambda: _parked_count(small) == 1, "it is parked")
-        assert small.native.census()["waiting"] == [], "it stands in nobody's way"
-        assert small.statistics().waiting_count == 1, "a person who looks sees that it waits"
+        assert small.native.census()["waiting"] == [], "it delays no other waiter"
+        assert small.statistics().waiting_count == 1, "the statistics show that it waits"
         deliver_all(sender)
         thread.join()
         deliver_all(sender)

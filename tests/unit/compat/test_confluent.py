@@ -463,7 +463,7 @@ class Taken:
     """Reports results of batches one by one, as a sender does.
 
     Attributes:
-        sender: of the arena.
+        sender: the sender of the arena.
     """
 
     def __init__(self, arena: Arena) -> None:

@@ -361,7 +361,9 @@ def test_other_threads_run_during_a_long_call(arena: Arena) -> None:
     assert len(drainer.values()) == 20_000
 
 
-def test_serializers_do_not_apply_and_who_wants_to_see_records_is_refused(arena: Arena, sender: Accumulator) -> None:
+def test_serializers_do_not_apply_and_partitioners_and_interceptors_are_refused(
+    arena: Arena, sender: Accumulator
+) -> None:
     arena.native.set_topic_partition_count("planes", 1)
     batch = pa.record_batch({"value": [b"v"]})
     with Producer(arena, value_serializer="json") as producer:

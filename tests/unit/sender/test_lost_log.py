@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a log that are removed, moved, cut or replaced under a living sender. The sender acknowledges only what
-readers see, reports the loss, and delivers the waiting records when the files exist again."""
+readers see, reports the loss, and delivers the waiting records when the files exist again.
+"""
 
 from __future__ import annotations
 

@@ -214,7 +214,8 @@ def dying_at(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: int,
 
 REQUESTS = 10
 """Look up two coordinators; get a producer id, a version and offsets; add partitions, the group and its offsets; end
-the transaction. The served log responds to each in turn."""
+the transaction. The served log responds to each in turn.
+"""
 STEPS: list[tuple[type, str]] = [
     (Client, "produce"),
     (TransactionFiles, "decide"),

@@ -225,7 +225,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 # --- losses
 
 
-def test_an_offset_that_is_not_there_can_be_put_up_with(log: Path) -> None:
+def test_a_missing_offset_can_be_accepted(log: Path) -> None:
     start = '{"flights": {"0": 31, "1": 0}}'
     assert ranges(log, startingOffsets=start, failOnDataLoss="false") == [("flights-1", 0, 6)]
 

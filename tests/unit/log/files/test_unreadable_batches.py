@@ -30,10 +30,10 @@ def made(records: bytes | None = None, **fields: Any) -> LogBatch:
 
 KINDS = {
     "garbage": made(b"\xff" * 40),
-    "fewer records than told": made(record_count=3, last_offset_delta=2),
-    "more records than told": made(record_count=1, last_offset_delta=0),
+    "fewer records than stated": made(record_count=3, last_offset_delta=2),
+    "more records than stated": made(record_count=1, last_offset_delta=0),
     "a codec that does not exist": made(attributes=5),
-    "gzip that is none": made(attributes=1),
+    "invalid gzip": made(attributes=1),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
 

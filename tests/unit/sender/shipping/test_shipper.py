@@ -704,7 +704,7 @@ def test_a_rate_limit_lets_a_batch_go_and_then_waits_for_its_bytes() -> None:
     assert RateLimit(None).wait_ns(0) == 0
 
 
-def test_a_shipper_with_a_rate_limit_ships_all_the_same(log: Path) -> None:
+def test_a_shipper_with_a_rate_limit_ships_everything(log: Path) -> None:
     sink = MemorySink()
     ship(log, sink, rate_limit="100KiB")
     assert [record[3] for wire in sink.wire_batches(TOPIC) for record in decode_batch(wire)] == values(20)
