@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real runs of workers on librdkafka's mock cluster. It needs little processor time, so few threads wait for a core.
+"""Real runs of workers on librdkafka's mock cluster. It needs little processor time, so the
+workers seldom wait for a core.
 
 The clients count: requests of librdkafka are in its statistics, and those of shmaccum in a sender's metrics and the
 counters of its arena.

@@ -22,7 +22,7 @@ def _drift(before: Answer, now: Answer, contender: str, figure: Figure) -> Itera
     if mine is None or compared is None or before.compared(contender, figure) is None:
         return
     peer = before.find(mine.peer)
-    assert peer is not None, "it was compared with it"
+    assert peer is not None, "a compared contender has a peer"
     stated = ratios(mine.values(figure.name), peer.values(figure.name))
     low, high = min(stated) / (1 + MARGIN), max(stated) * (1 + MARGIN)
     if not low <= compared.ratio <= high:

@@ -170,7 +170,7 @@ class Jmh:
         raise UnavailableError(f"JMH measured nothing within {ITERATION_TIMEOUT_S} s: {' '.join(said)}")
 
     def _end(self, folder: Path) -> None:
-        """Close the gate, at which the JVM exits, and remove what it leaves."""
+        """Close the gate, so that the JVM exits, kill it after the time-out, and remove the gate."""
         os.close(self._gate)
         if self._process is not None:
             with self.stopped.running(), contextlib.suppress(subprocess.TimeoutExpired):
@@ -184,7 +184,7 @@ class Jmh:
 def contenders(
     product: str, benchmark: str, names: Mapping[str, int], guarantees: Guarantees
 ) -> Callable[[], list[Contender]]:
-    """Return a function that makes a contender for each number of threads. The pom has the version of `product`."""
+    """Return a function that makes a contender for each number of threads. The pom gives the version of `product`."""
 
     def one(name: str, thread_count: int) -> Contender:
         jmh = Jmh(benchmark, thread_count)

@@ -147,7 +147,7 @@ class SidecarClient:
             self._connect_again(frame)
 
     def _connect_again(self, frame: bytes | None = None) -> None:
-        """Connect to the next sidecar, and write what the last one may have lost."""
+        """Connect to the restarted sidecar. Write all frames without an ack again, or, without acks, only `frame`."""
         self._socket.close()
         kept = list(self._frames.values())
         while True:

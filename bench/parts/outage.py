@@ -2,7 +2,8 @@
 """One round of the question ``outage``: records accumulate while Apache Kafka is away, and are delivered afterwards.
 
 1. A worker opens its client and sends a record, so that the connection and the topic are known. The broker is stopped
-   with SIGSTOP, as if its network had failed. A new broker would first compile its code; this one was warmed up.
+   with SIGSTOP, as if its network had failed. It is warmed up, and is not restarted, because a new one would first
+   compile its code.
 2. The worker sends records of `VALUE_SIZE` bytes as fast as its client takes them. A client that keeps records in
    memory refuses those that do not fit, and its program continues without them.
 3. When the files of the queue no longer grow, the page cache is dropped, and the files are read once. This is the

@@ -102,7 +102,7 @@ def rows(name: str) -> list[list[str]]:
 
 
 def test_the_tables_of_the_page_are_those_of_the_model() -> None:
-    """The prices are compared completely, the simulated shapes only in their first row: all of them take seconds."""
+    """All prices are compared, but only the first simulated shape, because the simulation of all takes seconds."""
     kept = load()
     assert rows("fleet-prices.csv") == list(price_rows(kept))
     assert rows("fleet-shapes.csv")[0] == next(shape_rows(broker_prices(kept)))

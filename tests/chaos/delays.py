@@ -31,7 +31,7 @@ class Longest:
     count: int
     whole_ns: int
     own_ns: int
-    """Without the time in which the machine ran other processes."""
+    """The longest delay if the time in which the machine ran other processes is subtracted from each."""
 
     @classmethod
     def of(cls, delays: Sequence[Delay]) -> Longest:

@@ -46,7 +46,7 @@ class SilentSink(ScriptedSink):
     """Takes batches, but acknowledges only the first of each partition, which allows a second one (decision 0019).
 
     Attributes:
-        taken_count: how many it has, in memory that a parent can read.
+        taken_count: the number of batches it has taken, in memory that a parent process can read.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,10 @@ def test_what_is_held_beside_a_full_arena(
 ) -> None:
     before = anonymous_memory(silent_sender.pid)
     count, producer_grew = literal_eval(Child(fill, arena_name, keeps_futures).join())
-    wait_until(lambda: sink.taken_count.value == PARTITIONS * (1 + IN_FLIGHT_MAX), "as much is in flight as may be")
+    wait_until(
+        lambda: sink.taken_count.value == PARTITIONS * (1 + IN_FLIGHT_MAX),
+        "as many batches are in flight as the limit allows",
+    )
     sender_grew = anonymous_memory(silent_sender.pid) - before
     print(f"{count} records; grew by {producer_grew} (producer) and {sender_grew} bytes (sender)")
     assert count * len(VALUE) > BUFFER_MEMORY / 2, "the arena was not full"

@@ -144,7 +144,7 @@ def test_a_symbolic_link_to_a_file_of_ones_own_is_followed(reader: Any, mode: in
 def test_root_hands_a_file_on_by_its_group(
     tmp_path: Path, user: int, groups: tuple[int, ...], mode: int, is_accepted: bool
 ) -> None:
-    """As Kubernetes does with fsGroup: root owns the file, and a link leads to it."""
+    """Kubernetes writes a secret with fsGroup like this: root owns the file, and a link leads to it."""
     path = written(tmp_path / "secret", "geheim")
     os.chown(path, 0, GROUP)
     path.chmod(mode)
