@@ -71,8 +71,8 @@ pub fn watched_rows() {
     published("M5", "M6")
 }
 
-/// A row in the table of mappings is cleared and gets another mapping, while the handler of SIGBUS reads it. pub fn
-watched() {
+/// A row in the table of mappings is cleared and gets another mapping, while the handler of SIGBUS reads it.
+pub fn watched() {
     let of = Arc::new((Word::new(0), [Word::new(1), Word::new(1)]));
     let other = of.clone();
     let writer = thread::spawn(move || {
