@@ -135,8 +135,8 @@ class LineMap:
         """The tests that can notice a change of a line. A line outside of functions is executed by an import, so all
         tests of the functions of its module can, and those of generated files.
 
-        The tests of the module's own folder are the first. In each part, the fastest parameter of each test comes
-        before all second ones, and among them the fastest.
+        The tests of generated files are the first, then those of the module's own folder. In each part, the fastest
+        parameter of each test comes before all second ones, and among them the fastest.
         """
         lines = self._tests(path)
         inside = function_lines(source)
@@ -149,7 +149,8 @@ class LineMap:
         ranked = []
         for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
             function = test.partition("[")[0]
-            ranked.append((not test.startswith(own), counts[function], self._seconds[test], test))
+            place = 0 if test.startswith(GENERATED) else 1 if test.startswith(own) else 2
+            ranked.append((place, counts[function], self._seconds[test], test))
             counts[function] += 1
         return [test for *_, test in sorted(ranked)]
 

@@ -163,10 +163,10 @@ def test_the_tests_of_the_own_folder_are_the_first_and_each_before_the_second_pa
     assert line_map.killers("shmaccum/sender/module.py", 10, SOURCE) == order
 
 
-def test_the_tests_of_generated_files_read_each_line_outside_of_functions() -> None:
-    line_map = LineMap({f"{GENERATED}test": 1.0}, lambda _path: {})
-    assert line_map.killers("module.py", 4, SOURCE) == [f"{GENERATED}test"]
-    assert line_map.killers("module.py", 10, SOURCE) == []
+def test_the_tests_of_generated_files_read_each_line_outside_of_functions_and_are_the_first() -> None:
+    line_map = LineMap({f"{GENERATED}test": 2.0, "quick": 1.0}, lambda _path: {10: ["quick"]})
+    assert line_map.killers("module.py", 4, SOURCE) == [f"{GENERATED}test", "quick"]
+    assert line_map.killers("module.py", 10, SOURCE) == ["quick"]
 
 
 @pytest.fixture
