@@ -571,7 +571,6 @@ class Producer(ConfluentProducer, ClosedOnExit):
                 self._call_remaining()
                 self._producer = None
                 self._produce_through(None, None, self._callback_records.native)
-                _producers.discard(self)
                 self._log_uncalled(producer.client_id)
                 with translating(translated), self._suppressed_after_fallback():
                     producer.close(0)
@@ -730,7 +729,7 @@ def _check_message(index: int, message: Any) -> None:
     for name in ("value", "key"):
         if not isinstance(message.get(name), (bytes, str, type(None))):
             raise TypeError(f"Message {name} at index {index} must be bytes or str")
-    if not isinstance(message.get("partition", 0), int):
+    if "partition" in message and not isinstance(message["partition"], int):
         raise TypeError(f"Message partition at index {index} must be int")
 
 

@@ -462,7 +462,7 @@ class DeliveryTracker:
         """Waits for results, and calls the observers of those that came. Returns False if no future waits."""
         self._wait()
         if not self._waiters.native.waiting_count:
-            return self._call_observers()
+            return False
         self._waiters.end()
         if not self._call_observers() and not self._is_stopped and watch.is_abandoned():
             self._waiters.give_up()

@@ -104,10 +104,12 @@ class Backlog:
         place, target: its topic and partition, which are the same at the sink.
         file: its position and rows.
         window: the batches that were read.
-        end_offset: batches from here on are not shipped.
+        end_offset: batches from here on are not shipped. `continue_from` sets it.
         late_seqs: numbers of batches that were added after younger ones of their partition.
         end_seq: greater than every number of this arena's batches that were ever in the overflow.
     """
+
+    end_offset: int
 
     def __init__(
         self,
@@ -126,7 +128,6 @@ class Backlog:
         self.place = self.target = place
         self.file = file
         self.window: SendWindow[SpilledBatch] = SendWindow(reader, backoff, block_size=BLOCK_SIZE)
-        self.end_offset = file.position.offset
         self.late_seqs: set[int] = set()
         self.end_seq = 0
         self._arena = arena

@@ -279,17 +279,16 @@ class Overflow:
     def _add_found(self, place: TopicPartition) -> None:
         self._directory.partition(*place)  # created here if a former sender died before it did so
         backlog = self._new_backlog(self._half.partition_index(*place), place)
-        log = self._log(backlog)
-        backlog.continue_from(log.log_end_offset)
         if backlog.is_empty:
-            self._forget_producers(log)
+            self._forget_producers(self._log(backlog))
         else:
             self._unsettled.add(backlog.index)
         self._half.set_spilled(backlog.index, *(backlog.seq_range() or (0, backlog.end_seq)))
 
     def _new_backlog(self, index: int, place: TopicPartition) -> Backlog:
+        """Open the files of a partition, and continue with the batches that a former sender left in its log."""
         path = os.path.join(self._folder, str(place))
-        backlog = self._backlogs[index] = Backlog(
+        backlog = Backlog(
             index,
             place,
             self._reader.partition(*place),
@@ -299,6 +298,12 @@ class Overflow:
             backoff=self._backoff,
             report=self._host.report,
         )
+        try:
+            backlog.continue_from(self._log(backlog).log_end_offset)
+        except BaseException:
+            backlog.file.close()
+            raise
+        self._backlogs[index] = backlog
         return backlog
 
     def _log(self, backlog: Backlog) -> PartitionLog:
@@ -568,7 +573,6 @@ class Overflow:
         if backlog is None:
             self._directory.create_topic(wire.topic, wire.partition + 1)
             backlog = self._new_backlog(wire.partition_index, TopicPartition(wire.topic, wire.partition))
-            backlog.continue_from(self._log(backlog).log_end_offset)
         return backlog
 
     def _fail(self, sentence: str, now_ns: int) -> None:

@@ -56,8 +56,7 @@ class Rounds:
         self._sink_batches = shared.sink_batches
         self._overflow = NoOverflow() if overflow is None else OverflowDuty(shared, overflow, dead_letters)
         self._ack_settler = ack_settler = AckSettler(shared, dead_letters, self._overflow)
-        has_logs = dead_letters is not None or overflow is not None
-        self._maintenance = Maintenance(shared.half, ack_settler, has_logs=has_logs)
+        self._maintenance = Maintenance(shared.half, ack_settler, has_overflow=overflow is not None)
         self.delivery_clock = DeliveryClock(shared, self._overflow)
         self._dead_letters = Duty() if dead_letters is None else dead_letters
         self._expiry = Expiry(shared, self.delivery_clock, self._dead_letters)

@@ -43,7 +43,7 @@ from shmaccum.log.files.record_writer import MadeBatch, NewRecord, make_batch
 from shmaccum.sender.backoff import NEVER_NS
 from shmaccum.sender.duties.duty import Duty
 from shmaccum.sender.host import Host
-from shmaccum.sender.sink_batches import Quarantine, damage_of, release_views
+from shmaccum.sender.sink_batches import Quarantine, damage_of
 
 PREFIX = "__shmaccum.errors."
 BATCH_HEADER = PREFIX + "batch"
@@ -167,11 +167,7 @@ class DeadLetters(Duty):
         """Return a clause about the damage of a batch in the arena; None if it is sound, or is in the overflow."""
         if not isinstance(batch, Batch):
             return None
-        buffers = batch.buffers
-        try:
-            return damage_of(batch, buffers)
-        finally:
-            release_views(buffers)
+        return damage_of(batch, batch.buffers)
 
     # --- writing
 

@@ -13,13 +13,13 @@ class Maintenance(Duty):
     """Runs the maintenance in the first round after each tick.
 
     Args:
-        has_logs: the sender has an overflow or a ``dead_letter`` log. These need rounds without the pump.
+        has_overflow: the sender has an overflow, which is filled by rounds, and not by the pump.
     """
 
     due_ns = 0
 
-    def __init__(self, half: SenderHalf, ack_settler: AckSettler, *, has_logs: bool) -> None:
-        self._has_logs = has_logs
+    def __init__(self, half: SenderHalf, ack_settler: AckSettler, *, has_overflow: bool) -> None:
+        self._has_overflow = has_overflow
         self._half = half
         self._ack_settler = ack_settler
 
@@ -33,4 +33,4 @@ class Maintenance(Duty):
     @property
     def ends_pump_ns(self) -> int:
         """The time at which the pump must return, because only a round can do the maintenance."""
-        return self.due_ns if self._has_logs or self._ack_settler.kept_count else NEVER_NS
+        return self.due_ns if self._has_overflow or self._ack_settler.kept_count else NEVER_NS

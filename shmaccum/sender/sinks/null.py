@@ -53,7 +53,6 @@ class NullSink(PlacelessSink, LogEnds, SinkTransactions):
 
     def close(self, timeout_s: float) -> None:
         super().close(timeout_s)
-        self.log_ends.clear()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
