@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.arena import Arena
-from shmaccum.arena.fifo import CLEAR_SIZE, OPEN_FLAGS, open_fifo
+from shmaccum.arena.fifo import CLEAR_SIZE, OPEN_FLAGS, FifoEnd, open_fifo
 from shmaccum.arena.named_objects import SHARED_MEMORY
 from shmaccum.arena.reports import read_reports
 from shmaccum.arena.results import BatchResult
@@ -28,7 +28,7 @@ from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import deliver_all, drain
-from tests.support.descriptors import open_files
+from tests.support.descriptors import open_descriptors, open_files
 from tests.support.processes import run_in_child
 from tests.support.sender import check_names
 
@@ -197,6 +197,14 @@ def test_a_closed_waker_writes_to_no_file_that_has_its_number_now(arena: Arena, 
         assert other.fileno() <= number
         wake_fifo.wake()
     assert (tmp_path / "other").read_bytes() == b""
+
+
+def test_an_end_of_a_missing_fifo_closes_no_standard_stream(arena: Arena, tmp_path: Path) -> None:
+    streams = {found for found in open_descriptors() if found[0] <= 2}
+    assert streams
+    with contextlib.suppress(FileNotFoundError):
+        FifoEnd(str(tmp_path / "missing"), arena)
+    assert streams <= open_descriptors()
 
 
 def test_a_wake_fifo_that_was_replaced_is_opened_again(arena: Arena, wake_fifo: WakeFifo) -> None:

@@ -40,15 +40,17 @@ class Closable(StringSerializer):
 
 
 class Builder:
-    """Makes one serializer. It takes its own option, and leaves those of the producer."""
+    """Makes one serializer. It takes its own option, and leaves those of the producer, some with another value."""
 
-    def __init__(self, **rest: Any) -> None:
+    def __init__(self, **changed: Any) -> None:
         self.made = Closable()
         self.is_key: bool | None = None
+        self._changed = changed
 
     def build(self, conf: dict[str, Any], is_key: bool) -> tuple[Closable, dict[str, Any]]:
         self.is_key = is_key
-        return self.made, {name: value for name, value in conf.items() if name != "registry.url"}
+        rest = {name: value for name, value in conf.items() if name != "registry.url"}
+        return self.made, {**rest, **self._changed}
 
 
 @pytest.fixture
@@ -144,6 +146,16 @@ def test_a_builder_makes_a_serializer_that_the_producer_closes(own: dict[str, An
     with SerializingProducer(dotted(own) | {"value.serializer": ready}):
         pass
     assert not ready.is_closed, "it is the program's"
+
+
+def test_the_last_builder_decides_on_an_option_of_the_producer(own: dict[str, Any]) -> None:
+    builders = {
+        "key.serializer.builder": Builder(**{"client.id": "of the key"}),
+        "value.serializer.builder": Builder(**{"client.id": "of the value"}),
+    }
+    with SerializingProducer(dotted(own) | {"client.id": "of the program"} | builders) as producer:
+        assert producer._producer is not None
+        assert producer._producer.client_id == "of the value"
 
 
 def test_a_producer_that_is_not_made_closes_what_it_built(own: dict[str, Any]) -> None:

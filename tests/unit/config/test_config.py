@@ -101,6 +101,12 @@ def test_a_table_that_is_made_without_parsing_has_the_same_bounds() -> None:
 
 
 @each_table
+def test_options_are_given_by_name_alone(table: type[Options]) -> None:
+    with pytest.raises(TypeError, match="positional argument"):
+        table(None)  # type: ignore[call-arg]
+
+
+@each_table
 def test_nonsense_is_refused_by_name(table: type[Options]) -> None:
     for name, option in table.table().items():
         for nonsense in (17,) if option.kind in {"text", "secret"} else ("five bananas", 3.5j, b"1"):

@@ -7,8 +7,9 @@ import contextlib
 import errno
 import os
 import re
+import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 
 from shmaccum import Producer, Sender, Transaction
 from shmaccum.arena import Arena
+from shmaccum.arena.results_fifo import ResultsListener
 from shmaccum.cli import main
 from shmaccum.cli.drawing import Screen, drawn
 from shmaccum.cli.inspect import overview
@@ -205,7 +207,13 @@ def test_a_send_outside_a_transaction_is_refused(transactional: Arena) -> None:
 
 def test_a_plain_arena_refuses_transactions(arena: Arena) -> None:
     with Producer(arena) as producer:
-        for call in (producer.init_transactions, producer.begin_transaction, lambda: producer.join(1)):
+        for call in (
+            producer.init_transactions,
+            producer.begin_transaction,
+            lambda: producer.join(1),
+            lambda: producer.send_offsets_to_transaction({TopicPartition(TOPIC, 0): 1}, "readers"),
+            lambda: producer.send_offsets_to_transaction({}, "readers"),
+        ):
             with pytest.raises(InvalidArgumentError, match="has no transactional_id"):
                 call()
         with pytest.raises(NoTransactionError):
@@ -441,6 +449,26 @@ def test_a_sender_that_leaves_between_two_markers_is_followed_by_one_that_writes
     assert ends == [2] * 4  # a record and one marker
 
 
+def test_the_end_of_a_transaction_opens_its_own_partitions_alone(
+    transactional: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    is_open = log_transactions._is_open
+
+    def noted(log: PartitionLog, producer_id: int) -> bool:
+        opened.append(log.place.partition)
+        return is_open(log, producer_id)
+
+    monkeypatch.setattr(log_transactions, "_is_open", noted)
+    with sending(transactional, f"log:{tmp_path}"), Producer(transactional) as producer:
+        for partition in range(3):
+            opened.clear()
+            with producer.transaction():
+                producer.send(TOPIC, b"1", partition=partition)
+            assert partition in opened
+    assert opened == [2]
+
+
 def test_damage_in_the_file_of_the_ids_is_reported(transactional: Arena, tmp_path: Path) -> None:
     with sending(transactional, f"log:{tmp_path}"), Producer(transactional) as producer, producer.transaction():
         pass
@@ -524,6 +552,37 @@ def test_a_wait_for_the_transaction_ends_with_the_next_change(transactional: Are
     for wrong in ("1", -1, 2**64, None):
         with pytest.raises((TypeError, OverflowError)):
             native.wait_transaction(wrong, 0)  # type: ignore[arg-type]
+
+
+class UnwaitingSink(MemorySink):
+    """A sink that records the times for which it was to wait, and does not wait."""
+
+    def __init__(self) -> None:
+        super().__init__(partitions=4)
+        self.waits_s: list[float] = []
+
+    def poll(self, timeout_s: float, wake_fd: int) -> Sequence[Ack]:
+        self.waits_s.append(timeout_s)
+        return super().poll(0, wake_fd)
+
+
+def test_a_sender_waits_until_the_transaction_changes_and_wakes_event_loops_at_its_end(transactional: Arena) -> None:
+    sink, listener = UnwaitingSink(), ResultsListener(transactional)
+    with Producer(transactional) as producer, Sender(transactional, sink, linger_ms=0) as sender:
+        sender.open()
+        producer.begin_transaction()
+        future = producer.send(TOPIC, b"1", partition=0)
+        wait_until(lambda: sender.run_once() >= 0 and future.done(), "the record is delivered")
+        for _ in range(4):
+            sender.run_once()
+        assert sink.waits_s[-1] > 0
+        listener.take_wake_up()
+        assert select.select([listener], [], [], 0) == ([], [], [])
+        transactional.native.commit_transaction(transactional.native.transaction[0])
+        wait_until(lambda: sender.run_once() >= 0 and state_of(transactional) == "none", "the transaction is over")
+        assert select.select([listener], [], [], 0)[0]
+        producer.commit_transaction()
+    listener.close()
 
 
 def test_an_empty_transaction_needs_no_sender(transactional: Arena) -> None:

@@ -164,6 +164,17 @@ def test_the_ids_and_sequences_are_those_of_the_arena(open_sending: Open) -> Non
     assert sending.values() == list(range(2 * SLOT_COUNT + 2))
 
 
+def test_a_sender_with_an_overflow_keeps_the_first_producer_id_of_a_cluster(open_sending: Open) -> None:
+    sending = open_sending()
+    sending.append()
+    settle(sending, 2)
+    identity = sending.arena.native.producer_identity
+    assert identity == (0, 0, sending.scripted.identity)
+    die(sending)
+    sending = open_sending(is_away=True)
+    assert sending.arena.native.producer_identity == identity
+
+
 # --- failures of the sink
 
 
@@ -211,6 +222,9 @@ def test_a_retried_batch_keeps_its_place(open_sending: Open) -> None:
     away(sending).is_away = False
     settle(sending, 20)
     assert sending.values() == list(range(SLOT_COUNT))
+    rounds = sending.sender._rounds
+    assert rounds is not None
+    assert rounds.metrics()["record-retry-total"] == 2
 
 
 def test_a_new_leader_ends_the_pause_of_its_partition(open_sending: Open) -> None:
@@ -233,21 +247,23 @@ def test_a_new_leader_ends_the_pause_of_its_partition(open_sending: Open) -> Non
 
 
 @pytest.mark.parametrize(
-    ("before", "wire", "is_one"),
+    ("batches", "run_sizes"),
     [
-        ((7, 0, 5, 3), (7, 0, 8, 1), True),
-        ((7, 0, 2**31 - 2, 3), (7, 0, 1, 1), True),
-        ((7, 0, 5, 3), (7, 0, 9, 1), False),
-        ((7, 0, 5, 3), (7, 1, 8, 1), False),
-        ((7, 0, 5, 3), (8, 0, 8, 1), False),
+        ([(7, 0, 5, 3), (7, 0, 8, 1), (7, 0, 9, 2)], [3]),
+        ([(7, 0, 2**31 - 2, 3), (7, 0, 1, 1)], [2]),
+        ([(7, 0, 5, 3), (7, 0, 9, 1)], [1, 1]),
+        ([(7, 0, 5, 3), (7, 1, 8, 1)], [1, 1]),
+        ([(7, 0, 5, 3), (8, 0, 8, 1)], [1, 1]),
     ],
 )
 def test_batches_with_consecutive_sequences_are_appended_together(
-    before: tuple[int, ...], wire: tuple[int, ...], is_one: bool
+    batches: list[tuple[int, ...]], run_sizes: list[int]
 ) -> None:
     names = ("producer_id", "producer_epoch", "base_sequence", "record_count")
-    wires: list[Any] = [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in (before, wire)]
-    assert list(_runs(wires)) == ([wires] if is_one else [wires[:1], wires[1:]])
+    wires: list[Any] = [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in batches]
+    runs = list(_runs(wires))
+    assert [wire for run in runs for wire in run] == wires
+    assert [len(run) for run in runs] == run_sizes
 
 
 # --- deaths
@@ -420,6 +436,17 @@ def test_the_overflow_does_not_outgrow_its_bound(open_sending: Open) -> None:
     away(sending).is_away = False
     settle(sending, 20)
     assert sending.arena.native.state_counts()["FREE"] == SLOT_COUNT
+
+
+def test_the_overflow_is_filled_up_to_the_last_byte(open_sending: Open) -> None:
+    sending = open_sending(is_away=True, overflow_max_bytes=1000)
+    overflow = overflow_of(sending)
+    batches: list[Any] = [SimpleNamespace(size=600), SimpleNamespace(size=400)]
+    assert overflow._has_room(batches, 0)
+    assert sending.errors() == []
+    batches[0].size += 1
+    assert not overflow._has_room(batches, 0)
+    assert any("overflow_max_bytes leaves 1,000 bytes" in sentence for sentence in sending.errors())
 
 
 def test_files_of_delivered_batches_are_deleted(open_sending: Open, tmp_path: Path) -> None:
@@ -776,3 +803,31 @@ def test_an_overflow_that_is_away_holds_its_partitions_alone(
     assert not overflow.is_lost
     sending.sleep(SILENCE_NS_MAX // 10**6 + 1)
     assert impairments(sending.arena) == []
+
+
+def test_an_overflow_that_is_back_and_cannot_be_opened_is_reported_and_opened_later(
+    open_sending: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending, tokens = filled(open_sending)
+    move_overflow(tmp_path / "overflow")
+
+    def is_true_after_a_round(condition: Callable[[], bool]) -> bool:
+        settle(sending, 1)
+        return condition()
+
+    wait_until(functools.partial(is_true_after_a_round, lambda: overflow_of(sending).is_lost), "the loss")
+
+    def fail(_overflow: Overflow) -> None:
+        raise OSError(errno.EMFILE, "too many open files here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Overflow, "_open", fail)
+        bring_back(tmp_path / "overflow")
+        is_reported = functools.partial(
+            is_true_after_a_round, lambda: any("too many open files here" in one for one in sending.errors())
+        )
+        wait_until(is_reported, "the report")
+    away(sending).is_away = False
+    is_delivered = functools.partial(is_true_after_a_round, lambda: sending.result(tokens[-1]) is BatchResult.SUCCEEDED)
+    wait_until(is_delivered, "the records")
+    assert sending.values() == list(range(SLOT_COUNT))

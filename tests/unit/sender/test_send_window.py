@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum.common.format.batch_header import HEADER_SIZE
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.exceptions import OffsetOutOfRangeError
 from shmaccum.log.files import LogReader
 from shmaccum.log.files.reader import Cursor
 from shmaccum.sender.backoff import Backoff
 from shmaccum.sender.send_window import SendWindow, Shipment
-from tests.support.segment_log import TOPIC, make_batches, open_log
+from tests.support.segment_log import TOPIC, log_files, make_batches, open_log
 
 PLACE = TopicPartition(TOPIC, 0)
 BATCH_COUNT, RECORD_COUNT = 4, 3
@@ -123,3 +124,22 @@ def test_a_read_that_failed_is_not_the_end_of_the_log(
 
 def _raise_out_of_range(_cursor: Cursor) -> None:
     raise OffsetOutOfRangeError("not today")
+
+
+def test_a_damaged_place_of_the_log_is_returned_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with open_log(log) as directory:
+        directory.create_topic(TOPIC, 1)
+        directory.partition(*PLACE).append(make_batches(BATCH_COUNT))
+    (file,) = log_files(log)
+    content = bytearray(file.read_bytes())
+    content[HEADER_SIZE + 1] ^= 0xFF
+    file.write_bytes(content)
+    reader = LogReader(log, on_corrupt="skip").partition(*PLACE)
+    window: SendWindow[WeakShipment] = SendWindow(reader, Backoff(BACKOFF_MS, BACKOFF_MS))
+    batch = window.read_verified(0)
+    assert batch is not None
+    assert batch.base_offset == RECORD_COUNT
+    assert len(window.take_damages()) == 1
+    assert window.take_damages() == []
+    window.rest()

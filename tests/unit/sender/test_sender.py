@@ -8,6 +8,8 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,13 +19,16 @@ from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import (
     ArenaBusyError,
+    BatchInUseError,
     BufferExhaustedError,
     DeliveryFailedError,
     InvalidArgumentError,
+    LogBusyError,
     NotSenderError,
     UnknownTopicError,
 )
 from shmaccum.sender import Sender
+from shmaccum.sender.backoff import NEVER_NS
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.null import NullSink
 from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
@@ -286,6 +291,32 @@ def test_a_standby_waits_and_takes_over(arena: Arena) -> None:
     wait_until(lambda: standby.is_open, "the standby has the role")
     standby.stop()
     thread.join()
+
+
+def test_a_wait_for_the_sender_of_a_removed_arena_is_logged_once(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits_s: list[float] = []
+    monkeypatch.setattr(sending.sender, "_wait", waits_s.append)
+
+    def open_log() -> None:
+        if len(waits_s) < 3:
+            raise LogBusyError("the log is in use", sending.arena.name, pid="another")
+
+    host: Any = SimpleNamespace(show_life=lambda: None)
+    sending.sender._wait_for_former_sender(host, open_log)
+    assert len(waits_s) == 3
+    assert caplog.messages == ["the log is in use: waiting for the sender of a removed arena of this name"]
+
+
+@pytest.mark.parametrize("writer", [("another arena", "another"), (None, str(os.getpid()))])
+def test_a_sender_waits_for_no_other_writer_of_its_log(sending: Sending, writer: tuple[str | None, str]) -> None:
+    def open_log() -> None:
+        raise LogBusyError("the log is in use", writer[0] or sending.arena.name, writer[1])
+
+    host: Any = SimpleNamespace(show_life=lambda: None)
+    with pytest.raises(LogBusyError, match="the log is in use"):
+        sending.sender._wait_for_former_sender(host, open_log)
 
 
 def test_a_standby_that_is_stopped_while_it_waits_leaves(arena: Arena) -> None:
@@ -666,6 +697,19 @@ def test_a_sink_that_keeps_views_is_reported_and_its_memory_is_not_reused(sendin
     assert sending.result(token) is BatchResult.SUCCEEDED
 
 
+def test_a_sink_that_keeps_views_past_its_close_is_reported(sending: Sending) -> None:
+    sending.scripted.is_held = True
+    sending.append()
+    sending.run()
+    kept = sending.scripted.held[0].buffers[0][61:]
+    with pytest.raises(BatchInUseError, match="release them before the sender role is left"):
+        sending.sender.close()
+    assert "the sink keeps bytes after it was closed: the next sender delivers their batches" in sending.errors()
+    kept.release()
+    sending.sender._half.resign()
+    sending.sender._half.close()
+
+
 def test_an_ack_for_nothing_is_ignored(sending: Sending) -> None:
     acks: list[Ack] = []
 
@@ -763,6 +807,33 @@ def test_ticks_are_rarer_when_nothing_came_for_a_second(sending: Sending) -> Non
     while 0.1 not in rests:
         run_once()
     assert 1.0 not in rests, "after traffic it begins with short ticks"
+
+
+def test_a_sleeping_sender_shows_life_at_each_tick(sending: Sending) -> None:
+    sending.run()
+    native, poll = sending.arena.native, sending.scripted.poll
+    silences_ms: list[float] = []
+
+    def poll_until_the_end(timeout_s: float, wake_fd: int) -> Sequence[Ack | Acks]:
+        sending.jump(int(timeout_s * 1000))
+        silences_ms.append(sending.now_ms - native.sender()["heartbeat_ns"] / MS)
+        return poll(0, wake_fd)
+
+    sending.scripted.poll = poll_until_the_end  # type: ignore[method-assign]
+    while len(silences_ms) < 30:
+        sending.sender.run_once()
+    assert 1000 in silences_ms, "the sender has not slept"
+    assert max(silences_ms) <= 1100
+
+
+@pytest.mark.parametrize("option", [None, "overflow", "dead_letter"])
+def test_only_an_overflow_needs_rounds_without_the_pump(arena: Arena, tmp_path: Path, option: str | None) -> None:
+    options: dict[str, Any] = {} if option is None else {option: f"log:{tmp_path}"}
+    sending = Sending(arena, **options)
+    rounds = sending.sender._rounds
+    assert rounds is not None
+    assert (rounds._maintenance.ends_pump_ns < NEVER_NS) is (option == "overflow")
+    sending.close()
 
 
 def asleep(sending: Sending) -> list[float]:

@@ -24,6 +24,7 @@ from shmaccum.exceptions import SenderNotStartedError
 from shmaccum.sender import daemon
 from shmaccum.supervisor import Recipe, ensure_sender, inheritance, start
 from tests.support.arenas import end_senders, sender_pid
+from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.processes import WATCHDOG_S, wait_until
 
 PLANTED = ("posix_ipc", "msgpack", "json", "shmaccum", "kafka", "sitecustomize", "usercustomize")
@@ -285,8 +286,10 @@ def test_a_starter_that_fails_is_reported_with_its_last_line(
     log = tmp_path / "sender.log"
     log.write_text("of an earlier sender\n")
     monkeypatch.setattr(Recipe, "command", lambda *_: [sys.executable, "-c", f"import sys; {program}"])
+    before = open_descriptors()
     with pytest.raises(SenderNotStartedError, match=f"could not start: {reason}$"):
         ensure_sender(arena, "null:", log_path=log)
+    await_no_other(before)
 
 
 def test_a_starter_ends_after_its_fork_and_with_a_code_that_means_try_again_if_it_cannot_fork(

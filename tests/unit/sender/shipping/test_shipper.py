@@ -26,7 +26,7 @@ from shmaccum.exceptions import (
     OffsetOutOfRangeError,
     OtherSinkError,
 )
-from shmaccum.log.files import LogDirectory, LogReader, log_watch
+from shmaccum.log.files import LogDirectory, LogReader, index_file, log_watch, segment_view
 from shmaccum.log.files.shipping_positions import DEAD_SIZE_MIN, PositionsFile, ShippedPosition, ShippedTo, read_shipped
 from shmaccum.sender.shipping import Shipper, log_stream
 from shmaccum.sender.shipping.host import RateLimit
@@ -34,7 +34,7 @@ from shmaccum.sender.shipping.log_stream import LogStream, resumed
 from shmaccum.sender.shipping.shipper import forget
 from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.sink import Ack, Verdict, WireBatch
-from tests.support.processes import WATCHDOG_S, wait_until
+from tests.support.processes import WATCHDOG_S, run_in_child, wait_until
 from tests.support.segment_log import START_MS, TOPIC, batch_of, log_files, make_batch, make_batches, offsets, open_log
 from tests.support.system_calls import dies_at_system_call
 
@@ -178,6 +178,34 @@ def test_the_bytes_that_are_left_are_those_of_the_segments_from_the_position_on(
         progress = shipper.progress()
     assert progress.left_record_count == 60 - start
     assert progress.left_byte_count == sum(size for base, size in sizes.items() if base >= present)
+
+
+def test_the_index_of_a_segment_may_be_truncated_while_the_bytes_that_are_left_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of a mapping past the end of its file would kill the process. numpy reads the mapping itself."""
+    log = tmp_path / "indexed"
+    with open_log(log, index_interval_bytes=0) as directory:
+        for first in range(20):
+            offsets(directory.partition(TOPIC, 0).append(make_batches(1, first=first)))
+    (index,) = log.rglob("*.index")
+    ascends = index_file.ascends
+
+    def ascends_after_a_truncation(column: Sequence[int]) -> bool:
+        os.truncate(index, 0)
+        return ascends(column)
+
+    def count_left() -> int:
+        with Shipper(log, MemorySink(), start=30) as shipper, monkeypatch.context() as patch:
+            assert shipper.open()
+            patch.setattr(index_file, "LARGE_COUNT", 1)
+            patch.setattr(segment_view, "ascends", ascends_after_a_truncation)
+            (stream,) = shipper.streams
+            return stream.left_size()
+
+    batch_size = log_files(log)[0].stat().st_size // 20
+    assert int(run_in_child(count_left)) == 11 * batch_size, "from the batch before the position on"
+    assert index.stat().st_size == 0
 
 
 def test_start_latest_ships_what_comes_later(log: Path) -> None:
@@ -657,6 +685,28 @@ def test_damaged_positions_are_reported_and_retention_deletes_nothing(tmp_path: 
 
 
 # --- the file of positions
+
+
+def test_positions_that_were_removed_are_recreated_once_the_disk_takes_them(
+    log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = MemorySink()
+
+    def fail(_directory: str) -> None:
+        raise OSError(errno.ENOSPC, "no room for a lock")
+
+    with Shipper(log, sink) as shipper:
+        assert shipper.open()
+        shutil.rmtree(log / ".shipping")
+        with monkeypatch.context() as patch:
+            patch.setattr("shmaccum.sender.shipping.shipper.shipping_lock", fail)
+            shipper._checked_ns = 0
+            shipper.run_once(0)
+        assert any("no room for a lock" in message for message in caplog.messages)
+        shipper._checked_ns = 0
+        shipper.run(follow=False)
+    assert sink.values(TOPIC) == values(20)
+    assert read_shipped(str(log)).positions[PLACE].offset == 60
 
 
 def test_a_torn_line_is_cut_and_every_prefix_of_the_file_is_read(log: Path) -> None:

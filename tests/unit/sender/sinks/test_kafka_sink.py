@@ -323,7 +323,46 @@ def test_leaders_and_metadata_are_read_again_after_they_have_changed_alone(
     assert read == ["leader", "metadata"] * 2
 
 
+def test_the_identity_is_that_of_the_cluster_or_of_the_servers_if_it_has_no_id() -> None:
+    def identity(place: str, cluster_id: str | None, *, is_bootstrapped: bool = True) -> bytes:
+        sink: Any = open_sink(f"kafka:{place}")
+        sink._client = SimpleNamespace(is_bootstrapped=is_bootstrapped, cluster_id=cluster_id)
+        found = sink.identity
+        assert isinstance(found, bytes)
+        return found
+
+    assert identity("a:1", "one") == identity("b:2", "one") != identity("a:1", "two")
+    assert identity("a:1,b:2", None) == identity("b:2,a:1", None) != identity("a:1", None)
+    assert identity("a:1", "one", is_bootstrapped=False) == bytes(16)
+
+
+@pytest.mark.parametrize(("acks", "timeout_s"), [([], 7.0), (["an ack"], 0.0)])
+def test_a_poll_waits_for_responses_only_without_acks(silent: Any, acks: list[str], timeout_s: float) -> None:
+    timeouts: list[float] = []
+
+    def poll(timeout_s: float, _wake_fd: int) -> list[Any]:
+        timeouts.append(timeout_s)
+        return []
+
+    silent._client.poll = poll
+    silent._client.untouched = lambda *_: []
+    silent._acks = list(acks)
+    assert silent.poll(7.0, -1) == acks
+    assert timeouts == [timeout_s]
+
+
 # --- connections
+
+
+def test_a_connection_that_is_lost_does_not_repeat_its_login() -> None:
+    sessions = pytest.importorskip("shmaccum.sender.sinks.kafka.library.sessions")
+    cancelled: list[object] = []
+    net = SimpleNamespace(call_at=lambda at_s, _task: ("task", at_s), cancel=cancelled.append)
+    session = sessions.Session(SimpleNamespace(net=net, _sasl_authenticate=None), None, 1.0, print)
+    session.session_updated(60_000)
+    session.schedule()
+    session.cancel()
+    assert cancelled == [("task", session.due_s)]
 
 
 @pytest.mark.parametrize("next_id", [7, 2**31 - 3])

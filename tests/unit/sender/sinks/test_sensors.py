@@ -6,9 +6,11 @@ from __future__ import annotations
 import pytest
 
 from shmaccum.common import clock
-from shmaccum.common.clock import NS_PER_S
+from shmaccum.common.clock import NS_PER_MS, NS_PER_S
+from shmaccum.sender.sinks.kafka.metrics import ProduceMetrics
 from shmaccum.sender.sinks.kafka.traffic import COUNTS, NODE_COUNTS, LoopTimes, Traffic
 from shmaccum.sender.sinks.sensors import WINDOW_NS, Sensor, TotalRates, average_of, maximum_of
+from shmaccum.sender.sinks.sink import Delivered
 
 START_NS = 5 * NS_PER_S
 
@@ -52,6 +54,17 @@ def test_rates_cover_one_to_two_windows() -> None:
     rates.sample({"request": 90, "response": 40}, START_NS + 2 * WINDOW_NS)
     seen = rates.read({"request": 90, "response": 43}, START_NS + 2 * WINDOW_NS)
     assert seen == {"request": 2, "response": 43 / 30}
+
+
+def test_requests_of_a_borrower_count_like_those_of_the_sink() -> None:
+    own, borrowed = ProduceMetrics(START_NS), ProduceMetrics(START_NS)
+    for throttle_ms in (0, 20):  # a borrower sends no more after a response with a pause
+        own.sent(1, 30, START_NS)
+        own.answered(1, 5, throttle_ms, START_NS)
+    delivered = Delivered(record_count=60, request_count=2, latency_sum_ns=10 * NS_PER_MS, latency_max_ns=5 * NS_PER_MS)
+    borrowed.count_borrowed(1, delivered, 20, START_NS)
+    assert borrowed.read(START_NS) == own.read(START_NS)
+    assert own.read(START_NS)["produce-throttle-time-avg"] == 10
 
 
 def test_the_traffic_of_brokers_has_a_rate_and_a_total_of_each_count(monkeypatch: pytest.MonkeyPatch) -> None:
