@@ -34,6 +34,7 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
 html_theme = "furo"
+pygments_dark_style = "monokai"  # the default style underlines modules, as if they were links
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_title = f"shmaccum {release}"
