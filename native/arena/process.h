@@ -12,8 +12,8 @@
  * register    try the byte locks from 0 up and take the first that is granted. Raise the generation: from here on every
  *             word that names (i, old generation) names a dead process. Clear the old hazard. If the previous owner did
  *             not leave cleanly, the caller repairs what it left (attach.c).
- * death       the kernel releases the byte, and the next process begins again. If the process had
- *             already raised the generation, this generation names a dead process, too.
+ * death       the kernel releases the byte, and the next process that takes it registers as above. If the dead process
+ *             had already raised the generation, the generation that it raised names a dead process, too.
  * stop        a process that is stopped between taking the byte and raising the generation makes the previous owner
  *             appear alive until it is continued. This only delays the repair of what the previous owner left.
  */

@@ -51,7 +51,7 @@ def _outcome_of_the_rest(arena: Arena) -> str:
 
 
 def report_removal(arena: Arena) -> ArenaRemovedError:
-    """Returns the same exception, and logs it at ERROR the first time for a handle."""
+    """Returns the exception of `removed_error`, and logs it at ERROR once for each handle."""
     error = removed_error(arena)
     if not arena.is_removal_logged:
         arena.is_removal_logged = True

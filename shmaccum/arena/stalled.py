@@ -75,7 +75,7 @@ def open_listener(watch: SenderWatch) -> Iterator[ProcessHandle]:
     descriptor = _open(watch, listener.pid)
     try:
         process = ProcessHandle(listener.pid, descriptor)
-        # if the listener is alive, the pid was its own when the pidfd was opened
+        # a listener that is alive now had this pid when the pidfd was opened, so the pidfd is its own
         if process.has_ended(0) or not watch.is_connected():
             raise NotToBeKilledError("it has just ended")
         yield process

@@ -4,7 +4,7 @@
 ::
 
     produce        appends in the thread of the loop. A record that has to wait, for a buffer or for the partitions of
-                   a new topic, waits in another thread, and later records wait behind it.
+                   a new topic, waits in another thread, and later records wait until it is appended.
     results        wake the loop while a future waits (`LoopResults`), and a poll in the loop ends the futures
     other calls    are those of `Producer`, each in another thread
 """

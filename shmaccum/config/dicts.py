@@ -410,7 +410,7 @@ class ServerOptionsDict(TypedDict, total=False):
     group_consumer_session_timeout_ms: int | str
     """A member of a group with group.protocol=consumer that sends no heartbeat for this time counts as dead."""
     group_consumer_heartbeat_interval_ms: int | str
-    """The heartbeat interval of members of groups with group.protocol=consumer, which learn of changes by them."""
+    """The heartbeat interval of members of groups with group.protocol=consumer, whose responses report changes."""
 
 
 class ShipperOptionsDict(TypedDict, total=False):

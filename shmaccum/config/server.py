@@ -93,7 +93,7 @@ class ServerOptions(LogSinkOptions):
     )
     group_consumer_heartbeat_interval_ms: int = duration_ms(
         "1s",
-        "The heartbeat interval of members of groups with group.protocol=consumer, which learn of changes by them.",
+        "The heartbeat interval of members of groups with group.protocol=consumer, whose responses report changes.",
         kafka="group.consumer.heartbeat.interval.ms",
         minimum=10,
     )

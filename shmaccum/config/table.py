@@ -144,7 +144,7 @@ def _spellings_by_folded_name(tables: tuple[type[Options], ...]) -> Mapping[str,
 
 
 def _nearest(name: str, tables: tuple[type[Options], ...]) -> str | None:
-    """Returns the name that was probably meant: it resembles the given name, and has all words of it or no others.
+    """Returns the name that was probably meant: it resembles the given one, and one of them has all words of the other.
 
     ``transaction.timeout.ms`` is not a misspelling of ``close_timeout_ms``: each has a word that the other lacks.
     """

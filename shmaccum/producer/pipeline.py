@@ -13,8 +13,8 @@ interceptor is logged, and the record is sent unchanged. `Producer.send` raises 
 partitioners, and the arena is unchanged.
 
 An interceptor may also have ``begin_call()`` and ``end_call(futures, error)``. They are called in the same context at
-the beginning and the end of each call of `send` or `send_many`. In between, ``on_send`` is called for each record. The
-futures are those of the appended records, by the number of the record in the call.
+the beginning and the end of each call of `send` or `send_many`. In between, ``on_send`` is called for each record.
+``futures`` maps the number of each appended record in the call to its future.
 """
 
 from __future__ import annotations

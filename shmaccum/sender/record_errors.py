@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 MESSAGE_TOO_LARGE = 10
 RECORD_ERRORS_MAX = 64
-"""More runs of valid and invalid records in one batch would displace too many other results."""
+"""A batch with more runs of valid and invalid records fails whole: each run displaces an older result."""
 
 
 def error_runs(record_count: int, record_errors: Iterable[int]) -> Iterator[tuple[int, bool]]:

@@ -23,8 +23,8 @@
  * Why no event is lost: epoll reports a file as long as it is ready. After a call that ends early, the other files are
  * still ready, and the epoll is unchanged.
  *
- * Why no client gets another response in the middle of one: a call that fails shuts down the connections whose
- * responses are under way, because its caller is not informed about them.
+ * Why no response begins in the middle of another one: if a call fails, its caller does not learn which responses are
+ * under way. So the call shuts down their connections.
  */
 #include "base/clock.h"
 #include "python/common/arguments.h"
@@ -155,7 +155,7 @@ static void under_way_break(const struct loop *loop)
 
 /* ---- events ---- */
 
-/* Serves a client. Returns false with an exception that concerns no client. */
+/* Serves a client. Failures of its connection are outcomes. Returns false with any other exception set. */
 static bool client_serve(struct loop *loop, PyObject *descriptor, PyObject *client)
 {
     PyObject *outcome = outcome_of(fetch_serve((int)PyLong_AsLong(descriptor), &loop->tables));

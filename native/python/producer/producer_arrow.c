@@ -64,8 +64,8 @@ static bool row_topic(struct arrow_call *call, int64_t start, struct chunk *chun
     return many_find_topic_by_name(&call->many, slices[i].start, (uint32_t)slices[i].size, &chunk->topics[i]);
 }
 
-/* Finds the topics of the rows. For a new topic, Python may have to wait; a pending exception of a later row is
- * saved. */
+/* Finds the topics of the rows. For a new topic, Python code may run, which waits. If an exception of a later row is
+ * set, it is saved meanwhile. */
 static void fill_topics(struct arrow_call *call, int64_t start, struct chunk *chunk)
 {
     PyObject *former = PyErr_Occurred() ? exception_take() : NULL;

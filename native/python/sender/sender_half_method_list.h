@@ -130,8 +130,8 @@ METHOD(half_call, complete_spilled, INTEGER(partition_index, 0, UINT32_MAX) INTE
 METHOD(any, partition_index, OBJECT(topic) INTEGER(partition, 0, INT32_MAX),
        "The index of a partition in the arena's table. Adds the partition if it is missing.")
 METHOD(half_call, pressure, INTEGER(linger_ns, 0, INT64_MAX) INTEGER(now_ns, 0, INT64_MAX),
-       "(used buffers, processes that wait for one, time of the last acknowledgement, since when a batch waits for one "
-       "or None, last heartbeat of the previous sender).")
+       "(used buffers, processes that wait for one, time of the last acknowledgement, time since which a batch has "
+       "waited for its acknowledgement or None, last heartbeat of the previous sender).")
 RESULT_OF(half_call, publish_spilled, INTEGER(batch_count, 0, INT64_MAX) INTEGER(record_count, 0, INT64_MAX)
           INTEGER(size, 0, INT64_MAX) INTEGER(since_ns, 0, INT64_MAX),
           NONE_AFTER(spilled_publish(self->core->arena,

@@ -23,7 +23,8 @@ a snapshot past the end of the log        removed: an older one, or the log itse
 How much is read: if the kernel has not been restarted since the last write, the bytes are still in its page cache,
 however the writer died. So batches below the newest snapshot are trusted, and only those after it are checked. After a
 crash of the host, only synced batches (those below the recovery point) and snapshots below it are trusted. In both
-cases the batches after the last index entry of each segment are checked, so damage by hand at an end is found, too.
+cases the batches after the last index entry of each segment are checked, so the end of a file that
+somebody edited is found, too.
 
 A sync covers a file from its start to its end. So nothing after a lost sector of the last segment was acknowledged.
 A lost sector contains zeros, from its start or from the end of its former content. Above the recovery point, these
@@ -310,7 +311,11 @@ class Recovery:
         return is_each_right and self._expected_timestamp(base_offset, scan, index) <= last_timestamp(entries)
 
     def _expected_timestamp(self, base_offset: int, scan: Scan, index: Entries) -> int:
-        """The timestamp that the time index must reach: the largest (if unfinished, up to the last index entry)."""
+        """Returns the least timestamp with which the time index may end.
+
+        In a finished segment, it is the largest timestamp of all batches, in the last segment that of the batches up
+        to the last index entry.
+        """
         is_finished = base_offset != self.segments[-1]
         end = scan.end if is_finished else last_position(index)
         indexed = (batch.max_timestamp_ms for batch in scan.batches if 0 < batch.position <= end or is_finished)

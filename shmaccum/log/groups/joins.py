@@ -31,7 +31,7 @@ from shmaccum.log.groups.offsets_file import JOINS, file_stem
 from shmaccum.log.groups.plan import MemberRow, row_of
 
 SIZE_MAX = 4 << 20
-"""A longer file gets no more rows: its planner is stopped, or it is damaged."""
+"""No row is appended to a longer file: either its planner is stopped, or the file is damaged."""
 
 
 @final

@@ -12,8 +12,8 @@
         └──────────────────────────────────────────────────────────────────────────────────────┘
 
 Rules: an id has one producer id and one epoch at a time. InitProducerId increments the epoch, so it fences an earlier
-producer with the id: its requests are rejected, and so are its batches, by the markers of the new epoch. PrepareCommit
-and PrepareAbort are the decision, which is final. After the last epoch, the id gets a new producer id.
+producer with the id: its requests are rejected, and so are its batches after the marker of the new epoch.
+PrepareCommit and PrepareAbort are the decision, which is final. After the last epoch, the id gets a new producer id.
 
 All states here are values, and each step is a function from a value to the next one. The caller writes the new value to
 the file before it takes effect.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sockets of the library's connections: frames are written by sendmsg, complete Produce responses are read natively.
 
-Requests of every kind share a connection, and are answered in order. The library's two queues remain the only queues of
-requests in flight; the response to their first entry is next. If that entry is a `Sent` and its response is complete,
-it is removed from both queues and read natively (the fast path). The library reads everything else (the slow path). For
-the library, a `Sent` is both the header of a request and the future of a response.
+Requests of every kind share a connection, and are answered in order. Requests in flight are only in the library's two
+queues, whose first entry gets the next response. If that entry is a `Sent` and its response is complete, it is removed
+from both queues and read natively (the fast path). The library reads everything else (the slow path). For the library,
+a `Sent` is both the header of a request and the future of a response.
 """
 
 from __future__ import annotations
