@@ -6,9 +6,12 @@ substitute:
 
 ::
 
-    shmaccum.compat.confluent      the names of the library, so its own producers. The first import warns.
+    shmaccum.compat.confluent      the names of the library, so its own producers, which ignore the options of
+                                   shmaccum. The first import warns.
     any other module               each name is a class. A call of it, and each of its attributes, raises
                                    UnsupportedPlatformError.
+
+On Linux, the environment variable ``SHMACCUM_COMPAT=library`` substitutes the drop-in modules and no others.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import functools
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, NoReturn
@@ -32,9 +35,13 @@ LIBRARIES = {
     "shmaccum.compat.kafka_python": ("kafka-python", "kafka", ("kafka",)),
 }
 """The library of each drop-in module: its package, the extra that installs it, and the modules that have its names."""
+PRODUCERS = {"AIOKafkaProducer", "AIOProducer", "KafkaProducer", "Producer", "SerializingProducer"}
+OPTION_PREFIX = "shmaccum_"
+"""The options of shmaccum in a drop-in module (compat/settings.py)."""
 REAL = ("shmaccum.__main__", "shmaccum.compat")
 NATIVE = "shmaccum._native"
 COMMAND = "shmaccum.cli"
+SWITCH = "SHMACCUM_COMPAT=library"
 
 
 def _refusal(name: str) -> UnsupportedPlatformError:
@@ -71,24 +78,57 @@ def _exit(**_options: Any) -> NoReturn:
 def _library_name(modules: tuple[str, ...], name: str) -> Any:
     for module in map(importlib.import_module, modules):
         if hasattr(module, name):
-            return getattr(module, name)
+            found = getattr(module, name)
+            return _without_our_options(found) if name in PRODUCERS else found
     raise AttributeError(f"{modules[0]} has no {name!r}")
 
 
 @functools.cache
+def _without_our_options(producer: type) -> type:
+    """Returns the library's producer as a class that ignores the options of shmaccum."""
+
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807
+        given = {name: _others(value) for name, value in _others(options).items()}
+        producer.__init__(self, *map(_others, arguments), **given)  # type: ignore[misc]
+
+    return type(producer.__name__, (producer,), {"__init__": __init__, "__doc__": producer.__doc__})
+
+
+def _others(options: Any) -> Any:
+    """Returns a dict of options without those of shmaccum. Any other object is returned unchanged."""
+    if not isinstance(options, dict):
+        return options
+    return {name: value for name, value in options.items() if not _is_ours(name)}
+
+
+def _is_ours(name: object) -> bool:
+    return isinstance(name, str) and name.replace(".", "_").startswith(OPTION_PREFIX)
+
+
+@functools.cache
 def _warn() -> None:
-    sentence = f"shmaccum needs Linux, and this is {PLATFORM}: shmaccum.compat has the libraries' own producers here"
+    reason = f"shmaccum needs Linux, and this is {PLATFORM}" if sys.platform != "linux" else SWITCH
+    sentence = f"{reason}: shmaccum.compat has the libraries' own producers here"
     warnings.warn(sentence, RuntimeWarning, stacklevel=3)
 
 
 class Substitutes:
-    """A finder and loader of `sys.meta_path`, which comes before all others."""
+    """A finder and loader of `sys.meta_path`, which comes before all others.
+
+    Args:
+        only: the modules to substitute, or None for all.
+    """
+
+    def __init__(self, only: Container[str] | None = None) -> None:
+        self._only = only
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Returns the spec of a module of shmaccum that exists on Linux. None for any other name."""
         if not fullname.startswith("shmaccum.") or fullname in REAL:
+            return None
+        if self._only is not None and fullname not in self._only:
             return None
         found = PathFinder.find_spec(fullname, path, target)
         if found is None and fullname != NATIVE:
@@ -121,5 +161,14 @@ class Substitutes:
 
 def install() -> None:
     """Substitutes all modules of shmaccum that this process has not imported yet."""
+    _put_first(Substitutes())
+
+
+def install_libraries() -> None:
+    """Substitutes the drop-in modules that this process has not imported yet."""
+    _put_first(Substitutes(LIBRARIES))
+
+
+def _put_first(substitutes: Substitutes) -> None:
     if not any(type(finder).__name__ == Substitutes.__name__ for finder in sys.meta_path):
-        sys.meta_path.insert(0, Substitutes())
+        sys.meta_path.insert(0, substitutes)

@@ -18,4 +18,18 @@ settings share one arena and one sender. The library itself stays installed, bec
     confluent            confluent_producer, confluent_serializing and confluent_aio: one class each
     confluent_options    librdkafka's options     ─ confluent_errors, confluent_callbacks   its codes, its callbacks
     page                 the tables of options that the documentation shows
+
+With the environment variable ``SHMACCUM_COMPAT=library``, each of them is the library's own producer, without an arena.
 """
+
+import os
+
+from shmaccum.exceptions import InvalidArgumentError
+
+_SWITCH = os.environ.get("SHMACCUM_COMPAT")
+if _SWITCH == "library":
+    from shmaccum.common import unsupported_platform
+
+    unsupported_platform.install_libraries()
+elif _SWITCH is not None:
+    raise InvalidArgumentError(f"SHMACCUM_COMPAT is {_SWITCH!r}: set it to library, or remove it from the environment")

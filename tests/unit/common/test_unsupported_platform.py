@@ -122,20 +122,62 @@ with warnings.catch_warnings(record=True) as found:
     from shmaccum.compat.kafka_python import KafkaProducer
     from shmaccum.compat.confluent import AIOProducer, Producer, SerializingProducer
     from shmaccum.compat import aiokafka as ours
-print(KafkaProducer is kafka.KafkaProducer, Producer is confluent_kafka.Producer)
-print(SerializingProducer is confluent_kafka.SerializingProducer, AIOProducer is confluent_kafka.aio.AIOProducer)
-print(ours.AIOKafkaProducer is aiokafka.AIOKafkaProducer)
+print(KafkaProducer.__base__ is kafka.KafkaProducer, Producer.__base__ is confluent_kafka.Producer)
+print(SerializingProducer.__base__ is confluent_kafka.SerializingProducer)
+print(AIOProducer.__base__ is confluent_kafka.aio.AIOProducer)
+print(ours.AIOKafkaProducer.__base__ is aiokafka.AIOKafkaProducer)
+print(ours.AIOKafkaProducer is ours.AIOKafkaProducer)
 print(*(f"{one.category.__name__} {one.filename}: {one.message}" for one in found))
 print(sentence(getattr, ours, "Nothing"))
 """
     name = {"darwin": "macOS", "win32": "Windows"}[platform]
     assert output(installed, program, platform) == [
         "True True",
-        "True True",
-        "True",
+        *["True"] * 4,
         f"RuntimeWarning <string>: shmaccum needs Linux, and this is {name}: {WARNED}",
         "AttributeError: aiokafka has no 'Nothing'",
     ]
+
+
+PRODUCERS_WITH_OUR_OPTIONS = """
+import kafka
+with warnings.catch_warnings(record=True) as found:
+    from shmaccum.compat.confluent import AIOProducer, Producer, SerializingProducer
+    from shmaccum.compat.aiokafka import AIOKafkaProducer
+    from shmaccum.compat.kafka_python import KafkaProducer
+options = {"bootstrap.servers": "127.0.0.1:1", "shmaccum.arena": "events"}
+async def make():
+    yield AIOKafkaProducer(bootstrap_servers="127.0.0.1:1", shmaccum_arena="events")
+    yield AIOProducer(options, max_workers=1)
+    yield AIOProducer(producer_conf=options)
+async def names():
+    return [type(one).__mro__[1].__module__.rpartition(".")[2] async for one in make()]
+print(type(Producer(options)).__mro__[1].__module__, type(SerializingProducer(options)).__mro__[1].__module__)
+print(*asyncio.run(names()))
+kafka.KafkaProducer.__init__ = lambda self, **options: print(*options)
+KafkaProducer(bootstrap_servers="127.0.0.1:1", shmaccum_arena="events").__class__
+print(*(f"{one.category.__name__} {one.filename}: {one.message}" for one in found))
+import shmaccum
+print(shmaccum.Producer.__module__, sentence(shmaccum.Arena.attach, "shmaccum-test-missing").partition(":")[0])
+"""
+
+
+def test_a_variable_gives_a_program_on_linux_the_producers_of_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHMACCUM_COMPAT", "library")
+    assert output(ROOT, PRODUCERS_WITH_OUR_OPTIONS, "linux") == [
+        "cimpl confluent_kafka.serializing_producer",
+        "producer _AIOProducer _AIOProducer",
+        "bootstrap_servers",
+        f"RuntimeWarning <string>: SHMACCUM_COMPAT=library: {WARNED}",
+        "shmaccum.supervisor.kept_producer ArenaNotFoundError",
+    ]
+
+
+def test_a_wrong_value_of_the_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHMACCUM_COMPAT", "libraries")
+    program = "print(sentence(importlib.import_module, 'shmaccum.compat.confluent'))"
+    (line,) = output(ROOT, program, "linux")
+    assert line.startswith("InvalidArgumentError: SHMACCUM_COMPAT is 'libraries': set it to library, or remove it")
 
 
 def test_a_drop_in_without_its_library_names_the_package(installed: Path) -> None:
