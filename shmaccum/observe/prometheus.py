@@ -23,6 +23,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from shmaccum import __version__
 from shmaccum.arena import Arena
 from shmaccum.common.clock import NS_PER_S
 from shmaccum.common.packages import needed
@@ -164,6 +165,16 @@ class ArenaCollector:
             yield self._family(name, sentence, {(): read(seen)})
         for name, (sentence, read) in ARENA_COUNTERS.items():
             yield self._family(name + TOTAL, sentence, {(): read(seen)})
+        native = self.arena.native
+        created_by = native.features["build"].removeprefix("shmaccum ")
+        yield self._family(
+            "build_info",
+            "1, with the versions of this process and of its arena layout, and the version that created the arena",
+            {(__version__, str(native.layout["version"]), created_by): 1},
+            "version",
+            "layout",
+            "created_by",
+        )
         yield self._family(
             "slots", "Buffers by state", {(state,): count for state, count in seen.slots.items()}, "state"
         )

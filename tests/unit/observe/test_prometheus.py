@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from setup import ROOT
+from shmaccum import __version__
 from shmaccum.arena import Arena
 from shmaccum.exceptions import InvalidArgumentError, NotSenderError
 from shmaccum.observe.prometheus import ArenaCollector, SenderCollector, exposition
@@ -72,6 +73,11 @@ def test_an_arena_reports_what_is_in_it(arena: Arena) -> None:
         assert told["shmaccum_sender_alive", ()] == 1
         assert told["shmaccum_events_total", (("event", "records_completed"),)] == 3
     assert arenas_named(exposition(collector)) == {arena.name}
+
+
+def test_the_versions_are_labels(arena: Arena) -> None:
+    labels = {"version": __version__, "layout": str(arena.native.layout["version"]), "created_by": __version__}
+    assert samples(exposition(ArenaCollector(arena)))["shmaccum_build_info", tuple(sorted(labels.items()))] == 1
 
 
 def test_a_process_whose_records_go_elsewhere_is_counted_as_such(arena: Arena) -> None:
