@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 
 from setup import ROOT
 from shmaccum.arena import Arena
@@ -69,6 +71,16 @@ def test_the_scenarios_notice_an_alarm_that_cannot_fire(tmp_path: Path, expr: st
     mutant = tmp_path / "mutant.yml"
     mutant.write_text(text.replace(f"expr: {expr}\n", "expr: shmaccum_sender_alive == 7\n"), encoding="utf-8")
     assert judged(mutant, tmp_path).returncode != 0
+
+
+def test_each_alarm_links_to_its_row_of_the_page_on_troubleshooting() -> None:
+    (group,) = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    urls = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
+    site = metadata("shmaccum").get_all("Project-URL")
+    (base,) = (url.partition(", ")[2] for url in site or () if url.startswith("Documentation, "))
+    assert urls == {name: f"{base}how-to/troubleshoot.html#{name.lower()}" for name in urls}
+    page = (ROOT / "docs" / "how-to" / "troubleshoot.rst").read_text(encoding="utf-8")
+    assert re.findall(r"_`(\w+)`", page) == list(urls)
 
 
 def test_the_rules_name_no_metric_that_does_not_exist(arena: Arena) -> None:
