@@ -32,6 +32,7 @@ PLAIN = {
     "sasl_plain_password": PASSWORD,
 }
 MINUTE_MS = 60_000
+PAUSE_S = 0.003
 
 
 def reject(_: bytes) -> None:
@@ -171,6 +172,7 @@ def send_until_tokens(
             value = b"%d" % len(sent)
             producer.send(TOPIC, value=value, partition=0).get(timeout=WATCHDOG_S)
             sent.append(value)
+            time.sleep(PAUSE_S)  # some hundred batches in a second are enough
         assert sender.sink.metrics()["failed-authentication-total"] == 0
     return sent
 

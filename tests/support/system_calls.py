@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that record system calls of a test, make them fail, or kill a process before one of them.
 
+- `SOME_OR_EACH` chooses the calls of a test that tries many: some in ``make test``, each in ``make test-rest``.
 - `dies_at_system_call` runs a function in a child that its parent traces and kills before one of its calls.
 - `Interruption` acts at one call of the ``os`` module, for example with an error.
 - `Forced` records what Python forces to disk, renames and removes, in order.
@@ -9,16 +10,19 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
+import random
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shmaccum.log.files.file_names import TEMPORARY
+from tests.support.seeds import new_seed
 
 PTRACE_TRACEME, PTRACE_SYSCALL, PTRACE_SETOPTIONS = 0, 24, 0x4200
 PTRACE_O_TRACESYSGOOD, PTRACE_O_EXITKILL = 1, 1 << 20
@@ -26,6 +30,16 @@ SYSCALL_STOP = signal.SIGTRAP | 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _libc.ptrace.restype = ctypes.c_long
+
+
+SOME_OR_EACH = pytest.mark.parametrize(
+    "stride", [pytest.param(5, id="some"), pytest.param(1, id="each", marks=pytest.mark.slow)]
+)
+
+
+def some_of_all(stride: int) -> Iterator[int]:
+    """Numbers of system calls: one in every *stride*, from a random first one, which the printed seed repeats."""
+    return itertools.count(1 + random.Random(new_seed()).randrange(stride), stride)
 
 
 def dies_at_system_call(prepare: Callable[[], Callable[[], object]], number: int) -> bool:

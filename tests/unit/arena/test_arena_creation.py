@@ -34,7 +34,7 @@ from shmaccum.observe.host import arena_names
 from tests.support.arenas import SHARED_MEMORY, left_in_shared_memory
 from tests.support.other_users import needs_root
 from tests.support.processes import Child, wait_until
-from tests.support.system_calls import dies_at_system_call
+from tests.support.system_calls import SOME_OR_EACH, dies_at_system_call, some_of_all
 
 SMALL: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB"}
 TOPICS = {"words": 3, "lines": 2}
@@ -132,9 +132,10 @@ def begin_at_once(name: str, barrier: Any, answers: Any) -> None:
         answers.put(repr(error))
 
 
-def test_workers_that_begin_at_once_all_attach(name: str) -> None:
+@pytest.mark.parametrize("times", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_workers_that_begin_at_once_all_attach(name: str, times: int) -> None:
     context = multiprocessing.get_context("fork")
-    for _ in range(25):
+    for _ in range(times):
         barrier, answers = context.Barrier(4), context.Queue()
         workers = [context.Process(target=begin_at_once, args=(name, barrier, answers)) for _ in range(4)]
         for worker in workers:
@@ -217,15 +218,17 @@ def test_long_names_have_a_private_name(tmp_path: Path) -> None:
 # --- deaths
 
 
-def test_after_a_death_at_any_step_of_a_creation_all_continue(name: str) -> None:
-    number, had_arena = 1, set()
-    while dies_at_system_call(lambda: lambda: Arena.create(name, topics=TOPICS, **SMALL), number):
+@SOME_OR_EACH
+def test_after_a_death_at_any_step_of_a_creation_all_continue(name: str, stride: int) -> None:
+    had_arena = set()
+    for number in some_of_all(stride):
+        if not dies_at_system_call(lambda: lambda: Arena.create(name, topics=TOPICS, **SMALL), number):
+            break
         exists = Arena.exists(name)
         had_arena.add(exists)
         assert attached(name) == (TOPICS if exists else {})
         assert not private_of(name).exists()
         Arena.remove(name)
-        number += 1
     assert had_arena == {False, True}
     assert number > 10
     Arena.remove(name, missing_ok=True)

@@ -34,7 +34,7 @@ from tests.support.segment_log import (
     wire_in_files,
     without_prefixes,
 )
-from tests.support.system_calls import Interruption
+from tests.support.system_calls import SOME_OR_EACH, Interruption, some_of_all
 
 pytestmark = pytest.mark.usefixtures("recorded_syncs")
 
@@ -82,12 +82,21 @@ def index_contents(path: Path) -> list[bytes]:
 # --- torn tail
 
 
+@SOME_OR_EACH
 @pytest.mark.parametrize("is_same_boot", [True, False])
-def test_a_log_cut_at_any_byte_recovers_to_its_whole_batches(tmp_path: Path, *, is_same_boot: bool) -> None:
+def test_a_log_cut_at_any_byte_recovers_to_its_whole_batches(
+    tmp_path: Path, stride: int, *, is_same_boot: bool
+) -> None:
     batches = make_batches(5, record_count=1, value_size=10)
     size = batches[0].size
     write(tmp_path / "log", batches, segment_bytes=size * 3, **DENSE)
-    for length in range(2 * size):
+    last_length = 2 * size - 1
+    for length in {
+        0,
+        size,
+        last_length,
+        *itertools.takewhile(lambda length: length < last_length, some_of_all(stride)),
+    }:
         image = tmp_path / f"cut-{length}"
         shutil.copytree(tmp_path / "log", image)
         os.truncate(log_files(image)[-1], length)
@@ -307,8 +316,9 @@ def check_prefix(path: Path, batches: list[MadeBatch], acknowledged: list[int]) 
     assert batches_in(path) == without_prefixes(batches[start:])
 
 
+@SOME_OR_EACH
 def test_a_death_at_any_system_call_leaves_a_log_that_continues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
     batches = make_batches(7)
 
@@ -320,7 +330,7 @@ def test_a_death_at_any_system_call_leaves_a_log_that_continues(
         life(path, batches, lambda index: (tell(report, b"%d\n" % index), None)[1])
         return death.has_acted
 
-    for number in itertools.count(1):
+    for number in some_of_all(stride):
         path = tmp_path / f"death-{number}"
         survived = Child(live_and_die, path, number).join() == "False"
         told = path.with_suffix(".acknowledged").read_text().split()
@@ -331,9 +341,10 @@ def test_a_death_at_any_system_call_leaves_a_log_that_continues(
     assert number > 60
 
 
+@SOME_OR_EACH
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_a_failure_of_any_system_call_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, stride: int
 ) -> None:
     batches = make_batches(7)
 
@@ -356,7 +367,7 @@ def test_a_failure_of_any_system_call_loses_nothing(
                 continue
             return
 
-    for number in itertools.count(1):
+    for number in some_of_all(stride):
         path = tmp_path / f"failure-{number}"
         with monkeypatch.context() as patch:
             failure = Interruption(number, fail)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import shutil
 from collections.abc import Callable
@@ -36,7 +35,7 @@ from tests.support.segment_log import (
     partition_folder,
     values_of,
 )
-from tests.support.system_calls import Interruption
+from tests.support.system_calls import SOME_OR_EACH, Interruption, some_of_all
 
 
 def partition_of(path: Path, isolation_level: Any = "read_committed") -> PartitionReader:
@@ -240,8 +239,9 @@ def aborted_by_markers(path: Path) -> list[Aborted]:
     return aborted_of(path)
 
 
-def test_a_death_at_each_system_call_leaves_an_index_that_recovery_makes_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@SOME_OR_EACH
+def test_a_death_at_any_system_call_leaves_an_index_that_recovery_makes_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
     def live_and_die(path: Path, number: int) -> bool:
         death = Interruption(number, lambda: os._exit(0))
@@ -249,7 +249,7 @@ def test_a_death_at_each_system_call_leaves_an_index_that_recovery_makes_right(
         life(path, 1)
         return death.has_acted
 
-    for number in itertools.count(1):
+    for number in some_of_all(stride):
         path = tmp_path / str(number)
         survived = Child(live_and_die, path, number).join() == "False"
         with open_log(path, segment_bytes=400) as log:

@@ -30,7 +30,7 @@ from shmaccum.spark.positions import chosen_partitions, latest_positions, starti
 from tests.support.log_server import served
 from tests.support.processes import wait_until
 from tests.support.segment_log import TOPIC, make_batches, offsets, open_log
-from tests.support.system_calls import dies_at_system_call
+from tests.support.system_calls import SOME_OR_EACH, dies_at_system_call, some_of_all
 
 PARTITIONS = 3
 PLACES = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
@@ -298,9 +298,13 @@ def creation(path: Path) -> Callable[[], Callable[[], object]]:
     return prepare
 
 
-def test_a_death_at_any_step_of_a_creation_leaves_no_topic_or_a_complete_one(tmp_path: Path) -> None:
-    number, counts = 1, set()
-    while dies_at_system_call(creation(path := tmp_path / str(number)), number):
+@SOME_OR_EACH
+def test_a_death_at_any_step_of_a_creation_leaves_no_topic_or_a_complete_one(tmp_path: Path, stride: int) -> None:
+    counts = set()
+    for number in some_of_all(stride):
+        path = tmp_path / str(number)
+        if not dies_at_system_call(creation(path), number):
+            break
         reader = LogReader(path)
         counts.add(len(reader.topic_partitions()))
         assert reader.topic_partitions() in ([], PLACES)
@@ -311,7 +315,6 @@ def test_a_death_at_any_step_of_a_creation_leaves_no_topic_or_a_complete_one(tmp
             assert [log.partition(*place).log_end_offset for place in PLACES] == [3, 0, 0]
         assert len({read_topic_id(str(path / str(place))) for place in PLACES}) == 1
         assert ship(path, MemorySink(partitions=PARTITIONS)) == 3
-        number += 1
     assert counts == {0, PARTITIONS}
     assert number > 10
 

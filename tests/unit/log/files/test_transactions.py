@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -49,7 +49,7 @@ from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from tests.support.processes import WATCHDOG_S, Child, wait_until
 from tests.support.segment_log import START_MS, TOPIC, make_batch
-from tests.support.system_calls import Interruption
+from tests.support.system_calls import SOME_OR_EACH, Interruption, some_of_all
 
 pytestmark = pytest.mark.usefixtures("recorded_syncs")
 
@@ -448,21 +448,11 @@ def write_between(path: Path) -> None:
         log.partition(TOPIC, 0).append([make_batch([b"between 0"])])
 
 
-EVERY_ONE = pytest.param(1, marks=pytest.mark.exhaustive)
-ONE_IN_FIVE = 5
-
-
-def some_of_all(stride: int, random: Random) -> Iterator[int]:
-    """Numbers of system calls: one in every *stride*, from a random first one."""
-    return itertools.count(1 + random.randrange(stride), stride)
-
-
-@pytest.mark.parametrize("stride", [ONE_IN_FIVE, EVERY_ONE])
+@SOME_OR_EACH
 @pytest.mark.parametrize(("transaction", "is_written_between"), [(SEVENTH, True), (ONLY, False)])
 def test_a_death_at_any_system_call_is_made_good_by_the_next_one(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    seeded: Callable[[], Random],
     transaction: TransactionId,
     stride: int,
     *,
@@ -477,7 +467,7 @@ def test_a_death_at_any_system_call_is_made_good_by_the_next_one(
         transactions.conclude(path, transaction, first)
         return death.has_acted
 
-    for number in some_of_all(stride, seeded()):
+    for number in some_of_all(stride):
         path = tmp_path / f"death-{number}"
         shutil.copytree(image, path)
         survived = Child(conclude_and_die, path, number).join() == "False"
@@ -495,9 +485,9 @@ def test_a_death_at_any_system_call_is_made_good_by_the_next_one(
     assert number > 100
 
 
-@pytest.mark.parametrize("stride", [ONE_IN_FIVE, EVERY_ONE])
+@SOME_OR_EACH
 def test_a_failure_of_any_system_call_is_made_good_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeded: Callable[[], Random], stride: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
     image = tmp_path / "image"
     first, second = prepared(image, SEVENTH)
@@ -507,7 +497,7 @@ def test_a_failure_of_any_system_call_is_made_good_by_the_next_one(
         error = next(errors)
         raise OSError(error, os.strerror(error))
 
-    for number in some_of_all(stride, seeded()):
+    for number in some_of_all(stride):
         path = tmp_path / f"failure-{number}"
         shutil.copytree(image, path)
         with monkeypatch.context() as patch:
