@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bench.__main__ import parse
@@ -83,10 +86,14 @@ def test_the_files_of_a_queue_are_counted_and_read(tmp_path: Path) -> None:
 
 
 def test_the_peak_of_memory_remains_after_the_memory_was_freed() -> None:
-    size = 200 << 20
-    before = outage.peak_size(os.getpid())
-    bytes(bytearray(before + size))
-    assert outage.peak_size(os.getpid()) >= before + size
+    size = 100 << 20
+    code = f"bytes(bytearray({size})); print(flush=True); input()"
+    command = [sys.executable, "-S", "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "\n"
+        assert psutil.Process(child.pid).memory_info().rss < size <= outage.peak_size(child.pid)
+        child.communicate("\n")
 
 
 def test_a_queue_in_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

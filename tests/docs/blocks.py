@@ -17,6 +17,7 @@ A block in a language of `RUN` is run, one in a language of `PARSED` is parsed, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,14 @@ class LiteralInclude(Directive):
         block = nodes.literal_block(text, text, classes=["code", LANGUAGES[path.suffix]], included=path.name)
         block.line = self.lineno
         return [block]
+
+
+def read_rules(path: Path) -> Page:
+    """Return a page with its rules and without its blocks, which docutils would parse for 25 ms."""
+    page = Page(path)
+    for comment in re.findall(r"^\.\. (rehearsal\n(?:   .+\n)+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+        _read_rehearsal(page, comment.rstrip("\n").replace("\n   ", "\n"))
+    return page
 
 
 def read_page(path: Path) -> Page:

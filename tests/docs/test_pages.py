@@ -8,6 +8,7 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ import yaml
 
 from setup import ROOT
 from shmaccum.arena import Arena
-from tests.docs.blocks import Block, Page, PageError, read_page
+from tests.docs.blocks import RUN, Block, Page, PageError, read_page, read_rules
 from tests.support.arenas import left_in_shared_memory
 
 PATHS = sorted([*ROOT.glob("*.rst"), *(ROOT / "docs").rglob("*.rst")])
@@ -31,18 +32,14 @@ TOKEN = "SHMACCUM_REHEARSAL"
 _numbers = itertools.count()
 
 
-def _readable_pages() -> Iterator[Page]:
-    """The pages with blocks. Each worker reads only these before its first test.
-
-    A page that cannot be read fails only its own test.
-    """
-    for path in PATHS:
-        with contextlib.suppress(PageError):
-            if ".. code" in path.read_text(encoding="utf-8"):
-                yield read_page(path)
+def paths_with(*languages: str) -> list[Path]:
+    """The pages with a block in one of the languages. Each worker needs them before its first test."""
+    beginning = re.compile(rf"^ *\.\. code-block:: (?:{'|'.join(languages)})$", re.MULTILINE)
+    return [path for path in PATHS if beginning.search(path.read_text(encoding="utf-8"))]
 
 
-PAGES = list(_readable_pages())
+def name_of(path: Path) -> str:
+    return Page(path).name
 
 
 @pytest.fixture
@@ -95,19 +92,27 @@ def limit_s(page: Page) -> float:
 
 
 def _parameters() -> Iterator[object]:
-    for page in PAGES:
-        if page.is_run:
-            marks = [pytest.mark.timeout(limit_s(page) + 100), *(getattr(pytest.mark, mark) for mark in page.marks)]
-            yield pytest.param(page, id=page.name, marks=marks)
+    for path in paths_with(*RUN):
+        page = read_rules(path)
+        marks = [pytest.mark.timeout(limit_s(page) + 100), *(getattr(pytest.mark, mark) for mark in page.marks)]
+        yield pytest.param(path, id=page.name, marks=marks)
 
 
-@pytest.mark.parametrize("page", list(_parameters()))
-def test_the_blocks_of_a_page_run(page: Page, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", list(_parameters()))
+def test_the_blocks_of_a_page_run(path: Path, name: str, tmp_path: Path) -> None:
+    page = read_page(path)
     for module in page.needs:
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"the page {page.name} was not tested, because {module} is not installed")
-    fault = rehearse(page, name, tmp_path, limit_s(page))
+    fault = rehearse(page, name, tmp_path, limit_s(page)) if page.is_run else None
     assert fault is None, fault
+
+
+def test_the_rules_of_a_page_are_read_without_its_blocks() -> None:
+    """Otherwise, the page's own test would not have its marks."""
+    for path in paths_with(*RUN):
+        page, rules = read_page(path), read_rules(path)
+        assert (rules.marks, rules.needs, rules.replacements) == (page.marks, page.needs, page.replacements), path
 
 
 DJANGO_WITH_A_FULL_ARENA = """
@@ -138,20 +143,25 @@ def test_a_view_of_django_answers_503_if_the_arena_is_full(name: str, tmp_path: 
     assert run.stdout == "503 1\n", run.stderr
 
 
-def _shown(language: str) -> list[object]:
-    blocks = [(page, block) for page in PAGES for block in page.blocks if block.language == language]
-    return [pytest.param(block, id=f"{page.name}:{block.line}") for page, block in blocks]
+def blocks_in(path: Path, language: str) -> list[Block]:
+    return [block for block in read_page(path).blocks if block.language == language]
 
 
-@pytest.mark.parametrize("block", _shown("yaml"))
-def test_a_kubernetes_manifest_parses(block: Block) -> None:
-    documents = list(yaml.safe_load_all(block.text))
-    assert documents
-    assert all({"apiVersion", "kind", "metadata"} <= set(document) for document in documents if "kind" in document)
+@pytest.mark.parametrize("path", paths_with("yaml"), ids=name_of)
+def test_a_kubernetes_manifest_parses(path: Path) -> None:
+    for block in blocks_in(path, "yaml"):
+        documents = list(yaml.safe_load_all(block.text))
+        assert documents
+        assert all({"apiVersion", "kind", "metadata"} <= set(document) for document in documents if "kind" in document)
 
 
-@pytest.mark.parametrize("block", _shown("ini"))
-def test_a_systemd_unit_is_one(block: Block, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", paths_with("ini"), ids=name_of)
+def test_a_systemd_unit_is_one(path: Path, tmp_path: Path) -> None:
+    for block in blocks_in(path, "ini"):
+        check_unit(block, tmp_path)
+
+
+def check_unit(block: Block, tmp_path: Path) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(block.text)
@@ -231,7 +241,7 @@ def test_each_example_is_included_by_a_page_that_kills_a_process() -> None:
     programs = ROOT.glob("examples/*/*.py")
     found = {path.relative_to(ROOT): path.name for path in programs if path.parent.name != "flights"}
     assert len(found) > 12, "the examples are not found"
-    texts = [page.path.read_text(encoding="utf-8") for page in PAGES if page.is_run]
+    texts = [path.read_text(encoding="utf-8") for path in paths_with(*RUN)]
     for path in found:
         including = [text for text in texts if f":: ../../{path}\n" in text]
         assert including, f"no page that is run includes {path}"
@@ -280,6 +290,5 @@ def test_a_how_to_page_has_fewer_than_200_lines() -> None:
 
 
 def test_the_pages_with_programs_are_found() -> None:
-    names = {page.name for page in PAGES}
+    names = {name_of(path) for path in paths_with(*RUN)}
     assert {"README.rst", "CONTRIBUTING.rst", "docs/getting-started.rst", "docs/how-to/spark.rst"} <= names
-    assert sum(page.is_run for page in PAGES) >= 8

@@ -17,7 +17,7 @@ from shmaccum.log.server.dispatch import Dispatcher
 from tests.fuzz.frame_fuzzing import SERVERS, fuzz
 from tests.support.seeds import new_seed
 
-SHORT_SECONDS = 1.0
+SHORT_SECONDS = 0.4
 ROOM_S = 600
 
 

@@ -31,7 +31,7 @@ BOTH = frozenset({1, 2})
         Bounds((2, 1), 2, stops=1, cancels=1, cap=2),
         Bounds((2, 1), 2, deaths=1, stops=1, cap=2),
         Bounds((1, 1), 2, deaths=1, stuck=BOTH),
-        Bounds((1, 1), 4, cancels=1, stops=1, stuck=ONE),
+        pytest.param(Bounds((1, 1), 4, cancels=1, stops=1, stuck=ONE), marks=pytest.mark.slow),
         Bounds((2, 1), 4, cap=2, stops=1, stuck=BOTH),
     ],
 )

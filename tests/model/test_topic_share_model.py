@@ -29,7 +29,7 @@ def run(bounds: Bounds, mutation: str = "") -> Report[State]:
         Bounds((0, 1), 2, rounds=2, stuck=BOTH),
         pytest.param(Bounds((0, 1), 4, rounds=2, stuck=BOTH), marks=pytest.mark.slow),
         Bounds((0, 1), 2, deaths=1, stuck=FIRST),
-        Bounds((0, 0), 4, needs=(2, 1), deaths=1, factor=Fraction(2)),
+        pytest.param(Bounds((0, 0), 4, needs=(2, 1), deaths=1, factor=Fraction(2)), marks=pytest.mark.slow),
         Bounds((0, 1), 3, factor=Fraction(1), marks=1),
     ],
 )

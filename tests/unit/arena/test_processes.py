@@ -227,7 +227,8 @@ def test_a_child_refuses_an_arena_whose_superblock_has_changed(arena: Arena) -> 
     assert run_in_child(use, arena) == repr("attached")
 
 
-def test_hundreds_of_forks_each_append(arena_name: str) -> None:
+@pytest.mark.parametrize("count", [30, pytest.param(200, marks=pytest.mark.slow)])
+def test_many_forks_each_append(arena_name: str, count: int) -> None:
     sizes: dict[str, Any] = {"buffer_memory": "64KiB", "batch_size": "4KiB", "process_count": 256}
     with Arena.create(arena_name, **sizes) as arena, Accumulator(arena) as sender:
         sender.become_sender()
@@ -239,11 +240,11 @@ def test_hundreds_of_forks_each_append(arena_name: str) -> None:
             os.read(ready, 1)
             return arena.native.entry_index
 
-        children = [Child(in_child, number) for number in range(200)]
-        wait_until(lambda: arena.statistics().attached_process_count == 201, "200 children are attached")
-        os.write(go, b"x" * 200)
-        assert sorted(int(child.join()) for child in children) == list(range(1, 201))
-        assert sorted(int(value or b"") for value in deliver_all(sender)) == list(range(200))
+        children = [Child(in_child, number) for number in range(count)]
+        wait_until(lambda: arena.statistics().attached_process_count == count + 1, "all children are attached")
+        os.write(go, b"x" * count)
+        assert sorted(int(child.join()) for child in children) == list(range(1, count + 1))
+        assert sorted(int(value or b"") for value in deliver_all(sender)) == list(range(count))
         os.close(ready)
         os.close(go)
 
