@@ -198,20 +198,9 @@ enum status result_waiters_add(struct result_waiters *waiters, const struct aren
     CHECK(waiter->next == NULL);
     pthread_mutex_lock(&waiters->mutex);
     enum status status = table_reserve(waiters) ? result_query(waiters, arena, waiter) : STATUS_OS;
-    if (status == STATUS_PENDING) {
-        waiter_add(waiters, waiter);
-    }
-    pthread_mutex_unlock(&waiters->mutex);
-    return status;
-}
-
-enum status result_waiters_put(struct result_waiters *waiters, const struct arena *arena, struct result_waiter *waiter)
-{
-    CHECK(waiter->next == NULL);
-    pthread_mutex_lock(&waiters->mutex);
-    enum status status = table_reserve(waiters) ? result_query(waiters, arena, waiter) : STATUS_OS;
-    if (status != STATUS_OS) {
-        waiters->has_late = waiters->has_late || status != STATUS_PENDING;
+    bool is_late = waiter->may_be_late && status != STATUS_PENDING && status != STATUS_OS;
+    if (status == STATUS_PENDING || is_late) {
+        waiters->has_late = waiters->has_late || is_late;
         waiter_add(waiters, waiter);
     }
     pthread_mutex_unlock(&waiters->mutex);

@@ -5,8 +5,7 @@
  *   add ──> table: buckets by (partition, seq) ──> ended: in the order of a partition's records ──> take
  *           waiters without a result               waiters with a result
  *
- *   add      queries the result first. A record that has it does not wait.
- *   put      the same, but the next collect ends a record that has it
+ *   add      queries the result first. A waiter of a record that has it is not added, or the next collect ends it.
  *   wait     reads the results that were recorded since the last call, and sleeps if no waiter waits for one of them
  *   collect  moves the waiters of these results to the other list
  *   take     removes the first waiter of that list
@@ -35,7 +34,8 @@ struct result_waiter {
     struct record_token token;
     struct completion completion; /* set if a result ended the wait */
     bool has_completion;          /* if it is false after the end, the result is overwritten or unreadable */
-    uint64_t number; /* the number of the call of result_waiters_add or _put */
+    bool may_be_late;             /* set by the caller: it is added even if there is nothing to wait for */
+    uint64_t number;              /* the number of the call of result_waiters_add */
 };
 
 struct result_waiter_list {
@@ -64,12 +64,9 @@ enum status result_waiters_init(struct result_waiters *waiters) MUST_USE;
 void result_waiters_close(struct result_waiters *waiters);
 
 /* Adds a waiter, and wakes a thread that waits for the first one. Returns STATUS_PENDING if it was added, STATUS_OS if
- * there is no memory, or the status of completion_find if the record has a result or its result has expired. */
+ * there is no memory, or the status of completion_find if the record has a result or its result has expired. With one
+ * of these statuses, a waiter that may be late was added, too, and the next collect ends it. */
 enum status result_waiters_add(struct result_waiters *waiters, const struct arena *arena,
-                               struct result_waiter *waiter) MUST_USE;
-
-/* Adds a waiter, unless it returns STATUS_OS. If there is nothing to wait for, the next collect ends the waiter. */
-enum status result_waiters_put(struct result_waiters *waiters, const struct arena *arena,
                                struct result_waiter *waiter) MUST_USE;
 
 /* Sleeps at most idle_ns until there is a waiter, and then at most timeout_ns until a waiter has a result. Returns

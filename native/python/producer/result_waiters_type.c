@@ -37,6 +37,7 @@ struct waiter *waiter_new(PyObject *observer, const struct record_parts *record)
         return NULL;
     }
     waiter->base.next = NULL;
+    waiter->base.may_be_late = false;
     waiter->future = NULL;
     waiter->observer = Py_NewRef(observer);
     waiter->record = record == NULL ? (struct record_parts){NULL} : *record;
@@ -134,9 +135,10 @@ PyObject *py_waiters_add(struct waiters_object *self, const struct py_waiters_ad
 void waiters_put(struct waiters_object *self, struct arena_object *arena, struct waiter *waiter, PyObject *future)
 {
     waiter_set(waiter, future);
+    waiter->base.may_be_late = true;
     enum status status;
     ALONE_BEGIN((PyObject *)arena);
-    status = arena->core == NULL ? STATUS_OS : result_waiters_put(&self->core, arena->core, &waiter->base);
+    status = arena->core == NULL ? STATUS_OS : result_waiters_add(&self->core, arena->core, &waiter->base);
     ALONE_END();
     if (status == STATUS_OS) {
         waiter_free(waiter);

@@ -41,6 +41,14 @@ static struct result_waiter waiter_for(uint64_t seq, uint32_t record_index)
         .token = {.seq = seq, .partition_index = PARTITION, .slot_index = SLOT, .record_index = record_index}};
 }
 
+/* It is added even if its record has a result. */
+static struct result_waiter late_waiter_for(uint64_t seq, uint32_t record_index)
+{
+    struct result_waiter waiter = waiter_for(seq, record_index);
+    waiter.may_be_late = true;
+    return waiter;
+}
+
 static void expect_taken(struct result_waiters *waiters, const struct result_waiter *expected)
 {
     EXPECT(result_waiters_take(waiters) == expected);
@@ -137,28 +145,29 @@ TEST_IN_ARENA(geometry_of(4, 512), results_that_cannot_be_read_end_without_a_com
 }
 
 /* The waiter is added after its result was stored and read. */
-TEST_IN_ARENA(geometry_of(4, 512), a_waiter_that_is_put_late_ends_in_the_order_of_the_records)
+TEST_IN_ARENA(geometry_of(4, 512), a_waiter_that_is_added_late_ends_in_the_order_of_the_records)
 {
     struct result_waiters waiters = waiters_new();
-    struct result_waiter given[] = {waiter_for(7, 0), waiter_for(7, 1), waiter_for(7, 2), waiter_for(7, 3)};
-    struct result_waiter overwritten = waiter_for(6, 0);
+    struct result_waiter given[] = {late_waiter_for(7, 0), late_waiter_for(7, 1), late_waiter_for(7, 2),
+                                    late_waiter_for(7, 3)};
+    struct result_waiter overwritten = late_waiter_for(6, 0);
     open_batch(arena, SLOT, 7);
-    EXPECT_STATUS(result_waiters_put(&waiters, arena, &given[3]), STATUS_PENDING);
+    EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[3]), STATUS_PENDING);
     record_result(arena, 7, 0, 2);
     result_waiters_collect(&waiters, arena);
     expect_taken(&waiters, NULL);
     EXPECT(!result_waiters_wait(&waiters, arena, 0, 0));
-    EXPECT_STATUS(result_waiters_put(&waiters, arena, &given[2]), STATUS_PENDING);
+    EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[2]), STATUS_PENDING);
     record_result(arena, 7, 2, 1);
-    EXPECT_STATUS(result_waiters_put(&waiters, arena, &given[1]), STATUS_OK);
-    EXPECT_STATUS(result_waiters_put(&waiters, arena, &given[0]), STATUS_OK);
+    EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[1]), STATUS_OK);
+    EXPECT_STATUS(result_waiters_add(&waiters, arena, &given[0]), STATUS_OK);
     EXPECT(result_waiters_wait(&waiters, arena, 0, 0));
     result_waiters_collect(&waiters, arena);
     for (size_t i = 0; i < 3; i++) {
         expect_taken(&waiters, &given[i]);
         EXPECT(given[i].has_completion && given[i].completion.base_offset == (i < 2 ? 100 : 102));
     }
-    EXPECT_STATUS(result_waiters_put(&waiters, arena, &overwritten), STATUS_RESULT_EXPIRED);
+    EXPECT_STATUS(result_waiters_add(&waiters, arena, &overwritten), STATUS_RESULT_EXPIRED);
     result_waiters_collect(&waiters, arena);
     expect_taken(&waiters, &overwritten);
     EXPECT(!overwritten.has_completion);
