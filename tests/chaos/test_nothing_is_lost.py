@@ -22,7 +22,7 @@ from tests.chaos.director import Director
 from tests.chaos.outcome import Outcome, Plan
 from tests.chaos.zygote import can_unshare
 
-SHORT_S = 8
+SHORT_S = 5
 SERVED_S = 3
 LONG_S = float(os.environ.get("SHMACCUM_CHAOS_SECONDS", "600"))
 LONG_KILLS = round(LONG_S * 10_000 / 600)

@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import docutils.core
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
 
-from setup import ROOT
+from tests.docs.page import RUN, Block, Page, PageError
 
-RUN = {"python", "sh"}
 PARSED = {"ini", "yaml", "toml"}
 SHOWN = {"text"}
 # Docutils knows fewer directives and roles than Sphinx: an unknown one is neither a block nor an error here.
@@ -37,45 +35,6 @@ SETTINGS = {"report_level": 5, "halt_level": 5, "file_insertion_enabled": False,
 
 LANGUAGES = {".py": "python", ".yml": "yaml"}
 """Maps the suffix of an included file to its language."""
-
-
-class PageError(Exception):
-    """A page has invalid rules for its blocks."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A code block: its text, its first line number, and the rule of the comment before it."""
-
-    language: str
-    text: str
-    line: int
-    file: str | None = None
-    reason: str | None = None
-    is_output: bool = False
-
-    @property
-    def is_run(self) -> bool:
-        return self.language in RUN and self.file is None and self.reason is None
-
-
-@dataclass
-class Page:
-    """A page and its blocks, in order."""
-
-    path: Path
-    blocks: list[Block] = field(default_factory=list)
-    replacements: dict[str, str] = field(default_factory=dict)
-    marks: list[str] = field(default_factory=list)
-    needs: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return str(self.path.relative_to(ROOT) if self.path.is_relative_to(ROOT) else self.path.name)
-
-    @property
-    def is_run(self) -> bool:
-        return any(block.is_run for block in self.blocks)
 
 
 class LiteralInclude(Directive):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the blocks of one page in order, in the current folder: ``python -m tests.docs.rehearsal PAGE NAME``.
+"""Runs the blocks of one page in order, in the current folder: ``python -m tests.docs.rehearsal NAME``.
+
+The page is in the standard input, as JSON.
 
 A separate process runs each page, so that a test can end it together with the processes of its blocks. Python blocks
 share one namespace, as if a reader typed them in turn. Each shell block runs in its own bash.
@@ -19,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.docs.blocks import Block, Page, read_page
+from tests.docs.page import Block, Page
 
 COMPARED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -132,7 +134,7 @@ def rehearse(page: Page, name: str) -> list[str]:
 
 def main() -> int:
     """Run the command line."""
-    faults = rehearse(read_page(Path(sys.argv[1])), sys.argv[2])
+    faults = rehearse(Page.from_json(sys.stdin.read()), sys.argv[1])
     print(*faults, sep="\n")
     return 1 if faults else 0
 

@@ -22,7 +22,8 @@ import yaml
 
 from setup import ROOT
 from shmaccum.arena import Arena
-from tests.docs.blocks import RUN, Block, Page, PageError, read_page, read_rules
+from tests.docs.blocks import read_page, read_rules
+from tests.docs.page import RUN, Block, Page, PageError
 from tests.support.arenas import left_in_shared_memory
 
 PATHS = sorted([*ROOT.glob("*.rst"), *(ROOT / "docs").rglob("*.rst")])
@@ -74,12 +75,18 @@ def rehearse(page: Page, name: str, folder: Path, timeout_s: float = PAGE_S) -> 
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "PYTHONPATH": f"{ROOT}{os.pathsep}.", TOKEN: name}
     environment.pop("COLUMNS", None)  # a pipe has no width, and an arena of another test may have a long name
-    command = [sys.executable, "-m", "tests.docs.rehearsal", str(page.path), name]
+    command = [sys.executable, "-m", "tests.docs.rehearsal", name]
     with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         try:
-            output, _ = process.communicate(timeout=timeout_s)
+            output, _ = process.communicate(page.to_json(), timeout=timeout_s)
         except subprocess.TimeoutExpired:
             _end_processes(name)
             return f"{page.name} did not end within {timeout_s:g} s"
