@@ -20,6 +20,7 @@ import pytest
 
 from shmaccum.common.format.batch_header import read_header
 from shmaccum.log.files import LogDirectory, LogReader, Rejection, check_log, recovery
+from shmaccum.log.files.producer_state import ProducerState
 from shmaccum.log.files.small_files import properties
 from shmaccum.log.files.walk import Damage, LocatedBatch, walk
 from tests.support.processes import Child, wait_until
@@ -286,6 +287,13 @@ def test_a_snapshot_of_more_than_the_log_has_is_removed(tmp_path: Path) -> None:
         partition = log.partition(TOPIC, 0)
         assert any("snapshot" in finding and "removed" in finding for finding in log.findings)
         assert offsets(partition.append(batches[3:])) == [9, 12, 15]
+
+
+def test_a_snapshot_cut_at_any_byte_is_damaged(tmp_path: Path) -> None:
+    write(tmp_path, make_batches(2))
+    content = log_files(tmp_path, ".snapshot")[-1].read_bytes()
+    assert ProducerState.from_snapshot(content) is not None
+    assert [size for size in range(len(content)) if ProducerState.from_snapshot(content[:size]) is not None] == []
 
 
 # --- death and failure at every system call

@@ -425,6 +425,27 @@ def test_one_of_many_concurrent_decisions_counts(tmp_path: Path) -> None:
     check_clean(tmp_path, {"query"})
 
 
+def test_a_transaction_without_a_decision_is_not_taken(tmp_path: Path) -> None:
+    stage(tmp_path, SEVENTH, "a")
+    assert TransactionFiles(str(tmp_path)).take(SEVENTH) is None
+
+
+def test_a_rejection_of_the_disk_is_raised_and_the_next_call_makes_it_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reject(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    winner = stage(tmp_path, SEVENTH, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", reject)
+        with pytest.raises(LogError, match="No space left"):
+            transactions.conclude(tmp_path, SEVENTH, [winner])
+    transactions.conclude(tmp_path, SEVENTH, [winner])
+    assert words(tmp_path) == {"a": 12}
+    check_clean(tmp_path, {"query"})
+
+
 # --- death and failure at every system call
 
 
