@@ -45,12 +45,13 @@ def are_all_shown_or_kept(scenarios: Sequence[Scenario], seed: int, folder: Path
                 shown[site] = f"{name}: {problem[:PROBLEM_SIZE]}"
                 break
         print(f"{'shown ' if site in shown else 'silent'} {site}\n        {shown.get(site, '')}", flush=True)
-    return _are_listed(found.keys(), shown.keys(), is_whole=len(scenarios) == len(list(each_scenario([""]))))
+    return are_listed(found.keys(), shown.keys(), is_whole=len(scenarios) == len(list(each_scenario([""]))))
 
 
-def _are_listed(found: Collection[str], shown: Collection[str], *, is_whole: bool) -> bool:
-    """Look up the sites whose removal breaks no promise. If all scenarios ran, each call in the sources must belong to
-    a site.
+def are_listed(found: Collection[str], shown: Collection[str], *, is_whole: bool) -> bool:
+    """Look up the sites whose removal breaks no promise.
+
+    If all scenarios ran, each call in the sources must belong to a site, and the list must have no other sites.
     """
     silent = [site for site in found if site not in shown]
     kept = [site for site in silent if key_of(site) in KEPT]
@@ -58,10 +59,14 @@ def _are_listed(found: Collection[str], shown: Collection[str], *, is_whole: boo
     endings = {ending_of(site) for site in found}
     unreached = [call for call in calls_in_package() if is_whole and call not in endings]
     unlisted = [call for call in unreached if call not in NOT_REACHED]
+    needless = [key for key in KEPT if is_whole and key not in map(key_of, silent)]
     for site in [*missed, *unlisted]:
         print(f"MISSED {key_of(site)}", flush=True)
+    for key in needless:
+        print(f"SHOWN, and listed: {key}", flush=True)
     print(
         f"{len(found)} sites of syncs: {len(shown)} shown, {len(kept)} kept, {len(missed)} missed; "
+        f"{len(needless)} listed sites are shown; "
         f"{len(unreached)} calls are in no scenario, {len(unlisted)} of them missed"
     )
-    return not missed and not unlisted
+    return not missed and not unlisted and not needless

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from tests.power_images.kept_syncs import KEPT, NOT_REACHED
 from tests.power_images.recording import ROOT
+from tests.power_images.removal import are_listed
 from tests.power_images.scenarios import SCENARIOS
 from tests.power_images.sites import calls_in_package, ending_of
 
@@ -57,6 +59,14 @@ def test_an_image_shows_the_lack_of_a_sync(seeded: Callable[[], random.Random]) 
 def test_each_sync_is_shown_or_kept() -> None:
     done = run("--without-syncs", "--seed", "1")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def test_a_listed_sync_that_an_image_shows_to_be_needed_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    calls = [call for call in calls_in_package() if call not in KEPT]
+    listed = [re.sub("(?= < )", ": its line", key, count=1) for key in KEPT]
+    assert are_listed([*calls, *listed], calls, is_whole=True)
+    assert not are_listed([*calls, *listed], [*calls, listed[0]], is_whole=True)
+    assert f"SHOWN, and listed: {next(iter(KEPT))}" in capsys.readouterr().out
 
 
 def test_each_listed_sync_is_in_the_sources() -> None:
