@@ -71,7 +71,7 @@ def test_the_sender_of_a_killed_run_ends(tmp_path: Path, arena_name: str, monkey
         sender.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_run_that_a_signal_ends_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     directory = tmp_path / "log"
     unignored = ["env", f"--default-signal={number.name.removeprefix('SIG')}"]  # the tests may run under nohup

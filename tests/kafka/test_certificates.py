@@ -33,7 +33,7 @@ TOPIC = "flights"
 VALID_S = 6
 """The lifetime of a certificate under load."""
 GENERATIONS = 3
-PAUSE_S = 0.003
+PAUSE_S = 0.01
 API_VERSIONS = 18
 
 
@@ -116,7 +116,7 @@ def is_accepted(cluster: FakeCluster, authority: trustme.CA, certificate: trustm
 
 
 def send_until(arena_name: str, sent: list[bytes], is_over: threading.Event) -> None:
-    """Send a few hundred records in a second, one by one, and note each one that is delivered."""
+    """Send nearly a hundred records in a second, one by one, and note each one that is delivered."""
     with Producer(arena_name, linger_ms=0) as producer:
         while not is_over.wait(PAUSE_S):
             value = b"%d" % len(sent)

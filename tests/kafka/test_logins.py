@@ -32,7 +32,7 @@ PLAIN = {
     "sasl_plain_password": PASSWORD,
 }
 MINUTE_MS = 60_000
-PAUSE_S = 0.003
+PAUSE_S = 0.01
 
 
 def reject(_: bytes) -> None:
@@ -172,7 +172,7 @@ def send_until_tokens(
             value = b"%d" % len(sent)
             producer.send(TOPIC, value=value, partition=0).get(timeout=WATCHDOG_S)
             sent.append(value)
-            time.sleep(PAUSE_S)  # some hundred batches in a second are enough
+            time.sleep(PAUSE_S)  # nearly a hundred batches in a second are enough
         assert sender.sink.metrics()["failed-authentication-total"] == 0
     return sent
 

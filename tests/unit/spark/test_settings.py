@@ -242,7 +242,7 @@ def test_options_of_the_source_are_the_connector_s() -> None:
         (DIRECTORY | {"fetchOffset.numRetries": "1"}, "without a Kafka consumer"),
         (DIRECTORY | {"fetchOffset.retryIntervalMs": "1"}, "without a Kafka consumer"),
         (DIRECTORY | {"kafka.isolation.level": "read_committed"}, "without a Kafka consumer"),
-        (DIRECTORY | {"lingerMs": "1"}, "lingerMs is an option of the producer: give it to"),
+        (DIRECTORY | {"lingerMs": "1"}, "lingerMs is an option of the producer and the sender: give it to"),
     ],
 )
 def test_what_a_source_refuses(given: dict[str, Any], sentence: str) -> None:
