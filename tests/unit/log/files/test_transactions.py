@@ -43,7 +43,7 @@ from shmaccum.log.files import (
 )
 from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import properties
-from shmaccum.log.files.transaction_applier import STAGING_KEPT_S, RestampedBatch
+from shmaccum.log.files.transaction_applier import STAGING_KEPT_S, RestampedBatch, sweep
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
@@ -442,6 +442,28 @@ def test_a_rejection_of_the_disk_is_raised_and_the_next_call_makes_it_good(
         with pytest.raises(LogError, match="No space left"):
             transactions.conclude(tmp_path, SEVENTH, [winner])
     transactions.conclude(tmp_path, SEVENTH, [winner])
+    assert words(tmp_path) == {"a": 12}
+    check_clean(tmp_path, {"query"})
+
+
+@pytest.mark.parametrize(
+    "delete",
+    [lambda path: LogDirectory(path).close(), lambda path: sweep(TransactionFiles(str(path)))],
+    ids=["open", "sweep"],
+)
+def test_a_decision_that_remains_after_its_transaction_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delete: Callable[[Path], object]
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    winner = stage(tmp_path, SEVENTH, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionFiles, "end", fail)
+        with contextlib.suppress(OSError, LogError):
+            transactions.conclude(tmp_path, SEVENTH, [winner])
+    assert TransactionFiles(str(tmp_path)).is_unfinished(SEVENTH)
+    delete(tmp_path)
     assert words(tmp_path) == {"a": 12}
     check_clean(tmp_path, {"query"})
 
