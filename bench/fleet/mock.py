@@ -2,8 +2,8 @@
 """Real runs of workers on librdkafka's mock cluster. It needs little processor time, so the
 workers seldom wait for a core.
 
-The clients count: requests of librdkafka are in its statistics, and those of shmaccum in a sender's metrics and the
-counters of its arena.
+The clients count their requests: librdkafka in its statistics, and shmaccum in the sender's metrics and the arena's
+counters.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def between_marks(text: str, table: str, name: str) -> str:
     """Replace the table of a page.
 
     Raises:
-        ValueError: it has no place for one.
+        ValueError: the page lacks the lines `BEGIN` and `END`.
     """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -232,7 +232,7 @@ def kafka_page(text: str, answers: Mapping[str, Answer]) -> str:
 
 
 def workers_table(answer: Answer) -> str:
-    """Return the ratios of workers that share an arena to as many workers with a client each."""
+    """Return a table that compares workers with a shared arena to the same number of workers with a client each."""
     rows = "".join(line for contender in WORKER_ROWS for line in _worker_row(answer, contender))
     return f"{WORKERS_HEAD}{rows}\n"
 
@@ -288,7 +288,7 @@ def _machine_sentence(answer: Answer) -> str:
 
 
 def _machines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Yield each machine once, with its questions if there are several machines."""
+    """Yield a sentence for each machine. If there are several, it lists the questions that were measured there."""
     by_machine: dict[str, list[str]] = {}
     for answer in answers:
         facts = [f"{key} {value}" for key, value in answer.machine.items() if key not in NOT_OF_THE_MACHINE]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floor of a sender to a socket: a bare ``sendmsg`` of the batches of a full arena, which were drained before."""
+"""The floor for a sender: a bare ``sendmsg`` of the batches of a full arena, drained before the measurement."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Broker:
         return sum(reader.partition(topic, number).log_end_offset for number in range(PARTITION_COUNT))
 
     def wait_for_records(self, topic: str, count: int) -> None:
-        """Wait until a topic has so many records."""
+        """Wait until a topic has this many records."""
         _wait_until(lambda: self.record_count(topic) >= count, f"have {count} records arrived")
 
     def values(self, topic: str) -> Iterator[bytes]:
@@ -134,7 +134,7 @@ class Broker:
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        admin = cluster().admin()  # its requests end when it is collected
+        admin = cluster().admin()  # keep a reference: its requests end when it is garbage collected
         admin.delete_topics([topic])[topic].result(TIMEOUT_S)
 
 
@@ -164,7 +164,7 @@ def fate(values: Iterable[bytes], job_number: int, sent_count: int) -> Loss:
 
 
 class Round:
-    """A round with some workers and one way. `has_acks` is true if the ack of each record is reported."""
+    """A round with a number of workers. `has_acks` is true if the ack of each record is reported."""
 
     def __init__(self, broker: Broker, worker_count: int, *, has_acks: bool) -> None:
         self._broker = broker
@@ -201,7 +201,7 @@ class Round:
         return Job(number, record_count, self._rate, is_dry=is_dry, is_fatal=is_fatal)
 
     def _order(self, job: Job, numbers: Sequence[int]) -> float:
-        """Order a job. Return its begin."""
+        """Send a job to workers, which start it at the same time. Return this time."""
         begin_s = time.perf_counter() + LEAD_S
         workers().order(numbers, "do", replace(job, begin_s=begin_s))
         if not job.is_dry:

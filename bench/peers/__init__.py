@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products that do the same work or a part of it, each configured as its documentation recommends for throughput.
 
-A module is one product. Its ``WORKS`` has a function for each work, which returns contenders. A work is the same for
-all products and has records of 100 bytes:
+Each module is one product. Its ``WORKS`` maps the name of a workload to a function that returns its contenders. A
+workload is the same for all products, with records of 100 bytes:
 
 =========  =========================================================================================================
 send       one process queues 400,000 records one by one, another reads them: ``ns_per_record``, ``cpu_ns_per_record``
@@ -27,7 +27,7 @@ Works = dict[str, Callable[[], list[Contender]]]
 
 
 def of(work: str) -> list[Contender]:
-    """Return all contenders of a work, in the order of the products' names."""
+    """Return all contenders of a workload, in the order of the products' names."""
     modules = (importlib.import_module(f"{__name__}.{name}") for name in sorted(_names()))
     return [contender for module in modules if work in module.WORKS for contender in module.WORKS[work]()]
 

@@ -2,7 +2,7 @@
 """How much processor time does an idle consumer use, beside clients of Apache Kafka on the same machine?
 
 The figure is user and system time of this process over some seconds, while a member of a group polls an empty topic
-with a time-out of a second. The consumer is already idle when the time begins, because an idle consumer of shmaccum
+with a time-out of a second. The consumer is already idle when it begins, because an idle consumer of shmaccum
 checks less often.
 """
 

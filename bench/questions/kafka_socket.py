@@ -3,7 +3,7 @@
 
 A sender empties an arena of 512 MiB by its pump (native/sender/pump.h). Requests have 1 MiB, and at most five are in
 flight. Batches have 16 KiB (Kafka's batch.size) or 128 KiB. Each batch is drained, verified by its checksum, sent and
-completed, and its buffer is freed. The peer has drained the same batches when its time begins. It sends their buffers
+completed, and its buffer is freed. The peer drains the same batches before its measurement. It sends their buffers
 by a bare ``sendmsg`` and ignores the contents of the responses. Two parts of the sender's time are not the pump's: the
 first request, which Python sends, and the 10 ms after which a pump without work returns.
 

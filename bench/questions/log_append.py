@@ -4,7 +4,7 @@
 Both write to tmpfs. Each lap fills an arena and empties it. Only the emptying is measured. The sender drains batches,
 compares their checksums, appends them in C (docs/decisions/0071), completes them, and zeroes their buffers. Its first
 round runs in Python and is not counted. The log accepts at most 32 batches of a partition in flight, so one call writes
-that many. The peer has drained the same batches when its time begins, and writes their buffers by a bare ``writev``, 32
+that many. The peer drains the same batches before its measurement, and writes their buffers by a bare ``writev``, 32
 a call. All calls write to one file, and the kernel allocates its pages.
 
 The arena is small and there are many laps, so a lap uses the pages that the previous lap freed. In larger laps, the

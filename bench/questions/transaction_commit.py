@@ -52,7 +52,7 @@ TIMEOUT_S = 60.0
 _open = contextlib.ExitStack()
 _numbers = itertools.count()
 Transact = Callable[[], None]
-"""A function that runs a transaction from its begin to its commit."""
+"""A function that runs a transaction from its beginning to its commit."""
 
 
 def _timed(transact: Transact) -> Measurement:

@@ -47,7 +47,7 @@ class Takeover(NamedTuple):
 
 
 Watcher = Callable[[Shares, Takeover | None], None]
-"""A function that gets the shares before a takeover, and after it."""
+"""Called with the shares before a takeover, and again with the shares and the takeover after it."""
 
 
 class Row(NamedTuple):
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 def _consume(directory: Path, number: int, pipe: Connection) -> None:
-    """Runs one consumer. It reads record by record until a message comes, and ends when the pipe is closed."""
+    """Runs one consumer. It polls single records until a message sets a larger number. Closing the pipe ends it."""
     with Consumer(
         directory,
         *topics(),
@@ -161,7 +161,7 @@ class Group:
             self.receive()
 
     def kill(self, consumer: int) -> Takeover:
-        """Kills a consumer, and waits until the others have its partitions. The records that it has sent count."""
+        """Kills a consumer, and waits until the others have its partitions. Counts the records that it has sent."""
         begin_s = time.monotonic()
         self._members[consumer].kill()
         while self._receive_from(consumer):
@@ -172,7 +172,7 @@ class Group:
         return Takeover(consumer, self._members[consumer].pid or 0, time.monotonic() - begin_s)
 
     def consumed(self) -> Consumed:
-        """All records that are known."""
+        """All records that were received."""
         return Consumed(dict(self._records), self.told_count - self.record_count)
 
     def end(self) -> None:

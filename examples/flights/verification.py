@@ -106,7 +106,7 @@ def readers() -> dict[str, Callable[[Path, Ledger], None]]:
 
 
 def next_row_of(directory: Path, is_own: Callable[[str | None], bool]) -> int:
-    """Returns the row after the last one in the log whose tail number `is_own`: a successor continues there."""
+    """Returns the row after the last one in the log whose tail number satisfies `is_own`. A new worker starts there."""
     log = LogReader(directory)
     last = -1
     for topic, partition in log.topic_partitions():

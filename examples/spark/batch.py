@@ -13,7 +13,7 @@ import shmaccum.spark
 
 
 def die_once(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Passes all rows on. The first attempt at the first partition kills its worker after them."""
+    """Passes all rows on. The first attempt at the first partition then kills its worker."""
     yield from batches
     task = TaskContext.get()
     if task is not None and task.partitionId() == 0 and task.attemptNumber() == 0:

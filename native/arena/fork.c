@@ -18,8 +18,8 @@ static void fork_parent(void)
     pthread_mutex_unlock(&fork_mutex);
 }
 
-/* Only async-signal-safe operations: close() and plain stores. Without it, the child would keep its parent's locks
- * alive, and write with its parent's entry. */
+/* Uses only async-signal-safe operations: close() and plain stores. Without this handler, the child would keep its
+ * parent's locks alive, and write with its parent's entry. */
 static void fork_child(void)
 {
     for (struct arena *arena = fork_list; arena != NULL; arena = arena->next_attached) {

@@ -27,8 +27,8 @@
 enum lock_outcome { LOCK_ACQUIRED, LOCK_TAKEN_OVER };
 
 /* Blocks until this process has the lock. The arena's blocking hooks enclose each sleep, never the acquisition. A
- * process waits at most two slices for a dead owner. `held` receives the word that now names this process. Requires
- * arena->owner != 0. */
+ * dead owner is detected within two slices of LOCK_SLICE_NS. `held` receives the word that now names this process.
+ * Requires arena->owner != 0. */
 enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *held);
 
 void lock_release(atomic_u64 *lock, uint64_t held);

@@ -129,7 +129,7 @@ bool partition_is_stuck(const struct arena *arena, uint32_t partition_index);
 
 /* Returns how many slots have to be free before `need` of them may be opened for the partition, or 0 if it has no limit
  * now. `more` is the number of slots that others are about to open, for the same topic. Returns FREE_COUNT_NEVER if no
- * number suffices until topics hold less. Reads the entry of each topic. */
+ * number is enough before topics release slots. Reads the entry of each topic. */
 uint32_t topic_share_free_needed(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
 /* The same for a caller that knows whether the partition is stuck. */
@@ -139,7 +139,7 @@ uint32_t topic_share_free_needed_if(const struct arena *arena, uint32_t partitio
 /* Returns true if the part for oversized records can take a record of `need` slots. */
 bool topic_share_admits_oversized(const struct arena *arena, uint32_t partition_index, uint32_t need, uint32_t more);
 
-/* Does the check of the procedure. Makes a few loads unless few slots are free. */
+/* Performs `check` (PROCEDURE, above). Makes a few loads unless few slots are free. */
 bool topic_share_admits(const struct arena *arena, uint32_t partition_index, uint32_t need);
 
 /* Returns the partition of the batch in this slot, whose word is `word`, or NO_PARTITION if no topic holds the slot. */

@@ -35,7 +35,7 @@
 struct wall_clock {
     bool is_steady;          /* the cycle count may be used */
     uint64_t read_cycles;    /* at the last read of the kernel's clock */
-    uint64_t lasting_cycles; /* read_ms is valid for so many cycles */
+    uint64_t lasting_cycles; /* read_ms is valid for this many cycles */
     int64_t read_ms;
 };
 

@@ -19,7 +19,7 @@ static bool byte_set(const struct frame_append *append, short type)
     return fcntl(append->lock, F_OFD_SETLK, &request) == 0;
 }
 
-/* Any other writer extends or replaces the file. */
+/* Returns false if another writer has extended, truncated or replaced the file. */
 static bool file_is_unchanged(const struct frame_append *append)
 {
     struct stat status;

@@ -294,7 +294,7 @@ static void run_wait(struct run *run)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the loop ---- */
 
 static bool batch_loop_make(struct batch_loop *loop)
 {

@@ -298,8 +298,8 @@ enum status sender_decide(struct sender_half *half, uint32_t slot_index, uint64_
 
 /* ---- spilled batches ---- */
 
-/* The overflow has the batches of a partition in order, and the sink gets them before the partition's batches in the
- * arena. So before the sink gets the next batch from the arena, it has a batch of the current epoch. */
+/* The sink gets the batches in the overflow before the partition's batches in the arena. So it has a batch of the
+ * current epoch before it gets the next one from the arena, and the partition counts as established. */
 static void batch_count_spilled(struct sender_half *half, uint32_t slot_index, uint64_t seq)
 {
     CHECK(half->notes[slot_index].is_in_flight);

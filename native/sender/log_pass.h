@@ -40,7 +40,7 @@ struct log_pass {
     struct batch_completion *completions;
 };
 
-/* Allocates memory for so many partitions. Returns false if there is not enough. Call log_pass_free in either case. */
+/* Allocates memory for these partitions. Returns false if there is not enough. Call log_pass_free in either case. */
 bool log_pass_make(struct log_pass *pass, uint32_t partition_count);
 void log_pass_free(struct log_pass *pass);
 

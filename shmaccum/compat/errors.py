@@ -152,7 +152,7 @@ def join(error: Ours, theirs: type[Exception], *args: Any) -> Ours:
 def join_of_code(
     error: Ours, for_code: Callable[[int], type[Exception]], table: Mapping[type[ShmaccumError], type[Exception]]
 ) -> Ours:
-    """Returns the error with the library's class for the broker's code, or for its own class without a code."""
+    """Returns the error joined with the library's class for the broker's code. Without a code, its class decides."""
     if isinstance(error, DeliveryFailedError) and error.error_code > 0:
         return join(error, for_code(error.error_code))
     return join(error, nearest(error, table))
@@ -169,7 +169,7 @@ def translating(translated: Callable[[ShmaccumError], Exception]) -> Iterator[No
 
 @contextlib.contextmanager
 def aborting() -> Iterator[None]:
-    """Translates an abort. After the beginning of a commit, it is a call in the wrong state, as in each library."""
+    """Translates the error of an abort that follows the beginning of a commit: the call is in the wrong state."""
     try:
         yield
     except TransactionEndedError as error:

@@ -235,7 +235,7 @@ class Backlog:
 
         Args:
             now_ns: the arena's clock.
-            size_max: nothing is read once the window has so many bytes. An empty window may always have one batch.
+            size_max: nothing is read once the window has this many bytes. An empty window may always have one batch.
         """
         self.window.must_read = False
         shipments = self.window.shipments

@@ -35,7 +35,7 @@ class Backoff:
         self._random = random.Random(seed)
 
     def pause_ns(self, failure_count: int) -> int:
-        """Return the pause after so many failures in a row, in nanoseconds; at least 1."""
+        """Return the pause after this many failures in a row, in nanoseconds; at least 1."""
         growth = MULTIPLIER ** min(failure_count - 1, DOUBLINGS_MAX)
         drawn = min(self._initial_ns * growth, self._max_ns) * self._random.uniform(1 - JITTER, 1 + JITTER)
         return min(int(drawn), self._max_ns)

@@ -144,10 +144,10 @@ class Sender:
     def open(self) -> bool:
         """Take the role, waiting for it as a standby, and open the sink. Return False if a standby was stopped.
 
-        A sender that is no standby opens even if it was stopped before: it delivers what is there before it leaves.
+        If it is not a standby, it opens even if it was stopped before: it delivers what is there before it leaves.
 
         Raises:
-            ArenaBusyError: another process is the sender, and this is no standby.
+            ArenaBusyError: another process is the sender, and this one is not a standby.
             OtherSinkError: this is a standby, and the present sender delivers to another sink.
             ArenaRemovedError: the arena was removed, and nothing is left in it.
             OSError, ShmaccumError: the sink or the ``dead_letter`` log cannot be opened; the role is released.
@@ -229,7 +229,7 @@ class Sender:
         host.on_end_backoff = end_backoff
 
     def _check_no_overflow(self) -> None:
-        """Refuse to start without an overflow that has records, because they come before those of the arena."""
+        """Refuse to start without the overflow if it still has records, because these must be delivered first."""
         spilled = self.arena.native.spilled()
         if spilled["partitions"]:
             records = format_count(spilled["record_count"], "record")
@@ -494,7 +494,7 @@ class Sender:
             self._release_all(is_in_order=is_in_order)
 
     def _release_all(self, *, is_in_order: bool) -> None:
-        """Close the resources of the role, in the reverse order of the lines. Each is closed even if another raises."""
+        """Close the resources of the role, last registered first. Each is closed even if another raises."""
         with contextlib.ExitStack() as stack:
             if self._owns_arena:
                 stack.callback(self.arena.close)

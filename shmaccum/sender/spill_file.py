@@ -260,7 +260,7 @@ class SpillFile:
         return low
 
     def cut(self, row_count: int) -> None:
-        """Truncate the file to so many rows.
+        """Truncate the file to this many rows.
 
         Raises:
             OSError: all rows are still there.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of the structure are correct for a planted checkout."""
+"""The counts of `shape` are correct for a small checkout that these tests write."""
 
 from __future__ import annotations
 

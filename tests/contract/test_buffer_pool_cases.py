@@ -139,7 +139,7 @@ def test_fifo_across_sizes(new_case: NewCase, arena_name: str) -> None:
     case = new_case(batch_size=SIZE, buffers=2)
     case.append(0, value=FULL_VALUE)
     case.append(1, value=FULL_VALUE)
-    assert case.arena.geometry["oversized_bytes_max"] < 2 * SIZE, "the cap would let the large one in"
+    assert case.arena.geometry["oversized_bytes_max"] < 2 * SIZE, "the limit would admit the oversized record"
     first = _start(_append, arena_name, 2, FULL_VALUE, 30_000)
     _until(lambda: _waiters(case) == 1, "the first waiting")
     second = _start(_append, arena_name, 3, FULL_VALUE, 30_000)

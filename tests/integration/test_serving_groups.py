@@ -100,7 +100,7 @@ class Team:
 
 
 def fair_shares(count: int) -> list[int]:
-    """The partition counts of so many members, largest first."""
+    """The partition counts of this many members, largest first."""
     return [len(range(index, PARTITION_COUNT, count)) for index in range(count)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rejected request creates nothing: no group, no topic, no transactional id, and no file of one."""
+"""A rejected request creates no group, no topic, no transactional id, and no file for any of them."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ REFUSED = {
         heartbeat(subscribed_topic_names=None),
         BrokerError.INVALID_REQUEST,
     ),
-    "ConsumerGroupHeartbeat with an assignor that is none": (
+    "ConsumerGroupHeartbeat with an unknown assignor": (
         heartbeat(server_assignor="none"),
         BrokerError.UNSUPPORTED_ASSIGNOR,
     ),
-    "ConsumerGroupHeartbeat with a pattern that is none": (
+    "ConsumerGroupHeartbeat with an invalid pattern": (
         heartbeat(subscribed_topic_names=None, subscribed_topic_regex="("),
         BrokerError.INVALID_REGULAR_EXPRESSION,
     ),

@@ -104,7 +104,7 @@ class FakeOutage:
     Attributes:
         arena: the arena of this outage.
         brokers: the brokers, which both work at first.
-        senders: the sender, which is one process.
+        senders: the process of the sender.
     """
 
     def __init__(self, arena: Arena, brokers: Brokers, senders: Senders) -> None:
@@ -195,9 +195,7 @@ class FakeOutage:
         return None
 
     def end(self, has_sent: Callable[[], bool] = lambda: True) -> None:
-        """End the faults. Wait until other processes have sent, and check that every accepted record arrives once and
-        in order.
-        """
+        """End the faults, and wait for `has_sent`. Check that each accepted record arrives once and in order."""
         for node in (LIVE_NODE, DEAD_NODE):
             self.brokers.set_fault(WORKS, node)
         wait_until(has_sent, "another process has sent")

@@ -39,7 +39,7 @@ class Refusal:
         sent_count: accepted records.
         failures: the error of each record that was not accepted.
         longest_s: the longest send.
-        first_spill_s: the time from the begin of the outage until the first batch was in the overflow, or None.
+        first_spill_s: the time from the start of the outage until the first batch was in the overflow, or None.
         spilled_bytes: the bytes in the overflow at the end of the outage.
         kill_count: killed senders.
         lost_count: accepted records that did not arrive.
@@ -133,7 +133,7 @@ def is_drained(arena: Arena) -> bool:
 
 
 def _send(producer: Producer, seconds: float, rate: int, *, stops_at_failure: bool) -> Refusal:
-    """Sends so many records a second, or as many as are taken."""
+    """Sends this many records a second, or as many as are taken."""
     begin_s = due_s = time.monotonic()
     number, longest_s, failures = 1, 0.0, []
     while (now_s := time.monotonic()) < begin_s + seconds:

@@ -178,7 +178,7 @@ class Outcome:
 
     Attributes:
         seconds: the length of each phase.
-        loads: the load of the machine at the begin of each phase and at the end.
+        loads: the load of the machine at the start of each phase and at the end.
         held: the mean number of buffers in the disturbed phase, of dead partitions and of all partitions.
         spilled_bytes: the maximum number of bytes in the overflow.
         kill_count: the number of killed senders.

@@ -63,7 +63,7 @@ class Journey:
             self._senders.append(subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT))
 
     def start_producer(self, count: int, topics: Sequence[str]) -> None:
-        """Start a producer that sends so many records and exits."""
+        """Start a producer that sends this many records and exits."""
         number = len(self._producers)
         ledger = self._directory / f"ledger-{number}"
         ledger.write_bytes(bytes(WORD_SIZE))

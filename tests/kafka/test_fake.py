@@ -808,7 +808,7 @@ class Stalled:
         wait_until(lambda: self._sender.run_once() >= 0 and bool(is_over()), what)
 
     def run_until_sent(self, record_count: int) -> None:
-        """Run until so many records were handed to the connection."""
+        """Run until this many records were handed to the connection."""
         self.run_until(lambda: self._sender.metrics()["record-send-total"] == record_count, "all wait for the socket")
 
     def pass_time(self, share: float) -> None:

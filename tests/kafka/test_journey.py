@@ -27,7 +27,7 @@ LONG_COUNT = 250_000
 LONG_PRODUCER_COUNT = 8
 ENDLESS = 10**9
 WARM_COUNT = 1_000
-"""After so many delivered records, all topics are known."""
+"""After this many delivered records, all topics are known."""
 LONG_OUTAGE_COUNT = 1_000_000
 OUTAGE_S, LONG_OUTAGE_S = 150, 600
 """Longer than the default delivery timeout of two minutes."""
@@ -116,7 +116,7 @@ def test_connections_are_cut(topics: list[str], arena_name: str, tmp_path: Path)
 
 
 def outlast(one: Journey, between: Proxy, seconds: float, *, is_silent: bool) -> None:
-    """The broker stops during the traffic, and restarts after so many seconds."""
+    """The broker stops during the traffic, and restarts after this many seconds."""
     one.run_until(lambda: one.delivered_count() > WARM_COUNT)
     between.is_away, between.is_silent = not is_silent, is_silent
     between.cut()
@@ -141,7 +141,7 @@ def test_a_broker_that_is_gone_for_longer_than_the_timeout_costs_nothing(
 
 
 def check_nothing_expired(one: Journey, topics: list[str], count: int) -> None:
-    """Check that so many records were delivered and have arrived."""
+    """Check that this many records were delivered and have arrived."""
     one.run_until_delivered()
     assert one.arena.native.counters()["batches expired"] == 0
     assert one.check_arrived(topics) == count

@@ -84,7 +84,7 @@ class Outage:
 
     @contextlib.contextmanager
     def spilled(self, count: int) -> Iterator[Sender]:
-        """A sender that has spilled so many batches, and whose sink works again."""
+        """A sender that has spilled this many batches, and whose sink works again."""
         sender, sink = self.open()
         with sender:
             self.append(count)

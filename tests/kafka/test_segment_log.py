@@ -62,7 +62,7 @@ def test_our_reader_reads_what_a_running_broker_writes(tmp_path: Path) -> None:
 
 
 def consumed(cluster: Cluster, count: int) -> list[tuple[int | None, bytes | None]]:
-    """Consume so many records, and return offsets and values."""
+    """Consume this many records, and return offsets and values."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader", "check.crcs": True})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: list[tuple[int | None, bytes | None]] = []

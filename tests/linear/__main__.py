@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--round-seconds", type=float, default=ROUND_S, help="injuries of a round")
     parser.add_argument("--kind", choices=KINDS_OF_ROUNDS, help="rounds of this kind alone")
     parser.add_argument("--keep", action="store_true", help="keep the files of rounds in which something was found")
-    parser.add_argument("--made", type=int, help="judge a made history of so many operations instead")
+    parser.add_argument("--made", type=int, help="judge a made history of this many operations instead")
     parser.add_argument("--totals", type=Path, help="a file with the figures so far, which are continued")
     given = parser.parse_args()
     if given.made:

@@ -66,7 +66,7 @@ CREATION_S_MAX = 0.03
 WEIGHTS = {"producer": 2.0, "sender": 3.0, "server": 1.5, "shipper": 2.0, "reader": 0.5, "member": 1.5, "kafka": 0.4}
 END_S = 180.0
 RECORD_COUNT_MIN = 500
-"""A round lasts at least until the log has so many records."""
+"""A round lasts at least until the log has this many records."""
 OUTPUT_SIZE_MAX = 3000
 
 

@@ -15,7 +15,7 @@ for its result. Without the latter, its result is unknown.
     REFUSED NUMBER CODE COUNT                       they raised: the transaction does not have the records
     ENDING NUMBER NS                                a commit of this transaction begins
     ENDED NUMBER NS IS_COMMITTED                    its commit or its abort returned
-    ASSIGNED NS NS TOPIC PARTITION                  a member owns this partition; begin of the poll, and now
+    ASSIGNED NS NS TOPIC PARTITION                  a member owns this partition; start of the poll, and now
     READ NS NS TOPIC PARTITION OFFSET CODE ...      records of consecutive offsets; begin and end of the poll
     COMMITTING NS TOPIC PARTITION OFFSET            a commit begins
     COMMITTED NS NS TOPIC PARTITION OFFSET          a commit returned; begin and end of the call
@@ -156,7 +156,7 @@ class Assigned(NamedTuple):
     """The assignment of a partition to a member."""
 
     begin_ns: int
-    """The begin of the poll."""
+    """The start of the poll."""
     ns: int
     place: TopicPartition
 
@@ -165,7 +165,7 @@ class Read(NamedTuple):
     """Records of consecutive positions that one poll returned."""
 
     ns: int
-    """The begin of the poll."""
+    """The start of the poll."""
     end_ns: int
     place: TopicPartition
     position: int
@@ -184,7 +184,7 @@ class Committed(NamedTuple):
     """The result of a commit."""
 
     ns: int
-    """The begin of the call."""
+    """The start of the call."""
     end_ns: int
     place: TopicPartition
     position: int
@@ -369,7 +369,7 @@ def mapped(path: Path) -> Codes:
 
 
 def values_of(codes: Codes, sizes: Codes) -> list[bytes]:
-    """The values of records: each is its code, repeated so many times."""
+    """The values of records: each is its code, repeated this many times."""
     data = np.repeat(codes, sizes).tobytes()
     ends = np.cumsum(sizes * CODE_SIZE).tolist()
     return [data[begin:end] for begin, end in itertools.pairwise([0, *ends])]

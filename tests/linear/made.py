@@ -38,7 +38,7 @@ RECORDS_TOLD = 50
 
 
 def make(folder: Path, operation_count: int) -> History:
-    """Make a history of so many operations, in the files of a folder."""
+    """Make a history of this many operations, in the files of a folder."""
     rounds = max(operation_count // (OPERATIONS * PRODUCERS * len(PLACES)), 1)
     log: Log = {}
     for index, place in enumerate(PLACES):

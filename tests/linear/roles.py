@@ -403,7 +403,7 @@ class Listener:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self.poll_ns = time.monotonic_ns()
-        """The begin of the poll."""
+        """The start of the poll."""
 
     def on_partitions_assigned(self, partitions: Iterable[Any]) -> None:
         now_ns = time.monotonic_ns()

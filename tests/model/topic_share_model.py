@@ -41,7 +41,7 @@ DONE = "done"
 ABSENT = "absent"
 
 
-NO_RECOUNT = (0, 0, 0, 0, 0)  # topic, next slot, count, `opened` and `lost` at its begin
+NO_RECOUNT = (0, 0, 0, 0, 0)  # topic, next slot, count, `opened` and `lost` at its start
 
 
 class Owned(NamedTuple):

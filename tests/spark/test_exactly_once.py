@@ -51,8 +51,8 @@ def check_clean(log: Path, stopped: Mapping[str, int] | None = None) -> None:
     """Check that nothing is staged or unfinished, and that the log is sound.
 
     Args:
-        stopped: how many transactions of a series are in the log. The next one may be staged: its query was stopped
-            while it wrote, and on Spark 4.0 the files may remain until the query continues.
+        stopped: the number of transactions in the log for each query that was stopped while it wrote. Its next
+            transaction may be staged: on Spark 4.0, these files may remain until the query continues.
     """
     counts = stopped or {}
 
@@ -68,7 +68,7 @@ def check_clean(log: Path, stopped: Mapping[str, int] | None = None) -> None:
 
 @pytest.fixture
 def wounded(spark: Any) -> Any:
-    """The session with the injured source, and four batches of Arrow in each task."""
+    """The session with a data source that can fail (`staged_wounds`). Each task has four batches of Arrow."""
     from tests.spark.staged_wounds import WoundedStagingSource
 
     spark.dataSource.register(WoundedStagingSource)
@@ -138,7 +138,7 @@ def check_prefix(values: Counter[bytes], word: bytes, batches_min: int) -> int:
 
 
 def test_two_queries_and_a_sender_into_one_directory(spark: Any, log: Path, node_arena: str, tmp_path: Path) -> None:
-    """One writes through the node's arena, whose sender has the right to write and applies all decided transactions."""
+    """A third query writes through the node's arena, whose sender writes the log and applies decided transactions."""
     shared = start(spark, log, tmp_path / "c", "c", arena=node_arena)
     queries = [start(spark, log, tmp_path / word, word, deliveryGuarantee="exactly_once") for word in ("a", "b")]
     for query in [*queries, shared]:
@@ -212,7 +212,7 @@ def copy(source: Path, sink: Path, checkpoint: Path, death: str) -> int:
 def test_a_driver_that_dies_in_a_commit_and_starts_again_writes_everything_once(
     tmp_path: Path, seeded: Callable[[], Random]
 ) -> None:
-    """At a system call of the commit, the query and its Java are killed. Then it continues from its checkpoint."""
+    """At a system call of the commit, the query and its JVM are killed. Then it continues from its checkpoint."""
     pytest.importorskip("pyspark")
     source, sink, random = tmp_path / "source", tmp_path / "sink", seeded()
     with LogDirectory(source, LogSinkOptions(partitions=2)) as directory:

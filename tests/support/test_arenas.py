@@ -42,7 +42,7 @@ def test_companions_of_a_removed_arena_are_removed_after_the_death_of_their_sess
         child.join()
     uuids = SHARED_MEMORY / f"shmaccum-test-{child.pid}-uuids"
     uuid = uuids.read_text().strip()
-    (SHARED_MEMORY / f"shmaccum-{uuid}.folder").mkdir()  # as a test does that was killed
+    (SHARED_MEMORY / f"shmaccum-{uuid}.folder").mkdir()  # a killed test leaves this folder
     left = [name for name in left_in_shared_memory(uuid) if not name.startswith(".")]  # senders remove sockets
     assert len(left) == 3
     remove_arenas_of_the_dead()

@@ -56,7 +56,7 @@ API_KEYS: Mapping[str, int] = {
     "TxnOffsetCommit": 28,
     "EndTxn": 26,
 }
-"""The requests of a transactional producer. The first one is sent by version 2 only for a new arena."""
+"""The requests of a transactional producer. With transaction.version 2, only a new arena needs InitProducerId."""
 
 
 class MistakeError(Exception):
@@ -64,7 +64,7 @@ class MistakeError(Exception):
 
 
 class DeathError(BaseException):
-    """The end of a sender at any place."""
+    """Simulates the death of a sender at a call."""
 
 
 def make(name: str, topic: str = TOPIC, transactional_id: str = "orders-1", **options: Any) -> Arena:
@@ -87,7 +87,7 @@ def sending(arena: Arena, sink: Sink | str, **options: Any) -> Iterator[Sender]:
 
 @contextlib.contextmanager
 def running(sender: Sender) -> Iterator[Sender]:
-    """Run the sender in a thread, open in the block. Raise the exception of its thread."""
+    """Run the sender in a thread. It is open when the block begins. Raise the exception of its thread."""
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -117,7 +117,7 @@ def send_one_each(producer: Producer, value: bytes) -> None:
 
 
 def survives(sender: Sender, is_over: Callable[[], bool]) -> bool:
-    """Run rounds of a sender until a condition is true. If it dies, it leaves no role or connection, as by a kill."""
+    """Run rounds of a sender until a condition is true. If it dies, release its role and connections."""
     with contextlib.suppress(DeathError):
         while not is_over():
             sender.run_once()
@@ -177,7 +177,7 @@ def is_over(arena: Arena) -> bool:
 
 
 def survives_a_transaction(sender: Sender, producer: Producer, number: int, *, is_commit: bool) -> bool:
-    """Run one transaction. An abort meets delivered batches. Return False if the sender died."""
+    """Run one transaction. Before an abort, its batches are delivered. Return False if the sender died."""
     arena = sender.arena
     producer.begin_transaction()
     send_one_each(producer, b"%d" % number)
@@ -230,7 +230,7 @@ def impatient(url: str) -> Sink:
 def run_two_transactions(producer: Producer, number: int) -> None:
     """Abort one transaction, so that the producer asks for an epoch. Commit another with offsets of its own group.
 
-    The pump delivers the second records of the committed one.
+    In the second transaction, the pump delivers the records that follow the flush.
     """
     arena = producer.arena
     with contextlib.suppress(MistakeError), producer.transaction():
@@ -245,12 +245,12 @@ def run_two_transactions(producer: Producer, number: int) -> None:
 
 
 Aim = Callable[[Callable[[], None]], None]
-"""A function that gets the act of an injury before a sender begins, because the act may cut the first request."""
+"""Chooses the request to cut, and takes a function that is called before the cut. Call it before the sender starts."""
 
 
 @contextlib.contextmanager
 def cut_off(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
-    """Yield a sender that only loses its connection."""
+    """Run a sender that loses its connection, and is not killed."""
     aim(lambda: None)
     with sending(arena, impatient(url)):
         yield
@@ -262,7 +262,7 @@ def deliver(name: str, url: str) -> None:
 
 @contextlib.contextmanager
 def killed(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
-    """Yield a sender in another process, which the act kills, and another sender that waits for the role."""
+    """Run two senders in processes. The one with the role is killed before the cut, and the other one takes it."""
 
     def kill() -> None:
         pid = sender_pid(arena)
@@ -280,13 +280,13 @@ def killed(arena: Arena, url: str, aim: Aim) -> Iterator[None]:
 
 Injury = Callable[[Arena, str, Aim], contextlib.AbstractContextManager[None]]
 INJURIES: list[Injury] = [cut_off, killed]
-"""The injuries of a sender before a request or a response."""
+"""The faults at a request or a response: its connection is cut, or its sender is killed, too."""
 
 
 def survive_injuries(
     arena: Arena, url: str, between: RequestProxy, injury: Injury, *, is_answer: bool, is_thorough: bool
 ) -> tuple[Counter[str], int]:
-    """For each request of two transactions, run both with a new sender, and cut it at this request.
+    """Run two transactions once for each of their requests, with a new sender each time, and cut this request.
 
     Args:
         between: the proxy between sender and brokers.

@@ -274,7 +274,7 @@ static PyObject *record_get(PyObject *object, void *field)
     return record_field(object, (uint32_t)(uintptr_t)field);
 }
 
-/* ---- the manners of a tuple ---- */
+/* ---- the methods of a tuple ---- */
 
 static PyObject *record_tuple(PyObject *object)
 {

@@ -115,7 +115,7 @@ bool batch_loop_report_kept(const struct batch_loop_arguments *given, PyObject *
     return kept != NULL && list_put(given->found, Py_BuildValue("(NO)", kept, has_failed ? Py_True : Py_False));
 }
 
-/* ---- the whole ---- */
+/* ---- all parts ---- */
 
 static bool parts_make(const struct batch_loop_arguments *given, struct batch_loop *loop)
 {

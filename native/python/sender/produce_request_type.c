@@ -345,7 +345,7 @@ static bool request_check_idle(const struct produce_request_object *self)
 #define METHODS_PART METHODS_DECLARED
 #include "python/sender/produce_request_method_list.h"
 
-/* ---- its way to the socket ---- */
+/* ---- sending ---- */
 
 /* The flag prevents another thread from changing the pieces during the system call. */
 static bool is_written(const struct produce_request_object *self)

@@ -196,7 +196,7 @@ class MemberLocks:
         return is_file_at(self.path, self._descriptor.number)
 
     def renew(self) -> None:
-        """Take all locks again in the file that has the name now. A partition that another member has there is lost.
+        """Take all locks again in the file that has the path now. Partitions locked there by another member are lost.
 
         Raises:
             GroupModeError, LogForbiddenError, ConsumerStateError, OSError: as the constructor and `join`. Nothing is

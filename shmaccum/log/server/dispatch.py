@@ -322,7 +322,7 @@ class Dispatcher:
         self._respond(connection, call, self._result_of(call, row))
 
     def _result_of(self, call: Call, row: RequestType) -> Result:
-        """Calls the handler. A principal with all rights, as without a users file, skips the rule."""
+        """Calls the handler. Without a users file, the principal has all rights, so no rule is checked."""
         return row.handler(call) if call.user is ANONYMOUS else row.rule(call, row.handler, self._topics)
 
     def _decoded_and_handled(self, call: Call, row: RequestType) -> Stepwise[Result]:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Checks(Duty):
-    """Checks them, and recreates names that were removed.
+    """Checks the FIFO, the socket and the server. Recreates a FIFO or socket whose name was removed.
 
     Args:
-        server: of the sink's log; None if there is none.
+        server: the server of the sink's log. None if there is none.
     """
 
     due_ns = 0

@@ -85,7 +85,7 @@ CLOSE_TIMEOUT_S = 5.0
 LOOP_MS = 800
 """The native batch loop runs for this time, and an eighth of it after a stream has ended. Then other work follows."""
 LOOP_MS_MIN = 100
-"""The running time of that call while streams that are not ordinary have batches in flight."""
+"""The same time while Python has batches of other streams in flight."""
 
 
 class ShippingProgress(NamedTuple):
@@ -466,7 +466,7 @@ class Shipper(ClosedOnExit):
             self._file.appended(self._file.shipped.size, {})
 
     def _ship_ordinary(self) -> None:
-        """Ship the batches of ordinary streams in a native call."""
+        """Ship batches of the streams that need no work in Python (`LogStream.is_ordinary`), in a native call."""
         assert self._file is not None
         now_ns = clock.monotonic_ns()
         sockets = self._sockets

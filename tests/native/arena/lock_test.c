@@ -147,7 +147,7 @@ TEST_IN_ARENA(geometry_of(8, 512), the_hooks_stand_around_every_sleep_and_never_
     arena_detach(hook_holder);
 }
 
-/* ---- owners that are no more, or never were ---- */
+/* ---- owners that have died, or cannot exist ---- */
 
 TEST_IN_ARENA(geometry_of(8, 512), a_lock_whose_owner_cannot_exist_is_stolen)
 {

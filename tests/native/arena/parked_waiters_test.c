@@ -93,7 +93,7 @@ TEST(any_number_of_waiters_checks_at_most_so_often)
     }
 }
 
-/* ---- looks ---- */
+/* ---- checks ---- */
 
 enum { SLOTS = 16, BATCH_SIZE = 512, STUCK = 0, PARKED = 4 };
 

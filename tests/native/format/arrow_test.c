@@ -797,7 +797,7 @@ TEST(a_batch_with_a_null_row_is_refused)
     node_free(&value);
 }
 
-/* ---- numbers that cannot be ---- */
+/* ---- impossible numbers ---- */
 
 #define EXPECT_BROKEN(change, part)                     \
     do {                                                \

@@ -137,7 +137,7 @@ static void *broker_run(void *argument)
     return NULL;
 }
 
-/* ---- the trip ---- */
+/* ---- running the batch loop ---- */
 
 static void batch_write(int segment, int number)
 {
@@ -214,7 +214,7 @@ static void trip_end(struct trip *trip)
     close(trip->positions_file);
 }
 
-/* ---- ordinary trips ---- */
+/* ---- ordinary runs ---- */
 
 TEST(a_batch_loop_ships_a_segment_to_its_end)
 {

@@ -702,7 +702,7 @@ TEST_WITH(pumping, pumping_begin_with_request, a_throttle_ends_the_pump_with_the
     EXPECT_EQ_U64(free_slot_count(pumping), SLOT_COUNT);
 }
 
-/* ---- the lender's numbers ---- */
+/* ---- the numbers of the previous owner ---- */
 
 TEST_WITH(pumping, pumping_begin, correlation_ids_continue_those_of_the_previous_owner)
 {

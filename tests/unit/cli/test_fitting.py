@@ -11,7 +11,7 @@ from shmaccum.cli.fitting import GAP, FirstThatFits, FittedToScreen, Pieces, red
 
 
 def lines_of(view: View, width: int, height: int | None = None) -> list[str]:
-    """The view on a screen of so many rows, or on an endless page."""
+    """The view on a screen of this many rows, or on an endless page."""
     return drawn(view, Screen(width, height))
 
 

@@ -581,7 +581,7 @@ def before_line(line_index: int, action: Callable[[], object], call: Callable[[]
     """Calls a function, and the action before one of the lines of Python that this function runs.
 
     Returns:
-        True if it ran so many lines.
+        True if it ran this many lines.
     """
     left, former = line_index, sys.gettrace()
 

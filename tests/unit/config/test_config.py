@@ -64,7 +64,7 @@ def test_a_default_is_within_its_bounds(table: type[Options]) -> None:
 
 
 def beyond(option: Option) -> list[int]:
-    """Return the numbers next to the bounds of an option. A longer duration is the longest one."""
+    """Return the first number beyond each bound of an option. A duration that is too long is reduced to its limit."""
     assert option.minimum is not None
     assert option.maximum is not None
     return [option.minimum - 1, *([] if option.kind == "duration" else [option.maximum + 1])]
@@ -266,7 +266,7 @@ def test_any_value_is_read_within_bounds_or_refused(row: tuple[type[Options], st
     assert option.choices == () or getattr(found, name) in (*option.choices, option.default)
 
 
-# --- one truth
+# --- agreement with other modules
 
 
 @each_table

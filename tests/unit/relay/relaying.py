@@ -62,7 +62,7 @@ def send_outputs(relay: Relay, record: ConsumerRecord) -> None:
 
 
 def relay_all(relay: Relay, count: int) -> None:
-    """Relays until it has received so many inputs."""
+    """Relays until it has received this many inputs."""
     done = 0
     while done < count:
         with relay.turn(timeout_ms=1000) as records:

@@ -101,7 +101,7 @@ class CutShortError(Exception):
 
 
 def cut_short(relay: Relay, sent: int, before: Callable[[], object] = lambda: None) -> None:
-    """Run a turn that raises after so many outputs."""
+    """Run a turn that raises after this many outputs."""
     with contextlib.suppress(CutShortError), relay.turn(timeout_ms=1000) as records:
         before()
         for index in range(sent):

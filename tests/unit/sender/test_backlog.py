@@ -86,7 +86,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def shipping_peak(folder: Path, batch_count: int) -> int:
-    """The most bytes of memory, while a partition with so many large batches is shipped."""
+    """The most bytes of memory, while a partition with this many large batches is shipped."""
     with open_log(folder / "log") as directory:
         directory.create_topic(TOPIC, 1)
         for number in range(batch_count):

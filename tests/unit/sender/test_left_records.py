@@ -24,7 +24,7 @@ DAY = 24 * HOUR
 
 
 def leave(path: Path, count: int, uptime_ns: int) -> None:
-    """Append so many numbered records at that boot time, and leave them without any process."""
+    """Append this many numbered records at that boot time, and leave them without any process."""
     with Arena.create(path, buffer_memory=max(count * 128, 1 << 20), batch_size="16KiB") as arena:
         arena.native.set_manual_clock(uptime_ns)
         with Accumulator(arena) as producer:

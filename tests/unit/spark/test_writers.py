@@ -60,7 +60,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def batches(*counts: int, size: int = 20) -> Iterator[pa.RecordBatch]:
-    """Numbered values, in batches of so many rows, with an extra column that the sink ignores."""
+    """Numbered values, in batches of this many rows, with an extra column that the sink ignores."""
     first = 0
     for count in counts:
         values = [b"%d" % number + b"." * size for number in range(first, first + count)]

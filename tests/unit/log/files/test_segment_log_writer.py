@@ -416,7 +416,7 @@ def test_what_a_full_disk_cut_short_is_taken_back_to_the_last_whole_batch(tmp_pa
 
 
 class FailingWrites:
-    """Replaces os.pwritev: writes at most so many more bytes, then fails."""
+    """Replaces os.pwritev: writes at most this many more bytes, then fails."""
 
     def __init__(self, room: int, error: int) -> None:
         self.room = room

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No reader can read a batch despite its right CRC. The error names the offset at which each can continue."""
+"""No reader can read a batch despite its right CRC. The error names the offset at which a reader can continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.segment_log import START_MS, TOPIC, make_batch
 
 
 def made(records: bytes | None = None, **fields: Any) -> LogBatch:
-    """A batch of two records, or of these bytes, with header fields of a careless client."""
+    """A batch of two records, or of these bytes. The given header fields may contradict the records."""
     wire = make_batch([b"a", b"b"]).wire
     content = wire[HEADER_SIZE:] if records is None else records
     whole = sealed_header(read_header(wire)._replace(**fields), content) + content

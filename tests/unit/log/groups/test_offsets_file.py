@@ -78,7 +78,7 @@ def test_a_commit_torn_at_any_byte_is_the_former_one_or_the_new_one(tmp_path: Pa
 
 
 def tear_at_each_byte(directory: Path, commit_count: int) -> None:
-    """Makes so many commits, and truncates the last frame of the file at each of its bytes."""
+    """Makes this many commits, and truncates the last frame of the file at each of its bytes."""
     file = written(directory)
     for number in range(commit_count - 1):
         file.commit({PLACES[number % 3]: committed(number)})

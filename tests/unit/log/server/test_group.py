@@ -96,7 +96,7 @@ class Simulation:
         return answer
 
     def stable(self, count: int) -> list[str]:
-        """Makes a stable group of so many members, and returns their ids, the leader's first."""
+        """Makes a stable group of this many members, and returns their ids, the leader's first."""
         for number in range(count):
             self.join(f"join {number}")
         self.pass_time(INITIAL_DELAY_MS)
