@@ -28,6 +28,7 @@ from shmaccum.config import ArenaOptions
 from shmaccum.exceptions import (
     ArenaError,
     ArenaExistsError,
+    ArenaInUseError,
     ArenaNotFoundError,
     CorruptArenaError,
     FlushTimeoutError,
@@ -533,7 +534,12 @@ class Arena:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        """Closes the arena. If the block has raised, an `ArenaInUseError` does not replace its exception."""
+        try:
+            self.close()
+        except ArenaInUseError:
+            if error is None:
+                raise
 
     def __reduce__(self) -> tuple[Callable[..., Arena], tuple[str, bool, int, int | None]]:
         return _reopen, (self.name, not self.closed and self.native.is_read_only, self._mode, self.group)

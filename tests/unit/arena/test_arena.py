@@ -518,6 +518,17 @@ def test_close_is_refused_while_an_accumulator_is_open(arena_name: str) -> None:
     arena.close()
 
 
+def test_an_open_producer_does_not_hide_the_exception_of_a_block(arena_name: str) -> None:
+    arena = Arena.create(arena_name, **SMALL)
+    accumulator = Accumulator(arena)
+    with pytest.raises(ZeroDivisionError), arena:
+        raise ZeroDivisionError
+    with pytest.raises(ArenaInUseError), arena:
+        pass
+    accumulator.close()
+    arena.close()
+
+
 def test_close_is_refused_while_a_table_is_looked_at(arena_name: str) -> None:
     arena = Arena.create(arena_name, **SMALL)
     table = arena.slot_table()
