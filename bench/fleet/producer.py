@@ -30,7 +30,7 @@ REQUEST_BATCHES_MAX = 64
 class Rules:
     """The rules by which a producer makes requests.
 
-    `along` is the share of its linger that a batch must have waited to go with one that is due. It is 0 in Java's
+    A batch that is not due may be sent with one that is due, after the share `along` of its linger. It is 0 in Java's
     producer, 0.5 in shmaccum's sender (decision 0020), and None in librdkafka, whose requests have one batch each.
     """
 

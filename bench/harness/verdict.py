@@ -91,7 +91,7 @@ def _confidence(count: int, cut: int) -> float:
 
 
 def exactly(value: float) -> Interval:
-    """Return the interval of a count."""
+    """Return the interval of an exact value, such as a count of instructions."""
     return Interval(value, value, 1.0)
 
 

@@ -32,7 +32,7 @@ BEFORE_S, AFTER_S = 0.05, 0.2
 
 Put = Callable[[], object]
 Place = Callable[[], AbstractContextManager[Callable[[], Put]]]
-"""A context manager of a shared object, which yields a function that opens a put in a process."""
+"""A context manager of a shared object. It yields a function that each process calls to get its own put."""
 
 
 def _put_for_ever(make_put: Callable[[], Put]) -> None:

@@ -67,7 +67,7 @@ def command(
 ) -> None:
     """Run the example: a year of flights through four workers, one arena and one sender, into a log.
 
-    Two readers verify the log at the end, and four consumers on this host, of which one is killed.
+    At the end, two readers verify the log, and so do four consumers on this host. One of these is killed.
     """
     _end_on_signals()
     if has_spark or has_cluster:

@@ -190,7 +190,7 @@ def consume(directory: Path, record_count: int, watch: Watcher) -> Consumed:
     Args:
         directory: the directory of the log.
         record_count: the number of records in the log.
-        watch: gets the shares before the kill and after it.
+        watch: called with the shares before the kill, and after it.
 
     Raises:
         ShmaccumError: a consumer ended unexpectedly.

@@ -42,7 +42,7 @@ DRAIN_TIMEOUT_S = 60.0
 IDLE_EXIT = "10s"
 
 Watcher = Callable[[int, int, int], None]
-"""A function that periodically gets the numbers of prepared, sent and delivered events."""
+"""Called periodically with the numbers of prepared, sent and delivered events."""
 
 
 class Sender:
@@ -50,10 +50,7 @@ class Sender:
 
     def __init__(self, arena_name: str, directory: Path, listen: str | None) -> None:
         command = [sys.executable, "-m", "shmaccum", "sender", arena_name, "--sink", f"log:{directory}"]
-        command += [
-            "--idle-exit",
-            IDLE_EXIT,
-        ]  # for a run that is killed by SIGKILL, whose arena has no other process then
+        command += ["--idle-exit", IDLE_EXIT]  # so that it exits if the run is killed by SIGKILL
         command += ["-X", f"partitions={PARTITION_COUNT}", *([] if listen is None else ["--listen", listen])]
         self._messages = directory.with_name("sender.log")
         with self._messages.open("ab") as messages:
@@ -260,7 +257,7 @@ def open_pipeline(
 
     Args:
         directory: the directory of the log. The log of an older run is replaced.
-        watcher: gets the progress of the run.
+        watcher: called with the progress of the run.
         flight_count: the number of flights, from the first one in the file.
         seconds: the time over which each worker spreads its sends, or 0 to send as fast as possible.
         has_queue: the workers will send everything again, through `Crew.queue`.

@@ -7,7 +7,7 @@ import shmaccum.spark
 
 
 def main() -> None:
-    """Writes fifty numbers a second. A start after a kill continues after the last checkpoint."""
+    """Writes fifty numbers a second. If it is killed and restarted, it continues after the last checkpoint."""
     spark = SparkSession.builder.appName("ticks").getOrCreate()
     shmaccum.spark.register(spark)
     ticks = spark.readStream.format("rate").option("rowsPerSecond", 50).load()

@@ -150,7 +150,7 @@ void sender_clear_in_flight(struct sender_half *half, uint32_t slot_index);
  * before the first one. */
 bool sender_may_send(const struct sender_half *half, uint32_t slot_index);
 
-/* Returns true if this batch is in flight. The caller's batch may have ended. */
+/* Returns true if the slot has the batch with this number, and it is in flight. */
 bool sender_has_in_flight(const struct sender_half *half, uint32_t slot_index, uint64_t seq);
 bool sender_has_dead(const struct sender_half *half, uint32_t slot_index, uint64_t seq);
 

@@ -2,7 +2,7 @@
 """Kills, stops and continues the processes of a trial at random, replaces dead ones, and checks the results.
 
 Each process has a *seat* (a role, inside or outside of the PID namespace). A killed process is replaced there at once.
-The director is attached to the arena without appending, so that no attach is the first one.
+The director stays attached to the arena and does not append, so that no other process is the first to attach.
 """
 
 from __future__ import annotations
@@ -150,9 +150,7 @@ class Director:
             self._take_over.is_clean = False
 
     def _continue(self, seat: Seat) -> None:
-        """Continue a stopped process. First count the stop again, so that an append that began before the first count
-        notices it.
-        """
+        """Continue a stopped process. The stop is counted at both ends, so each append during it sees a change."""
         self._ledger.words[STOPS + seat.number] += 1
         seat.zygote.signal(seat.pid, signal.SIGCONT)
         self._end_stop(seat)

@@ -5,7 +5,7 @@ These cases are omitted:
 
 * ``testAppendLargeCompressed`` and the other compressed cases, ``testSplitBatchOffAccumulator`` and
   ``testSplitFrequency``: records in the arena are uncompressed. The sender's tests cover compression.
-* ``testRecordsDrainedWhenTransactionCompleting``, ``testAbortUnsentBatches`` with a transaction: there are none.
+* ``testRecordsDrainedWhenTransactionCompleting``, ``testAbortUnsentBatches`` with a transaction: this arena has none.
 * ``testUniformBuiltInPartitioner`` and its relatives: the partitioner is the producer's.
 * ``testDrainWithANodeThatDoesntHostAnyPartitions``, ``testExponentialRetryBackoffLeaderChange``: nodes and leaders are
   the sink's. The caller passes the partitions to drain and the time of the next attempt.
@@ -143,7 +143,7 @@ def test_next_ready_check_delay(new_case: NewCase) -> None:
     assert case.next_check_ms(LINGER_MS) == LINGER_MS // 2
     case.append(2, count=RECORDS_OF_1024 + 1)
     assert case.ready(LINGER_MS) == [2]
-    assert case.next_check_ms(LINGER_MS) == LINGER_MS // 2  # the lingering ones decide
+    assert case.next_check_ms(LINGER_MS) == LINGER_MS // 2  # batches that still linger determine the time
 
 
 def test_retry_backoff(new_case: NewCase) -> None:

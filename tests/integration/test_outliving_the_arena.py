@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arena is cut, removed or poisoned under processes at full rate. No process dies, and no record disappears.
 
-A record is in the log that the sender wrote, in the fallback of its process, or was raised to its caller. If the file
-of the arena was cut, its memory is lost. Then records that were acknowledged before the cut and not yet delivered are
-lost. Records that were sent after the cut are not.
+A record is in the log that the sender wrote, or in the fallback of its process, or its send raised an error. If the
+file of the arena was cut, its memory is lost. Then records that were acknowledged before the cut and not yet delivered
+are lost. Records that were sent after the cut are not.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ os._exit(0)
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_faulthandler_is_reached(arena_name: str, when: str) -> None:
-    """A handler that is enabled after the first arena runs first, and ends the process, as in every other one."""
+    """A handler that is enabled after the first arena runs first, and ends the process, as it does without an arena."""
     with Arena.create(arena_name, buffer_memory="64KiB", batch_size="4KiB", topics={TOPIC: 1}):
         elsewhere, arena = (
             subprocess.run(

@@ -315,7 +315,7 @@ def join_group(group: str, metadata: bytes) -> dict[str, Any]:
 
 
 def test_what_members_say_about_themselves_is_bounded(tmp_path: Path) -> None:
-    """Of 4,000 bytes one group gets 1,000, and four groups get no more than the whole."""
+    """If the limit is 4,000 bytes, one group gets at most 1,000 of them, and all groups together get at most 4,000."""
     limits: dict[str, Any] = {"group_memory_max": 4000, "group_initial_rebalance_delay_ms": 0}
     with served(tmp_path / "log", **limits) as address, ClientConnection(address) as client:
 

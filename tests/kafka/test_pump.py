@@ -37,7 +37,7 @@ PRODUCE = 0
 TOPIC_ID_SIZE = 16
 DELIVERY_TIMEOUT_MS = 4_000
 WHOLE_ANSWERS = 5
-"""One in so many answers is changed."""
+"""One of this many answers is changed."""
 OUT_OF_ORDER, TIMED_OUT, NOT_LEADER, NOT_ENOUGH_REPLICAS = 45, 7, 6, 19
 
 
@@ -422,7 +422,7 @@ def test_a_call_ends_before_a_batch_that_it_begins_with_expires(
 
 
 class Mangler:
-    """Changes every so many answers to Produce requests, until the pump has met a changed one.
+    """Changes one of `WHOLE_ANSWERS` answers to Produce requests, until the pump has met a changed one.
 
     Args:
         change: returns the bytes to send instead of an answer; may raise `Cut`.

@@ -78,7 +78,7 @@ def sources(package: str) -> list[str]:
 
 
 def draw(seed: int, count: int, packages: Sequence[str] = PACKAGES) -> list[Site]:
-    """So many mutants: a line each, drawn from all lines that have one, and one of its operators."""
+    """Draw `count` lines at random from all lines that have a mutant, and one mutant of each."""
     lines: dict[tuple[str, int], list[Site]] = defaultdict(list)
     for package in packages:
         for path in sources(package):
@@ -124,7 +124,7 @@ class NotRunError(Exception):
 
 
 def run_tests(tests: Sequence[str], deadline_s: float, variables: dict[str, str], *options: str) -> tuple[str, str]:
-    """Runs tests up to the first that fails: the outcome of their mutant, and that test.
+    """Runs tests up to the first one that fails. Returns the outcome of the mutant, and the test that failed.
 
     A run that does not end by the deadline hangs. Its processes are in a group of their own and end with it.
 

@@ -48,7 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ordering", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--weaken", action="store_true", help="weaken each order in turn")
-    parser.add_argument("--preemptions", type=int, help="at most so many in an execution")
+    parser.add_argument("--preemptions", type=int, help="the maximum number in an execution")
     arguments = parser.parse_args()
     if (reason := explorer.why_not()) is not None:
         print(reason, file=sys.stderr)

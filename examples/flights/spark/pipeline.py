@@ -42,7 +42,7 @@ OWN = ("tables", "nodes", "checkpoint", "logs", "warehouse", "spark.log", "log4j
 """The files that a run creates in its folder, and that the next run replaces."""
 
 Watcher = Callable[[int, int], None]
-"""A function that periodically gets the numbers of flights that are written, and that were streamed back."""
+"""Called periodically with the numbers of flights that were written, and that were streamed back."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def write(spark: Any, place: Place, tell: Callable[[int], None]) -> None:
     Args:
         spark: the session.
         place: the place of the run.
-        tell: gets the number of written flights.
+        tell: called with the number of written flights.
     """
     events = tables.enriched(spark, place.folder / "tables").repartition(TASK_COUNT, "tailnum").cache()
     counts = {row.month: row["count"] for row in events.groupBy("month").count().collect()}

@@ -10,8 +10,8 @@ Rules, besides those of the window (send_window.py)
     an ack proves that the batch is intact. After an unread batch failed, the stream verifies its bytes. If they are
     damaged, the stream removes all unacked batches from the window, and verifies every byte when it reads from its
     position again, which finds and reports the damage.
-    At the end of the headers (the end of a segment, damage), it reads in the same way after all unread batches are
-    acked.
+    If no header follows (the end of a segment, damage), the stream waits until all unread batches are acked. Then it
+    reads and verifies what follows.
 
     The batches of a window are consecutive, without a gap. If the log has a gap (damage, deleted records), the
     partition starts over after it: all batches before it are acked, the next epoch is written to disk, then the first

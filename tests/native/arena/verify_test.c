@@ -376,7 +376,7 @@ static uint32_t plant_other_checksum(struct arena *arena)
     return slot_index;
 }
 
-/* Raise the count by two. The checksum does not cover the count, and its place depends only on the parity. */
+/* Raise the count by two. The checksum does not cover the count, and is in meta[count & 1], which stays the same. */
 static uint32_t plant_wrong_count(struct arena *arena)
 {
     uint32_t slot_index = batch_plant(arena, 3);

@@ -306,7 +306,7 @@ def test_a_tracker_that_was_lapped_by_the_ring_still_reports(arena_name: str) ->
 def test_a_thread_that_has_left_its_loop_does_not_count_until_it_ends(
     producer: Producer, sender: Accumulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise no thread would check a record that is sent meanwhile."""
+    """If it counted as running, no thread would check a record that is sent before it ends."""
     monkeypatch.setattr(DeliveryTracker, "_check_until_idle", lambda _: True)
     tracker = producer.send(TOPIC, b"v").tracker
     assert not tracker._has_thread()

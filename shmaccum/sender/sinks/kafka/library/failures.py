@@ -65,7 +65,7 @@ def describe(error: Exception, mechanism: str | None = None) -> str:
     text = text_of(error)
     if isinstance(error, LOGIN_FAILURES):
         return f"{text}: {ADVICE_ON_LOGINS.get(mechanism or '', ADVICE_ON_PASSWORDS)}"
-    # The library passes Kerberos errors on unchanged. Without its optional package, there are none.
+    # kafka-python does not change the errors of gssapi. If gssapi was not imported, no such error can occur.
     package = sys.modules.get("gssapi.exceptions")
     advice_on_kerberos = () if package is None else ((package.GSSError, KERBEROS_ADVICE),)
     for kind, advice in (*ADVICE, *advice_on_kerberos):

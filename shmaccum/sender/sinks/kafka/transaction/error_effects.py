@@ -113,7 +113,7 @@ EFFECTS: Mapping[type, Mapping[int, Effect]] = {
     EndTransaction: OF_A_MAPPING,
 }
 OTHERWISE: Mapping[type, Effect] = {AddPartitions: Effect.ABORT}
-"""The effect of an error that is in no table; FATAL for the other requests."""
+"""The effect of a permanent error that the table above does not have. For all other requests, it is FATAL."""
 
 OF_A_BATCH: Mapping[int, Effect] = {
     CLUSTER_AUTHORIZATION_FAILED: Effect.FATAL,
