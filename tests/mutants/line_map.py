@@ -142,9 +142,10 @@ class LineMap:
         inside = function_lines(source)
         numbers: Iterable[int] = [line] if line in inside else inside & lines.keys()
         found = set[str]().union(*(lines.get(number, ()) for number in numbers))
+        folder, name = os.path.split(path)
+        own = os.path.join("tests/unit", folder.removeprefix("shmaccum/"), "")
         if line not in inside:
-            found.update(test for test in self._seconds if test.startswith(GENERATED))
-        own = os.path.join("tests/unit", os.path.dirname(path).removeprefix("shmaccum/"), "")
+            found.update(test for test in self._seconds if test.startswith((GENERATED, f"{own}test_{name}::")))
         counts = Counter[str]()
         ranked = []
         for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):

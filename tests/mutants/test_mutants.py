@@ -169,6 +169,13 @@ def test_the_tests_of_generated_files_read_each_line_outside_of_functions_and_ar
     assert line_map.killers("module.py", 10, SOURCE) == ["quick"]
 
 
+def test_the_own_file_of_tests_reads_the_constants_of_a_module() -> None:
+    own = "tests/unit/sender/test_module.py::test"
+    line_map = LineMap({own: 1.0, "tests/unit/sender/test_other.py::test": 1.0}, lambda _path: {})
+    assert line_map.killers("shmaccum/sender/module.py", 4, SOURCE) == [own]
+    assert line_map.killers("shmaccum/sender/module.py", 10, SOURCE) == []
+
+
 @pytest.fixture
 def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of tests that name their own outcome."""
