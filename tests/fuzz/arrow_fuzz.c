@@ -178,7 +178,7 @@ static struct ArrowSchema *schema_column(uint32_t which)
 
 static struct ArrowSchema *schema_batch(void)
 {
-    uint8_t columns = choose_byte(); /* bit i: column i; no values only if wrong */
+    uint8_t columns = choose_byte(); /* bit i: column i is present. Column 0 is missing only if wrong */
     struct ArrowSchema *children[COLUMNS_MAX];
     uint32_t count = 0;
     for (uint32_t i = 0; i < COLUMNS_MAX - 1; i++) {
@@ -283,7 +283,7 @@ static struct ArrowArray *array_views(struct numbers numbers)
     buffer_set(array, 1, views);
     buffer_set(array, (uint32_t)buffer_count - 1, sizes);
     if (array->n_buffers != buffer_count && array->n_buffers > 3) {
-        array->n_buffers = 3; /* fewer buffers would make one of them that of the sizes, which is not as long */
+        array->n_buffers = 3; /* else a data buffer, which may be too short, would be read as the sizes */
     }
     return array;
 }

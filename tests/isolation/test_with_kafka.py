@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short forms of the scenarios with Apache Kafka. Failures and waits in seconds decide; latencies are printed alone.
+"""Short forms of the scenarios with Apache Kafka.
 
-They need a machine that does nothing else, so they have the mark of long runs.
+They fail on failed sends and on waits of seconds. Latencies are only printed. They need a machine that does
+nothing else, so they have the mark of long runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DEAD_RATE = 5_000.0
 
 
 def run(name: str, settings: Settings, arena_name: str, folder: Path) -> list[Rule]:
-    """Runs a scenario, and returns its broken decisive rules. No record may be lost, doubled or out of order."""
+    """Runs a scenario, and returns the broken rules that fail it. No record may be lost, doubled or out of order."""
     require()
     kind = KINDS[name]
     with running_cluster(folder / "cluster", kind.broker_count) as cluster:

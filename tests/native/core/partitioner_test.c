@@ -255,7 +255,7 @@ TEST_WITH(host, host_begin, a_partition_that_no_longer_exists_is_not_sent)
     EXPECT(partitioner_sticky(&host->partitioner, &sticky, PARTITION_COUNT) < PARTITION_COUNT);
 }
 
-/* ---- appending by it ---- */
+/* ---- appending to the sticky partition ---- */
 
 static const uint8_t value[RECORD_VALUE_SIZE];
 
