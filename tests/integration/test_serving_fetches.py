@@ -175,6 +175,8 @@ def test_a_waiting_fetch_that_cannot_be_answered_ends_its_connection_alone(
         with monkeypatch.context() as patched, stranger(address_of(server)) as client:
             client.sendall(encode_request(FETCH, VERSION, request(0, wait_ms=int(DEADLINE_S * 1000))))
             wait_until(lambda: bool(server._polls._parked), "the fetch waits")
+            with ClientConnection(address_of(server)) as other:  # the server answers it after it has parked the fetch
+                fetch(other, 0)
             patched.setattr(LogHead, "refresh", cannot_read)
             log.append(make_batches(1))
             assert answer_of(client) == b""
