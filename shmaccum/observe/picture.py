@@ -66,7 +66,7 @@ class PageObserver:
             "slots": seen.slots,
             "record_count": seen.record_count,
             "record_bytes": seen.record_bytes,
-            "completed_count": seen.counters.get("records completed", 0),
+            "completed_count": seen.counters["records completed"],
             "queued_record_count": seen.queued_record_count,
             "queued_size": seen.queued_size,
             "oldest_age_ms": 0 if seen.oldest_batch is None else seen.oldest_batch.age_ns / 1e6,

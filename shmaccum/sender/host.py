@@ -133,6 +133,7 @@ class Host:
 
     @property
     def batch_size_max(self) -> int:
+        """Bytes of the largest batch that the arena can hold, header included."""
         geometry = self.arena.geometry
         return max(geometry["batch_size"], geometry["record_size_max"])
 

@@ -178,7 +178,6 @@ class _Context:
     def __init__(self, name: str, options: SenderOptions, wake: Callable[[], object]) -> None:
         self.arena_name = name
         self.options = options
-        self.batch_size_max = options.max_request_size
         self.places: list[TopicPartition] = []
         self._wake = wake
         self._reported: set[str] = set()

@@ -75,10 +75,6 @@ class Loop:
         """Tests of transactions use the real sender."""
         return None
 
-    @property
-    def batch_size_max(self) -> int:
-        return self.arena.geometry["record_size_max"]
-
     def topic_partition(self, partition_index: int) -> tuple[str, int]:
         return self.arena.native.partitions()[partition_index]
 

@@ -35,7 +35,6 @@ class ShipperHost:
         self.arena_name = f"ship-{os.path.basename(directory)}"
         self._directory = directory
         self.options = options
-        self.batch_size_max = options.max_request_size
 
     @property
     def permissions(self) -> tuple[int, int, int]:

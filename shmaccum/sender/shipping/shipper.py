@@ -316,7 +316,6 @@ class Shipper(ClosedOnExit):
     def _add_found(self) -> None:
         """Create a stream for each partition that has none, or whose folder was replaced."""
         assert self._file is not None
-        self._checked_ns = clock.monotonic_ns()
         known = self._file.shipped.positions
         taken: dict[TopicPartition, ShippedPosition] = {}
         for place in self._identified():

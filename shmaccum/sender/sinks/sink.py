@@ -428,10 +428,6 @@ class SinkHost(RecordSource, Protocol):
         """User, group and mode of the arena. Files that the sink creates admit the same users."""
 
     @property
-    def batch_size_max(self) -> int:
-        """Bytes of the largest batch the arena can hold, header included."""
-
-    @property
     def transactions(self) -> HostTransactions | None:
         """The transactions of the arena; None if it has no transactional_id."""
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import pickle
 import threading
@@ -15,6 +16,7 @@ from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report, read_reports
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.exceptions import (
     ArenaClosedError,
     ArenaRemovedError,
@@ -26,6 +28,7 @@ from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.arenas import Drainer
+from tests.support.descriptors import open_files
 from tests.support.processes import wait_until
 from tests.support.sender import Sending
 
@@ -58,6 +61,15 @@ def test_close_leaves_an_arena_that_the_producer_attached(ready: Arena) -> None:
 def test_close_keeps_an_arena_that_belongs_to_the_caller(ready: Arena) -> None:
     Producer(ready).close()
     assert not ready.closed
+
+
+def test_a_closed_producer_keeps_no_wake_fifo_open(ready: Arena) -> None:
+    with contextlib.closing(WakeFifo(ready)) as fifo:
+        producer = Producer(ready.name)
+        producer._wake()
+        assert len(open_files(fifo.path)) == 2
+        producer.close()
+        assert open_files(fifo.path) == [fifo.fileno()]
 
 
 def test_an_idle_sender_leaves_although_the_closed_producer_lives(ready: Arena) -> None:

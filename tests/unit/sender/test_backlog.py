@@ -72,6 +72,23 @@ def test_a_sender_finds_the_rows_after_the_position_without_those_before_it(
     assert len(read) < DELIVERED_COUNT // 10
 
 
+def test_no_batch_is_read_once_the_window_has_so_many_bytes(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log") as directory:
+        directory.create_topic(TOPIC, 1)
+        directory.partition(*PLACE).append(make_batches(WINDOW))
+    with contextlib.closing(SpillFile(str(tmp_path / "rows"), is_synced=False)) as file:
+        reader = LogReader(tmp_path / "log").partition(*PLACE)
+        backlog = Backlog(0, PLACE, reader, file, ARENA, in_flight_max=WINDOW, backoff=Backoff(100, 1000), report=print)
+        backlog.continue_from(WINDOW * RECORD_COUNT)
+        size = next(iter(reader.batches())).size
+        counts = []
+        for limit in (0, size, 3 * size):
+            backlog.read(0, limit)
+            counts.append(len(backlog.window.shipments))
+        backlog.rest()
+    assert counts == [1, 1, 3]
+
+
 @pytest.fixture
 def _without_collections() -> Iterator[None]:
     """Objects that refer to each other stay in memory."""

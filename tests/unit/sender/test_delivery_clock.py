@@ -19,7 +19,7 @@ from shmaccum.sender import Sender
 from shmaccum.sender.delivery_clock import STEP_MAX_NS
 from shmaccum.sender.sinks.log import LogSink
 from shmaccum.sender.sinks.sink import Ack, Sink, WireBatch
-from tests.support.sender import MS, FailingSink, ScriptedSink, Sending
+from tests.support.sender import MS, FailingSink, ScriptedSink, Sending, rests_of
 
 TIMEOUT_MS = 120_000
 HOUR_MS = 3_600_000
@@ -77,6 +77,15 @@ def test_a_partition_that_cannot_be_delivered_to_expires_while_the_sender_lives(
     sending.sleep(1)
     sending.run()
     assert sending.result(token) is BatchResult.EXPIRED
+
+
+def test_a_sender_waits_no_longer_than_until_the_next_expiry(open_sending: Open) -> None:
+    sending = open_sending()
+    rests = rests_of(sending)
+    blocked(sending)
+    sending.sleep(TIMEOUT_MS - 20)
+    sending.run()
+    assert rests[-1] == pytest.approx(0.020)
 
 
 @pytest.mark.parametrize(("age_ms", "reason"), [(TIMEOUT_MS - 1, "the disk is full"), (TIMEOUT_MS, "")])

@@ -17,6 +17,7 @@ import pytest
 from shmaccum import Producer
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
+from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.exceptions import (
     ArenaBusyError,
     BatchInUseError,
@@ -33,6 +34,7 @@ from shmaccum.sender.sinks.memory import MemorySink
 from shmaccum.sender.sinks.null import NullSink
 from shmaccum.sender.sinks.sink import Ack, Acks, Verdict, WireBatch, each_ack
 from tests.support.accumulator import Accumulator
+from tests.support.descriptors import await_no_other, open_descriptors
 from tests.support.processes import WATCHDOG_S, Child, wait_until
 from tests.support.sender import MS, TOPIC, ScriptedSink, Sending, refuse, rests_of, retry
 
@@ -89,6 +91,21 @@ def test_a_sender_that_exits_cleanly_records_it_in_the_arena(arena: Arena, leave
             sender.run()
     assert not arena.native.sender_is_alive
     assert not arena.native.sender_died
+
+
+def test_a_sender_that_leaves_keeps_no_descriptor(arena: Arena) -> None:
+    before = open_descriptors()
+    with Sender(arena, MemorySink()) as sender:
+        sender.open()
+        assert not open_descriptors() <= before
+    await_no_other(before)
+
+
+def test_a_wake_up_ends_one_wait(sending: Sending) -> None:
+    sending.sender._wake()
+    sending.sender._wait(WATCHDOG_S)
+    assert sending.sender._wake_fifo is not None
+    assert wait_readable([sending.sender._wake_fifo], 0) == []
 
 
 def run_for_ever(name: str) -> None:
@@ -206,6 +223,17 @@ def test_stop_in_time_keeps_what_could_not_be_delivered(sending: Sending) -> Non
     sending.sender.run()
     assert sending.result(token) is None
     assert sending.arena.statistics().slots["READY"] == 2
+
+
+def test_batches_in_flight_at_the_close_are_left_without_a_report(sending: Sending) -> None:
+    sending.scripted.is_held = True
+    (token,) = sending.append()
+    sending.run()
+    sending.scripted.raises["poll"] = OSError("no response")  # ends the wait
+    sending.sender.close()
+    assert sending.result(token) is None
+    assert sending.arena.statistics().slots["READY"] == 1
+    assert not any("keeps bytes" in sentence for sentence in sending.errors())
 
 
 def test_the_next_sender_continues_with_the_same_producer_id(sending: Sending) -> None:

@@ -48,3 +48,15 @@ def test_rows_that_did_not_reach_the_disk_are_no_rows(path: Path, kept: int, zer
         assert file.position == POSITION
         file.append(ROWS[kept:])
     assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("count", [len(ROWS), ROWS_READ + 1])
+def test_a_row_of_which_only_a_part_was_written_is_no_row(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "t-0"
+    with contextlib.closing(SpillFile(str(path), is_synced=True)) as file:
+        file.append(ROWS[:1] * count)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"part")
+    with contextlib.closing(SpillFile(str(path), is_synced=True)) as file:
+        assert file.row_count == count
+    assert path.read_bytes() == whole

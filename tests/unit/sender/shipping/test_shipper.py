@@ -453,7 +453,50 @@ def test_an_append_and_a_new_partition_are_seen_before_the_next_scan(
         assert sink.values(place.topic)[-1] == b"late"
 
 
+def test_an_unchanged_log_is_scanned_once_in_an_interval(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shmaccum.sender.shipping.shipper.CHECK_S", 3600)
+    with Shipper(log, MemorySink()) as shipper:
+        shipper.open()
+        shipper._checked_ns = -(10**18)
+        scans: list[Path] = []
+        add_found = shipper._add_found
+
+        def note() -> None:
+            scans.append(log)
+            add_found()
+
+        monkeypatch.setattr(shipper, "_add_found", note)
+        for _ in range(5):
+            shipper.run_once(0)
+        assert len(scans) == 1
+
+
+def test_the_bytes_that_are_read_ahead_are_limited_over_all_partitions(log: Path) -> None:
+    with open_log(log) as directory:
+        directory.create_topic("hops", 2)
+    size = next(iter(LogReader(log).partition(TOPIC, 0).batches())).size
+    with Shipper(log, MemorySink(partitions=2), read_ahead_bytes=8 * size) as shipper:
+        shipper.open()
+        shipper._read()
+        with open_log(log) as directory:
+            for partition in range(2):
+                offsets(directory.partition("hops", partition).append(make_batches(20)))
+        for stream in shipper.streams:
+            stream.may_have_more = True
+        shipper._read()
+        assert [len(stream.window.shipments) for stream in shipper.streams] == [5, 3, 1]
+
+
 # --- responses
+
+
+def test_a_batch_that_failed_waits_for_its_pause(log: Path) -> None:
+    sink = ScriptedSink(lambda wire: Verdict.RETRY)  # noqa: ARG005
+    with Shipper(log, sink, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as shipper:
+        shipper.open()
+        for _ in range(5):
+            shipper.run_once(0)
+    assert sink.attempts == [0]
 
 
 def test_no_batch_overtakes_the_first_one_of_an_epoch(log: Path) -> None:
@@ -575,7 +618,7 @@ def test_deleted_records_are_reported_and_passed_over(log: Path, caplog: pytest.
     assert any("deleted by retention" in message for message in caplog.messages)
 
 
-def test_a_topic_that_was_created_again_is_shipped_from_its_start(log: Path) -> None:
+def test_a_topic_that_was_created_again_is_shipped_from_its_start(log: Path, caplog: pytest.LogCaptureFixture) -> None:
     sink = MemorySink()
     ship(log, sink)
     with open_log(log) as directory:
@@ -584,6 +627,8 @@ def test_a_topic_that_was_created_again_is_shipped_from_its_start(log: Path) -> 
         offsets(directory.partition(TOPIC, 0).append(make_batches(30, first=100)))
     ship(log, sink)
     assert sink.values(TOPIC) == values(20) + values(130, first=100)
+    (told,) = [message for message in caplog.messages if "was deleted and recreated" in message]
+    assert told.startswith(f"{PLACE}: ")
 
 
 def test_a_topic_that_is_created_again_is_found_by_a_shipper_that_runs(log: Path) -> None:

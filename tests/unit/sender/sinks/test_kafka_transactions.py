@@ -141,6 +141,17 @@ def test_offsets_that_a_group_does_not_take_are_a_refused_record() -> None:
     assert [why for why, _ in host.failures] == [TransactionReason.REFUSED]
 
 
+def test_offsets_of_an_aborted_transaction_are_refused_without_an_error_of_kafka() -> None:
+    host, cluster = Host(), Cluster()
+    transactions = begun(host, cluster)
+    transactions.add_offsets([offsets_wire(0, "readers")])
+    host.state = "aborting"
+    transactions.step()
+    (ack,) = transactions.take_acks()
+    assert (ack.verdict, ack.error_code) == (Verdict.REFUSED, 0)
+    assert ack.message == "the offsets of a group: the transaction is aborted"
+
+
 @pytest.mark.parametrize("state", ["none", "aborting"])
 def test_a_fenced_arena_asks_for_no_names_until_its_id_is_taken_back(
     monkeypatch: pytest.MonkeyPatch, state: str

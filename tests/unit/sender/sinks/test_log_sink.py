@@ -36,7 +36,6 @@ class Host:
     transactions: HostTransactions | None = None
     durability = "process"
     sync_interval_ms: int | None = None
-    batch_size_max = 1 << 20
     options = SenderOptions()
 
     def __init__(self) -> None:
