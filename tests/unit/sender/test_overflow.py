@@ -414,12 +414,28 @@ def test_a_disk_that_fills_between_the_log_and_the_rows_repeats_nothing(
         tokens = [sending.append()[0] for _ in range(SLOT_COUNT)]
         settle(sending)
         away(sending).is_away = False
-        settle(sending)
+        for _ in range(2):
+            settle(sending)
+            sending.sleep(1000)
         assert sending.values() == []
-    sending.sleep(1000)
     settle(sending, 20)
     assert sending.values() == list(range(SLOT_COUNT))
     assert [sending.result(token) for token in tokens] == [BatchResult.SUCCEEDED] * SLOT_COUNT
+
+
+def test_the_core_writes_the_rows_of_a_partition_that_is_in_the_overflow(
+    open_sending: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending, tokens = filled(open_sending)
+    before = sending.arena.native.spilled()["batch_count"]
+    with monkeypatch.context() as patched:
+        patched.delattr(SpillFile, "append")
+        tokens += [sending.append()[0] for _ in range(before)]
+        settle(sending)
+    assert sending.arena.native.spilled()["batch_count"] > before
+    away(sending).is_away = False
+    settle(sending, 30)
+    assert sending.values() == list(range(len(tokens)))
 
 
 def test_the_overflow_does_not_outgrow_its_bound(open_sending: Open) -> None:
