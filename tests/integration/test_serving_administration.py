@@ -231,6 +231,7 @@ def test_a_server_that_only_reads_changes_nothing(tmp_path: Path) -> None:
         for attempt in (
             lambda: change(client, set_to("retention.ms", "1")),
             lambda: results(client.delete_records([confluent_kafka.TopicPartition(TOPIC, 0, 0)])),
+            lambda: results(client.delete_topics([TOPIC])),
         ):
             with pytest.raises(confluent_kafka.KafkaException) as refused:
                 attempt()

@@ -173,7 +173,7 @@ def test_a_waiting_fetch_that_cannot_be_answered_ends_its_connection_alone(
     with open_log(tmp_path) as directory, running(tmp_path, is_writable=False) as server:
         log = directory.partition(TOPIC, 0)
         with monkeypatch.context() as patched, stranger(address_of(server)) as client:
-            client.sendall(encode_request(FETCH, VERSION, request(0, wait_ms=int(DEADLINE_S * 1000))))
+            client.sendall(encode_request(FETCH, VERSION, request(0, wait_ms=int(2 * DEADLINE_S * 1000))))
             wait_until(lambda: bool(server._polls._parked), "the fetch waits")
             with ClientConnection(address_of(server)) as other:  # the server answers it after it has parked the fetch
                 fetch(other, 0)

@@ -17,6 +17,7 @@ from shmaccum.log.server import LogServer, dispatch
 from shmaccum.log.server import server as served_log
 from shmaccum.log.server.client_connection import ClientConnection
 from shmaccum.log.server.messages import decode_answer, encode_request
+from shmaccum.log.server.steps import take_all
 from shmaccum.log.server.transactional_id import TransactionState
 from tests.support.log_server import address_of, answer_of, api, served, stranger
 
@@ -200,6 +201,19 @@ def test_a_topic_that_is_deleted_does_not_exist_while_its_folders_go(server: Log
         assert answer_of(slow)
         assert server._log.partition_count("there") == 3
         assert sorted(path.name for path in Path(server.directory).glob("there-*")) == [f"there-{n}" for n in range(3)]
+
+
+def test_a_topic_that_is_created_again_during_its_creation_keeps_its_partitions(server: LogServer) -> None:
+    assert server._log is not None
+    assert server._write_handlers is not None
+    steps = server._write_handlers.topics.create_topic("there", 2)
+    while not server._log.partition_count("there"):
+        next(steps)
+    server._log.delete_topic("there")
+    server._log.create_topic("there", 1)
+    take_all(steps)
+    assert server._log.partition_count("there") == 1
+    assert [path.name for path in Path(server.directory).glob("there-*")] == ["there-0"]
 
 
 @pytest.mark.parametrize("is_created", [True, False], ids=["created", "deleted"])

@@ -24,6 +24,7 @@ WATCHDOG_S = 120
 LINUX_ONLY = ["fcntl", "posix_ipc", "numpy", "msgpack", "crc32c", "click", "psutil", "resource", "termios"]
 PRELUDE = f"""
 import asyncio, importlib, pkgutil, runpy, sys, warnings
+sys.meta_path.insert(0, importlib.machinery.PathFinder)  # as an import hook that was installed earlier
 for library in ("aiokafka", "confluent_kafka.aio", "kafka"):
     importlib.import_module(library)
 if sys.argv[1] != "linux":

@@ -67,6 +67,14 @@ def test_a_batch_is_filled_to_its_size_and_sent_to_its_partition(own: dict[str, 
     run(main)
 
 
+def test_a_batch_without_records_has_no_first_record(own: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with AIOKafkaProducer(**own) as producer:
+            assert await (await producer.send_batch(producer.create_batch(), TOPIC, partition=0)) is None
+
+    run(main)
+
+
 def test_a_timeout_is_an_exception_of_the_library_and_of_shmaccum(unkept: dict[str, Any], unsent: Arena) -> None:
     async def main() -> None:
         producer = AIOKafkaProducer(**unkept, request_timeout_ms=20)

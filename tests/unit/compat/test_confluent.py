@@ -18,7 +18,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, final
 
 import pytest
@@ -29,6 +29,7 @@ from shmaccum._native import DeliveryFuture, NativeProducer, ResultWaiters
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
+from shmaccum.common import clock
 from shmaccum.compat import confluent_producer
 from shmaccum.compat.confluent import Producer
 from shmaccum.compat.confluent_callbacks import Record
@@ -388,6 +389,22 @@ def test_statistics_are_reported_in_their_interval(unkept: dict[str, Any], unsen
             producer.flush()
     told = json.loads(heard[0])
     assert (told["type"], told["msg_cnt"], told["txmsgs"]) == ("producer", 1, 1)
+
+
+def test_statistics_are_reported_no_earlier_than_their_interval(
+    unkept: dict[str, Any], unsent: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    start_s = now_s = clock.monotonic()
+    times = SimpleNamespace(monotonic=lambda: now_s, monotonic_ns=clock.monotonic_ns)
+    monkeypatch.setattr(confluent_producer, "clock", times)
+    with Producer(dotted(unkept, stats_cb=heard.append, **{"statistics.interval.ms": 3_600_000})) as producer:
+        counts = []
+        for passed_s in (3599.0, 3600.5, 7200.0, 7201.0):
+            now_s = start_s + passed_s
+            producer.poll(0)
+            counts.append(len(heard))
+    assert counts == [0, 1, 1, 2]
 
 
 def test_a_child_of_a_fork_waits_for_its_own_records_alone(unkept: dict[str, Any], unsent: Arena) -> None:

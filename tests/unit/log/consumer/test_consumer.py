@@ -352,6 +352,16 @@ def test_arrow_tables_have_every_field(log: LogDirectory) -> None:
         assert (consumer.position(PLACE), consumer.poll_arrow().num_rows) == (4, 0)
 
 
+def test_an_arrow_table_is_bounded_over_all_partitions(log: LogDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shmaccum.log.consumer.consumer.ARROW_SIZE_MAX", 1)
+    log.create_topic("wide", 3)
+    for partition in range(3):
+        append(log, b"v", partition=partition, topic="wide")
+    with consumer_of(log, "wide") as consumer:
+        tables = [consumer.poll_arrow() for _ in range(4)]
+    assert [table.num_rows for table in tables] == [1, 1, 1, 0]
+
+
 def test_metrics_count_records_and_lag(log: LogDirectory) -> None:
     append(log, b"1", b"2", b"3")
     with consumer_of(log, TOPIC) as consumer:

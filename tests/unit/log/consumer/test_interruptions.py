@@ -78,6 +78,13 @@ def test_a_consumer_that_is_collected_takes_no_lock_and_gives_its_partitions_up(
         assert second.assignment() == {TopicPartition(TOPIC, 0)}
 
 
+def test_a_new_consumer_closes_the_descriptors_of_one_that_was_collected(log: LogDirectory) -> None:
+    Consumer(f"log:{log.path}")
+    gc.collect()
+    with Consumer(f"log:{log.path}"):
+        assert change_waiter._forgotten.empty()
+
+
 CLOSED_IN_HANDLER = """
 import signal, sys, threading
 import shmaccum

@@ -62,12 +62,30 @@ def test_a_cut_raises_the_epoch_of_the_batches_after_it(tmp_path: Path) -> None:
     assert stamps(tmp_path) == [0, 0, 1, 1]
 
 
+def forget_boot(path: Path) -> None:
+    """Simulate a crash of the host since the last writer."""
+    lock = path / LOCK_FILE
+    lock.write_text(lock.read_text(encoding="ascii").replace(boot_id(), "0" * len(boot_id())), encoding="ascii")
+
+
 def test_a_crash_of_the_host_raises_the_epoch(tmp_path: Path) -> None:
     append(tmp_path, 0, 3)
-    lock = tmp_path / LOCK_FILE
-    lock.write_text(lock.read_text(encoding="ascii").replace(boot_id(), "0" * len(boot_id())), encoding="ascii")
+    forget_boot(tmp_path)
     append(tmp_path, 3, 1)
     assert (epochs(tmp_path), stamps(tmp_path)) == ([(0, 0), (1, 9)], [0, 0, 0, 1])
+
+
+def test_a_crash_of_the_host_raises_the_epoch_once(tmp_path: Path) -> None:
+    """A writer with many partitions closes some of them and opens them again."""
+    append(tmp_path, 0, 3)
+    forget_boot(tmp_path)
+    with open_log(tmp_path) as directory:
+        directory.create_topic("other")
+        directory._open_max = 1
+        for first in (3, 4):
+            directory.partition(TOPIC, 0).append(make_batches(1, first=first))
+            directory.partition("other", 0)
+    assert (epochs(tmp_path), stamps(tmp_path)) == ([(0, 0), (1, 9)], [0, 0, 0, 1, 1])
 
 
 def test_a_new_log_begins_with_the_first_epoch(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from tests.support.segment_log import START_MS, TOPIC, make_batch
 HOUR_MS = 3_600_000
 
 
-def timeless(start_ms: int, told_ms: int = -1) -> LogBatch:
-    """A batch of three records, a millisecond apart. Its header has a wrong largest timestamp."""
-    wire = make_batch([b"a", b"b", b"c"], timestamp_ms=start_ms).wire
+def timeless(start_ms: int, told_ms: int = -1, count: int = 3) -> LogBatch:
+    """A batch of records, a millisecond apart. Its header has a wrong largest timestamp."""
+    wire = make_batch([b"a"] * count, timestamp_ms=start_ms).wire
     header = read_header(wire)
     content = changed_header(header, header._replace(max_timestamp_ms=told_ms)) + wire[HEADER_SIZE:]
     return LogBatch(read_header(content), memoryview(content), "", 0)
@@ -68,6 +68,14 @@ def test_a_batch_without_a_timestamp_is_found_by_the_time_of_its_first_record(tm
     youngest = partition.offset_of_max_timestamp()
     assert youngest is not None
     assert (youngest.offset, youngest.timestamp_ms) == (5, START_MS + 12)
+
+
+def test_the_largest_time_is_found_in_any_batch_without_a_timestamp(tmp_path: Path) -> None:
+    """The batch with the latest first record is not the one with the latest record."""
+    written(tmp_path, timeless(START_MS, count=10), timeless(START_MS + 5))
+    youngest = LogReader(tmp_path).partition(TOPIC, 0).offset_of_max_timestamp()
+    assert youngest is not None
+    assert (youngest.offset, youngest.timestamp_ms) == (9, START_MS + 9)
 
 
 def test_a_log_with_such_batches_is_opened_again_and_its_index_ascends(tmp_path: Path) -> None:

@@ -611,6 +611,21 @@ def test_with_sync_batch_no_offset_is_reported_before_it_is_on_disk(
         assert synced == [batches[0].size * 2, batches[0].size * 3]
 
 
+def test_no_bytes_are_written_again_if_no_sync_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    again: list[int] = []
+
+    def note(_descriptor: int, content: bytes, _position: int) -> int:
+        again.append(len(content))
+        return len(content)
+
+    with open_log(tmp_path, sync="batch") as log, monkeypatch.context() as noting:
+        partition = log.partition(TOPIC, 0)
+        noting.setattr(os, "pwrite", note)
+        for batch in make_batches(2):
+            partition.append([batch])
+    assert again == []
+
+
 def test_recovery_points_are_those_of_the_last_sync(tmp_path: Path) -> None:
     with open_log(tmp_path, sync="interval", sync_interval_ms=1) as log:
         log.partition(TOPIC, 0).append(make_batches(2))

@@ -43,7 +43,7 @@ from shmaccum.log.files import (
 )
 from shmaccum.log.files.producer_state import Rejection
 from shmaccum.log.files.small_files import properties
-from shmaccum.log.files.transaction_applier import STAGING_KEPT_S, RestampedBatch, sweep
+from shmaccum.log.files.transaction_applier import STAGING_KEPT_S, RestampedBatch, remove_tree, sweep
 from shmaccum.log.files.transaction_files import Decision, TransactionFiles
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
@@ -603,6 +603,21 @@ def kill_after_one(live: Callable[[int], None], told: Callable[[], int], random:
     wait_until(lambda: told() > known or child.has_ended(), "one was concluded")
     time.sleep(random.random() * 0.03)  # the moment of death, not a wait
     child.kill()
+
+
+def test_a_folder_that_cannot_be_deleted_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "staged"
+    folder.mkdir()
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(os, "rmdir", refuse)
+        with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+            remove_tree(str(folder))
+    remove_tree(str(folder))
+    assert not folder.exists()
 
 
 # --- crash of the host

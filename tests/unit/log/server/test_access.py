@@ -313,6 +313,14 @@ def test_a_list_leaves_out_what_the_principal_may_not_see(server: LogServer) -> 
     assert [topic["name"] for topic in group["topics"]] == ["open"]
 
 
+def test_a_pattern_matches_no_topic_that_the_principal_may_not_see(server: LogServer) -> None:
+    user = User("user", grants=(parse_grant("read", "topic:op*"), parse_grant("read", "group:mine")))
+    joining = {"group_id": "mine", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 1000}
+    wanted: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": ".*", "topic_partitions": []}
+    assignment = answer(server, user, 68, 1, {**joining, **wanted})["assignment"]
+    assert [one["topic_id"] for one in assignment["topic_partitions"]] == [str(server._topics.topic_id("open"))]
+
+
 def test_a_mixed_request_is_done_for_what_is_allowed(server: LogServer) -> None:
     user = User("user", grants=(parse_grant("write", "topic:open"), parse_grant("admin", "topic:new-*")))
     topics = [{"name": name, "partitions": [PARTITION]} for name in (TOPIC, "open")]
@@ -387,6 +395,7 @@ def numbers(found: Any) -> dict[str, set[int]]:
         (0, {"base_offset", "log_append_time_ms", "log_start_offset"}),
         (2, {"timestamp", "offset", "leader_epoch"}),
         (21, {"low_watermark"}),
+        (22, {"producer_id", "producer_epoch"}),
         (23, {"leader_epoch", "end_offset"}),
     ],
 )

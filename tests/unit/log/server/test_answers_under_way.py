@@ -318,3 +318,13 @@ def test_a_server_sends_large_answers_without_a_step_of_python(path: Path, monke
             assert ask(client) == whole
             if len(events) == before:
                 break
+
+
+def test_a_fetch_that_arrives_while_another_one_waits_is_answered_after_it(path: Path) -> None:
+    with running(path, is_writable=False) as server, stranger(address_of(server)) as client:
+        client.sendall(fetch(0, max_wait_ms=0, number=1))  # opens the window from which C answers
+        assert struct.unpack_from(">i", answer_of(client)) == (1,)
+        client.sendall(fetch(BATCH_COUNT, max_wait_ms=200, number=2))
+        wait_until(lambda: bool(server._dispatcher.waiting), "the fetch waits")
+        client.sendall(fetch(0, max_wait_ms=0, number=3))
+        assert [struct.unpack_from(">i", answer_of(client)) for _ in range(2)] == [(2,), (3,)]

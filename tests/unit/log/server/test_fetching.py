@@ -29,6 +29,7 @@ from shmaccum.log.server.fetch_frames import (
     write_response,
 )
 from shmaccum.log.server.messages import BadFrameError, Request
+from shmaccum.log.server.sessions import Session
 from shmaccum.log.server.steps import take_all
 
 VERSIONS = range(4, 18)
@@ -235,3 +236,15 @@ def test_a_fetch_of_too_many_partitions_is_answered_at_once(
     assert (call in poll._parked) is is_parked
     assert fetch.deadline_s == (0.5 if is_parked else -math.inf)
     assert fetch.may_have_grown is not is_parked
+
+
+def test_a_session_repeats_an_error_and_no_partition_that_has_not_changed() -> None:
+    same, wrong = (Wanted("flights", partition, 0, 100, -1) for partition in range(2))
+    session = Session(7, [same, wrong])
+    found = [
+        PartitionRecords(same, BrokerError.NONE, 5, 0),
+        PartitionRecords(wrong, BrokerError.OFFSET_OUT_OF_RANGE, 5, 0),
+    ]
+    assert session.changes(found) == found
+    assert session.changes(found) == found[1:]
+    assert session.changes([found[0]._replace(end_offset=6)]) == [found[0]._replace(end_offset=6)]

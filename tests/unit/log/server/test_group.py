@@ -635,6 +635,15 @@ def test_a_group_takes_no_more_bytes_than_it_may_have() -> None:
     assert simulation.synced("small").assignment == bytes(40)
 
 
+def test_a_new_round_begins_without_assignments() -> None:
+    simulation = Simulation()
+    leader, _ = simulation.stable(2)
+    assert all(member.assignment for member in simulation.group.members.values())
+    simulation.join("again", leader, protocols=(Protocol("range", b"changed"),))
+    assert simulation.group.state is GroupState.PREPARING
+    assert [member.assignment for member in simulation.group.members.values()] == [b"", b""]
+
+
 def test_a_member_that_joins_again_as_another_instance_is_fenced() -> None:
     simulation = Simulation()
     simulation.join("join", instance_id="i")

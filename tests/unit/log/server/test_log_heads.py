@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum._native import find_batch
-from shmaccum.common.format.batch_header import HEADER_SIZE, read_header
+from shmaccum.common.format.batch_header import HEADER_SIZE, read_header, sealed_header
 from shmaccum.common.format.topic_partition import TopicPartition
 from shmaccum.log.files.log_file import FileRange, LogFile
 from shmaccum.log.server import log_heads
@@ -109,6 +109,30 @@ def test_a_batch_larger_than_what_is_read_at_once_is_served(tmp_path: Path, monk
         directory.partition(*PLACE).append([*make_batches(2), make_batch([b"x" * 5000]), make_batch([b"y"])])
         assert head.refresh()
         assert head.end_offset == 8
+
+
+def test_a_large_batch_that_was_overwritten_ends_what_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_heads, "READ_SIZE", 1000)
+    with open_log(tmp_path / "log") as directory:
+        directory.partition(*PLACE).append([*make_batches(1), make_batch([b"x" * 5000])])
+    (path,) = log_files(tmp_path / "log")
+    scribbled = bytearray(path.read_bytes())
+    scribbled[-1] ^= 1
+    path.write_bytes(scribbled)
+    assert head_of(tmp_path / "log").end_offset == 3
+
+
+def test_a_batch_without_records_at_the_end_is_served(tmp_path: Path) -> None:
+    """Kafka's log cleaner keeps the header of a producer's last batch."""
+    with open_log(tmp_path / "log") as directory:
+        directory.partition(*PLACE).append(make_batches(1))
+    (path,) = log_files(tmp_path / "log")
+    whole = path.read_bytes()
+    empty = sealed_header(read_header(whole)._replace(base_offset=3, record_count=0), b"")
+    path.write_bytes(whole + empty)
+    assert head_of(tmp_path / "log").end_offset == 6
 
 
 def test_what_retention_deletes_is_out_of_range_and_an_open_range_stays_readable(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def step(login: Login, token: bytes) -> bytes:
     return found if isinstance(found, bytes) else login.conclude(found())
 
 
-def scram(login: Login, mechanism: str, name: str, password: str) -> bytes:
-    """Run a whole exchange, and return the last answer."""
+def scram(login: Login, mechanism: str, name: str, password: str, *, more: bytes = b"") -> bytes:
+    """Run a whole exchange, with more bytes after the proof, and return the last answer."""
     assert login.begin(mechanism) is BrokerError.NONE
     first = f"n={name},r=nonce"
     challenge = step(login, f"n,,{first}".encode()).decode()
@@ -81,7 +81,8 @@ def scram(login: Login, mechanism: str, name: str, password: str) -> bytes:
     verifier = Verifier(base64.b64decode(fields["s"]), int(fields["i"]), b"", b"")
     bare = f"c=biws,r={fields['r']}"
     signed = f"{first},{challenge},{bare}"
-    return step(login, f"{bare},p={proof(verifier, mechanism, password, signed)}".encode())
+    proved = base64.b64decode(proof(verifier, mechanism, password, signed)) + more
+    return step(login, f"{bare},p={base64.b64encode(proved).decode()}".encode())
 
 
 def test_a_verifier_is_that_of_rfc_7677() -> None:
@@ -109,6 +110,13 @@ def test_a_wrong_name_fails_as_a_wrong_password_does(path: str, mechanism: str, 
     login = Login(UsersFile(path))
     with pytest.raises(LoginError, match="wrong user name or password"):
         scram(login, mechanism, name, password)
+    assert login.user is None
+
+
+def test_bytes_after_the_right_proof_are_refused(path: str) -> None:
+    login = Login(UsersFile(path))
+    with pytest.raises(LoginError, match="a token is invalid"):
+        scram(login, "SCRAM-SHA-256", "user", PASSWORD, more=b"x")
     assert login.user is None
 
 

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
+import trustme
 
 from shmaccum._native import send_pieces
 from shmaccum.log.files.log_file import FileRange, LogFile
 from shmaccum.log.server.connection import PORTION_SIZE, Connection, FrameLimits
 from shmaccum.log.server.fetch_frames import Piece
-from shmaccum.log.server.transport import PlainTransport, Transport
+from shmaccum.log.server.transport import PlainTransport, TlsTransport, Transport
 
 FILE_SIZE = 1 << 20
 LIMITS = FrameLimits(1 << 20, 1 << 20, 1 << 20)
@@ -157,3 +160,33 @@ def test_objects_that_are_no_pieces_are_refused(pair: tuple[socket.socket, socke
             send_pieces(ours.fileno(), pieces)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="tuple"):
         send_pieces(ours.fileno(), [b"list"])  # type: ignore[arg-type]
+
+
+def test_a_handshake_continues_when_the_socket_accepts_bytes_again(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    context, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost", key_type=trustme.KeyType.ECDSA).configure_cert(context)
+    authority.configure_trust(trusting)
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(received, sent, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    full = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            full += ours.send(bytes(1000))
+    connection = Connection(TlsTransport(ours, context), "host", None, LIMITS)
+    theirs.sendall(sent.read())
+    connection.receive()
+    had_to_write = connection.wants_to_write
+    while full:
+        full -= len(theirs.recv(full))
+    connection.flush()
+    assert (had_to_write, connection.wants_to_write) == (True, False)
+    received.write(theirs.recv(1 << 16))
+    client.do_handshake()
+    theirs.sendall(sent.read())
+    connection.receive()
+    assert connection.transport.is_open
+    connection.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shmaccum.log.files.broker_error import BrokerError
 from shmaccum.log.files.topic_settings import TopicSettings
 from shmaccum.log.server.messages import decode_answer, encode, read_head
 from shmaccum.log.server.messages import encode_request as encoded
@@ -87,3 +88,14 @@ def test_topics_with_equal_settings_share_a_list_that_is_built_once(settings: Se
     values = [{setting.name: setting.value for setting in one.configs} for one in answer.results]
     assert values == [{setting["name"]: setting["value"] for setting in one} for one in (first, equal, different)]
     assert values[2] == {**values[0], "retention.ms": "7000"}
+
+
+def test_a_resource_without_settings_has_an_error_of_its_own(settings: ServerSettings) -> None:
+    resources = ((TOPIC_RESOURCE, "missing"), (BROKER_RESOURCE, "7"), (3, TOPIC), (TOPIC_RESOURCE, TOPIC))
+    found = described(settings, *((kind, name, None) for kind, name in resources))
+    assert [(one["error_code"], one["error_message"], bool(one["configs"])) for one in found] == [
+        (BrokerError.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic missing", False),
+        (BrokerError.INVALID_REQUEST, "the only node is 1, not 7", False),
+        (BrokerError.INVALID_REQUEST, "only topics and the node have settings", False),
+        (BrokerError.NONE, None, True),
+    ]

@@ -276,6 +276,19 @@ class Host:
         self.log.close()
 
 
+@pytest.mark.parametrize(
+    ("version", "error"), [(3, BrokerError.INVALID_PRODUCER_EPOCH), (4, BrokerError.PRODUCER_FENCED)]
+)
+def test_a_producer_that_lost_its_id_does_not_get_it_back(tmp_path: Path, version: int, error: BrokerError) -> None:
+    host = Host(tmp_path)
+    host.begin()
+    former = host.key
+    host.begin()
+    found = host.ask(host.transactions.init_producer_id, version, transaction_timeout_ms=60_000, **former)
+    assert found["error_code"] == error
+    host.close()
+
+
 def test_a_time_out_aborts_and_fences(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.begin(timeout_ms=5000)
