@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings, strategies
 
+from setup import ROOT
 from shmaccum.arena import Arena
 from shmaccum.arena.file import ArenaFile
 from shmaccum.log.server.throttle import THROTTLE
@@ -77,6 +78,28 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         return (yield)
     finally:
         gc.enable()
+
+
+WAITING = {ROOT / "tests" / name for name in ("kafka", "isolation", "spark", "integration", "faults")}
+"""Folders whose tests wait for other programs more than they compute."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the files of `WAITING` evenly among the others. If all workers waited at once, the cores would be idle."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    place: dict[Path, float] = {}
+    for is_waiting in (True, False):
+        group = [path for path in files if WAITING.isdisjoint(path.parents) is not is_waiting]
+        before = 0
+        for path in group:
+            place[path] = before
+            before += len(files[path])
+        for path in group:
+            place[path] /= before
+    items[:] = [item for path in sorted(files, key=place.__getitem__) for item in files[path]]
 
 
 def _freeze() -> None:

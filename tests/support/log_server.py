@@ -100,9 +100,11 @@ def produce(address: str, values: range, topic: str = TOPIC, **options: Any) -> 
 
 def consume_with_kafka_python(address: str, count: int, **options: Any) -> list[int]:
     consumer = KafkaConsumer(
-        TOPIC, bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=DEADLINE_S * 1000, **options
+        bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=DEADLINE_S * 1000, **options
     )
     with contextlib.closing(consumer):
+        consumer.partitions_for_topic(TOPIC)  # kafka-python 3.0 ignores a subscription during a metadata request
+        consumer.subscribe([TOPIC])
         return [int(next(consumer).value) for _ in range(count)]
 
 
