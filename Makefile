@@ -61,8 +61,10 @@ KAFKA_PROGRAMS := build/kafka-programs
 
 # Tests start hundreds of Pythons: they compile our modules once, and find those of other packages compiled.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest
-# Two workers for each core: a worker spends much of its time waiting for processes. Where one dies, the run ends.
-WORKERS := -n $(shell expr 2 \* $$(nproc)) --dist loadgroup --max-worker-restart 0
+# Several workers for each core: a worker spends much of its time waiting for processes. Where one dies, the run ends.
+# The tests of make test-rest measure longer waits, so fewer of them run at once.
+PER_CORE := 3
+WORKERS = -n $(shell expr $(PER_CORE) \* $$(nproc)) --dist loadgroup --max-worker-restart 0
 SOURCES := $(shell find native) setup.py pyproject.toml
 CHECKED := $(wildcard setup.py shmaccum tests bench examples)
 
@@ -87,7 +89,7 @@ test-all: test-tools
 	$(MAKE) test-rest
 
 test-rest: spark-connector kafka-programs-for-tests
-	$(if $(MINUTES),SHMACCUM_TESTS_END_AT=$$(($$(date +%s) + 60 * $(MINUTES)))) $(MAKE) test MARKERS="$(REST)"
+	$(if $(MINUTES),SHMACCUM_TESTS_END_AT=$$(($$(date +%s) + 60 * $(MINUTES)))) $(MAKE) test MARKERS="$(REST)" PER_CORE=2
 
 # A download has no place within the time of a test.
 kafka-for-tests: $(INSTALLED)
