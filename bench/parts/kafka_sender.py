@@ -5,28 +5,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psutil
 
 from bench.harness.question import Measurement
-from bench.parts.apache_kafka import BATCH_SIZE, LINGER_MS
+from bench.parts.apache_kafka import BATCH_SIZE, LINGER_MS, produced
 from bench.parts.arenas import temporary_arena
+from bench.parts.sending import VALUE
 from shmaccum.producer import Producer
 
 STOP_TIMEOUT_S = 20
 
 
-def measured_beside_sender(
-    bootstrap: str, work: Callable[[Producer], Measurement], record_count: int, **options: str
+def produced_through_arena(
+    bootstrap: str, record_count: int, topic: str | None = None, values: Sequence[bytes] = (VALUE,), **options: str
 ) -> Measurement:
-    """Return the figures of `work`, with the processor time of the sender.
+    """Measure `produced` with a producer of an arena, and add the processor time of the sender.
 
     Args:
         bootstrap: the address of the broker.
-        work: returns the figures of the producer's process.
-        record_count: the number of records that it sends.
+        record_count, topic, values: as for `produced`.
         options: options of the sink.
     """
     with (
@@ -35,7 +35,7 @@ def measured_beside_sender(
         Producer(arena, linger_ms=LINGER_MS) as producer,
     ):
         before_s = _cpu_s(sender)
-        measured = work(producer)
+        measured = produced(producer.send, producer.flush, record_count, topic, values)
         measured["cpu_per_record_s"] += (_cpu_s(sender) - before_s) / record_count
     return measured
 

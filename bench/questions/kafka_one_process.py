@@ -5,18 +5,14 @@ from __future__ import annotations
 
 from bench import peers
 from bench.harness.question import Contender, Measurement, Question
-from bench.parts.apache_kafka import FIGURES, cluster, produced
+from bench.parts.apache_kafka import FIGURES, cluster
 from bench.parts.arenas import GUARANTEES
-from bench.parts.kafka_sender import measured_beside_sender
+from bench.parts.kafka_sender import produced_through_arena
 from bench.parts.sending import RECORD_COUNT
-from shmaccum.producer import Producer
 
 
 def _run() -> Measurement:
-    def work(producer: Producer) -> Measurement:
-        return produced(producer.send, producer.flush, RECORD_COUNT)
-
-    return measured_beside_sender(cluster().bootstrap, work, RECORD_COUNT)
+    return produced_through_arena(cluster().bootstrap, RECORD_COUNT)
 
 
 def contenders() -> list[Contender]:

@@ -15,9 +15,8 @@ from collections.abc import Callable
 from bench.harness.question import Contender, Measurement, Question
 from bench.parts.apache_kafka import BATCH_SIZE, FIGURES, LINGER_MS, new_topic, produced, secure_cluster
 from bench.parts.arenas import GUARANTEES
-from bench.parts.kafka_sender import measured_beside_sender
+from bench.parts.kafka_sender import produced_through_arena
 from bench.peers import confluent_kafka as peer
-from shmaccum.producer import Producer
 
 RECORD_COUNT = 200_000
 OPTIONS = {
@@ -74,11 +73,9 @@ def _without_secrets(options: dict[str, str]) -> dict[str, str]:
 
 def _ours(options: dict[str, str]) -> Callable[[], Measurement]:
     def run() -> Measurement:
-        def work(producer: Producer) -> Measurement:
-            return produced(producer.send, producer.flush, RECORD_COUNT, new_topic(secure_cluster().cluster), VALUES)
-
         bootstrap, given = _place(options)
-        return measured_beside_sender(bootstrap, work, RECORD_COUNT, **_without_secrets(given))
+        topic = new_topic(secure_cluster().cluster)
+        return produced_through_arena(bootstrap, RECORD_COUNT, topic, VALUES, **_without_secrets(given))
 
     return run
 
@@ -97,11 +94,11 @@ def _peers(options: dict[str, str]) -> Callable[[], Measurement]:
 
 def contenders() -> list[Contender]:
     """Return both sides with each set of options."""
-    named = [
-        (Contender(f"shmaccum, {name}", _ours(options), peer=f"confluent-kafka, {name}", guarantees=GUARANTEES))
+    ours = [
+        Contender(f"shmaccum, {name}", _ours(options), peer=f"confluent-kafka, {name}", guarantees=GUARANTEES)
         for name, options in OPTIONS.items()
     ]
-    return named + [
+    return ours + [
         Contender(f"confluent-kafka, {name}", _peers(options), version=peer.version, guarantees=peer.GUARANTEES)
         for name, options in OPTIONS.items()
     ]
