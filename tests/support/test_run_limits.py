@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -25,7 +26,7 @@ CONFTEST = """
 from tests.support import run_limits
 from tests.support.run_limits import *
 
-run_limits.GRACE_S = 1.0
+run_limits.GRACE_S = run_limits.PIPE_S = 1.0
 """
 HANGS_IN_C = """
 import ctypes, os, subprocess
@@ -43,6 +44,48 @@ def test_hangs():
     with open("left", "w") as file:
         file.write(f"{child.pid} {arena.name}")
     hang()
+"""
+DIES_BEFORE_ITS_FORKS = """
+import os, signal
+from shmaccum.arena import Arena
+
+def fork(*before):
+    if pid := os.fork():
+        return pid
+    for call in before:
+        call()
+    while True:
+        signal.pause()
+
+def test_dies():
+    arena = Arena.create(f"shmaccum-test-{os.getpid()}-0")
+    stopped = fork()
+    os.kill(stopped, signal.SIGSTOP)
+    with open("left", "w") as file:
+        file.write(f"{fork()} {stopped} {fork(os.setsid)} {arena.name}")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+DIES_BEFORE_A_HIDDEN_FORK = """
+import ctypes, os, signal
+
+def hide():
+    numbers = open("/proc/self/stat").read().rpartition(")")[2].split()
+    start, end = map(int, numbers[47:49])  # env_start and env_end in proc(5)
+    ctypes.memset(start, 0, end - start)
+
+def test_dies():
+    if os.fork() == 0:
+        hide()
+        with open("left", "w") as file:
+            file.write(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGKILL)
+    while True:
+        signal.pause()
+"""
+ENDS_SOON = """
+from xdist.workermanage import NodeManager
+
+NodeManager.EXIT_TIMEOUT = 1
 """
 HANGS_IN_TEAR_DOWN = """
 import pytest
@@ -131,17 +174,18 @@ def run_planted(folder: Path, *options: str, **files: str) -> tuple[int, str]:
     for name, text in {"conftest": CONFTEST, **files}.items():
         (folder / f"{name}.py").write_text(text)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        cwd=folder,
-        env={**ours, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=5 * WATCHDOG_S,
-    )
-    print(textwrap.indent(done.stdout, "planted: "))
-    return done.returncode, done.stdout
+    with (folder / "output").open("w") as file:  # a process that was left would keep a pipe open
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options],
+            cwd=folder,
+            env={**ours, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=5 * WATCHDOG_S,
+        )
+    output = (folder / "output").read_text()
+    print(textwrap.indent(output, "planted: "))
+    return done.returncode, output
 
 
 def test_a_hang_in_c_ends_its_worker_and_the_run_and_leaves_no_process_and_no_arena(tmp_path: Path) -> None:
@@ -152,6 +196,25 @@ def test_a_hang_in_c_ends_its_worker_and_the_run_and_leaves_no_process_and_no_ar
     child, arena_name = (tmp_path / "left").read_text().split()
     assert not Arena.exists(arena_name)
     wait_until(lambda: not process_exists(int(child)), "the child is gone")
+
+
+def test_a_dead_worker_ends_the_run_and_its_forks_whatever_they_do(tmp_path: Path) -> None:
+    status, output = run_planted(tmp_path, "-n", "2", test_dies=DIES_BEFORE_ITS_FORKS)
+    assert status == 1
+    assert "crashed while running 'test_dies.py::test_dies'" in output
+    *forks, arena_name = (tmp_path / "left").read_text().split()
+    assert not Arena.exists(arena_name)
+    wait_until(lambda: not any(process_exists(int(fork)) for fork in forks), "the forks are gone")
+
+
+def test_a_dead_worker_ends_the_run_though_a_fork_that_cannot_be_found_keeps_its_pipe(tmp_path: Path) -> None:
+    files = {"conftest": CONFTEST + ENDS_SOON, "test_dies": DIES_BEFORE_A_HIDDEN_FORK}
+    try:
+        status, output = run_planted(tmp_path, "-n", "2", **files)
+    finally:
+        os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
+    assert status == 1
+    assert "crashed while running 'test_dies.py::test_dies'" in output
 
 
 def test_the_tear_down_of_a_failed_test_is_watched(tmp_path: Path) -> None:
