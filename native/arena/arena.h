@@ -87,6 +87,8 @@ struct arena {
     bool was_recovered; /* this attach found no other process and ran cold recovery */
     uint32_t *chain_scratch; /* for the longest chain, used by the only thread that frees or verifies */
     uint32_t chain_slot_count_max;
+    uint64_t pool_lock_refused; /* the last acquisition of the pool lock that this process did not wait out, or 0 */
+    struct unfinished_wait *unfinished_waits; /* list (unfinished_waits.h) */
     sem_t **semaphores; /* by waiter index, NULL while not open (waiter_semaphores.h) */
     struct clock clock;
     struct blocking_hooks blocking;

@@ -20,6 +20,7 @@
 #include "arena/process_share.h"
 #include "arena/recovery.h"
 #include "arena/superblock.h"
+#include "arena/unfinished_waits.h"
 #include "arena/waiter_semaphores.h"
 #include "base/point.h"
 
@@ -43,6 +44,7 @@ static void arena_free(struct arena *arena)
         close(arena->lock_descriptor);
     }
     waiter_semaphores_close(arena);
+    unfinished_waits_drop(arena);
     free(arena->chain_scratch);
     free(arena);
 }
@@ -107,7 +109,7 @@ static enum status arena_enter(struct arena *arena, struct error *error)
     process_share_begin(arena);
     arena->is_leading = false;
     if (!was_left_cleanly) {
-        buffer_pool_repair(arena);
+        buffer_pool_repair(arena); /* without the lock, the next waiter repairs */
     }
 #ifdef SHMACCUM_LATER_BUILD
     later_build_join(arena);
@@ -351,6 +353,7 @@ void arena_detach(struct arena *arena)
 {
     CHECK(arena->owner == 0 || arena->me == &arena->processes[arena->entry_index]);
     if (arena->owner != 0) {
+        unfinished_waits_end(arena, NULL);
         process_unregister(arena);
         POINT(process_unregistered);
         maybe_mark_clean(arena);

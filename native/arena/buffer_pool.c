@@ -98,14 +98,30 @@ static void slot_become_free(struct arena *arena, uint32_t slot_index, uint64_t 
 
 static void locked_repair(struct arena *arena);
 
-static uint64_t pool_lock(struct arena *arena)
+/* Returns false if a process that is stopped, or very slow, keeps the lock. The next calls do not wait for the same
+ * acquisition again. */
+static bool pool_lock(struct arena *arena, uint64_t *held)
 {
     CHECK(arena->owner != 0);
-    uint64_t held;
-    if (lock_acquire(arena, &arena->globals->pool_lock, &held) == LOCK_TAKEN_OVER) {
+    if (lock_is_kept(arena, &arena->globals->pool_lock, arena->pool_lock_refused)) {
+        return false;
+    }
+    enum lock_outcome outcome = lock_acquire(arena, &arena->globals->pool_lock, held);
+    if (outcome == LOCK_REFUSED) {
+        arena->pool_lock_refused = *held;
+        counter_add(arena, COUNTER_LOCKS_REFUSED, 1);
+        return false;
+    }
+    if (outcome == LOCK_TAKEN_OVER) {
         locked_repair(arena);
     }
-    return held;
+    return true;
+}
+
+uint32_t buffer_pool_lock_keeper(const struct arena *arena)
+{
+    uint64_t refused = arena->pool_lock_refused;
+    return lock_is_kept(arena, &arena->globals->pool_lock, refused) ? lock_word_owner(refused) : 0;
 }
 
 static void pool_unlock(struct arena *arena, uint64_t held)
@@ -525,7 +541,11 @@ enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, u
         return STATUS_RECORD_TOO_LARGE;
     }
     RETURN_IF_FAILED(process_share_await(arena, need));
-    uint64_t held = pool_lock(arena);
+    uint64_t held;
+    if (!pool_lock(arena, &held)) {
+        process_share_return(arena, need);
+        return STATUS_BUSY;
+    }
     wait->need = need;
     wait->turn_ns = 0;
     store_relaxed_u32(&wait->is_interrupted, 0);
@@ -574,11 +594,15 @@ static void locked_help(struct arena *arena, struct wake_set *wakes)
     locked_revoke_stale(arena, wakes);
 }
 
-void buffer_pool_help(struct arena *arena, struct wake_set *wakes)
+bool buffer_pool_help(struct arena *arena, struct wake_set *wakes)
 {
-    uint64_t held = pool_lock(arena);
+    uint64_t held;
+    if (!pool_lock(arena, &held)) {
+        return false;
+    }
     locked_help(arena, wakes);
     pool_unlock(arena, held);
+    return true;
 }
 
 /* Renews the grants of a living waiter, so that they are not revoked. */
@@ -611,9 +635,11 @@ void buffer_pool_wait_on(struct arena *arena, const struct buffer_wait *wait, st
     if (buffer_pool_stays_parked(arena, wait)) {
         return;
     }
-    uint64_t held = pool_lock(arena);
-    locked_wait_on(arena, wait, wakes);
-    pool_unlock(arena, held);
+    uint64_t held;
+    if (pool_lock(arena, &held)) {
+        locked_wait_on(arena, wait, wakes);
+        pool_unlock(arena, held);
+    }
 }
 
 static enum status locked_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
@@ -662,7 +688,10 @@ static enum status take_checked(struct arena *arena, enum status status)
 
 enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots)
 {
-    uint64_t held = pool_lock(arena);
+    uint64_t held;
+    if (!pool_lock(arena, &held)) {
+        return STATUS_EXHAUSTED;
+    }
     enum status status = locked_take_granted(arena, wait, slots);
     pool_unlock(arena, held);
     return take_checked(arena, status);
@@ -671,7 +700,10 @@ enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait
 enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots,
                               struct wake_set *wakes)
 {
-    uint64_t held = pool_lock(arena);
+    uint64_t held;
+    if (!pool_lock(arena, &held)) {
+        return STATUS_BUSY;
+    }
     enum status status = locked_take_granted(arena, wait, slots);
     if (status == STATUS_EXHAUSTED) {
         store_release_u64(&arena->waiters[wait->waiter_index].word, 0); /* G3 */
@@ -686,10 +718,11 @@ enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wai
 
 /* ---- return ---- */
 
+/* Without the lock, the slots stay free until the next fix: every waiter runs one in its next slice. */
 static void maybe_fix(struct arena *arena, struct wake_set *wakes)
 {
-    if (load_acquire_u32(&arena->globals->waiting_count) != 0) { /* W2 */
-        uint64_t held = pool_lock(arena);
+    uint64_t held;
+    if (load_acquire_u32(&arena->globals->waiting_count) != 0 && pool_lock(arena, &held)) { /* W2 */
         locked_fix(arena, wakes);
         pool_unlock(arena, held);
     }
@@ -713,20 +746,24 @@ static void locked_chain_become_free(struct arena *arena, const uint32_t *slots,
     locked_charge_oversized(arena, -(int64_t)count);
 }
 
-void buffer_pool_return(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes)
+bool buffer_pool_return(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes)
 {
     if (count == 0) {
-        return;
+        return true;
     }
-    process_share_subtract(arena, count);
     if (slot_word_is_chain(load_relaxed_u64(&arena->slots[slots[0]].word))) {
-        uint64_t held = pool_lock(arena);
+        uint64_t held;
+        if (!pool_lock(arena, &held)) {
+            return false;
+        }
         locked_chain_become_free(arena, slots, count);
         pool_unlock(arena, held);
     } else {
         slots_become_free(arena, slots, count);
     }
+    process_share_subtract(arena, count);
     maybe_fix(arena, wakes);
+    return true;
 }
 
 uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_t *slots, uint32_t slots_max)
@@ -751,7 +788,7 @@ uint32_t slot_chain_walk(const struct arena *arena, uint32_t head_index, uint32_
     return count;
 }
 
-void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes)
+bool buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes)
 {
     CHECK(slot_index < arena->geometry.slot_count);
     uint32_t partition_index = load_relaxed_u32(&arena->slots[slot_index].partition_index);
@@ -760,7 +797,10 @@ void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set 
         POINT(slot_released);
         slots_become_free(arena, &slot_index, 1);
     } else {
-        uint64_t held = pool_lock(arena);
+        uint64_t held;
+        if (!pool_lock(arena, &held)) {
+            return false;
+        }
         uint32_t count = slot_chain_walk(arena, slot_index, arena->chain_scratch, arena->chain_slot_count_max);
         topic_share_count_released(arena, partition_index, count);
         POINT(slot_released);
@@ -768,12 +808,17 @@ void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set 
         pool_unlock(arena, held);
     }
     maybe_fix(arena, wakes);
+    return true;
 }
 
-void buffer_pool_repair(struct arena *arena)
+bool buffer_pool_repair(struct arena *arena)
 {
-    uint64_t held = pool_lock(arena);
+    uint64_t held;
+    if (!pool_lock(arena, &held)) {
+        return false;
+    }
     locked_repair(arena);
     locked_fix(arena, NULL);
     pool_unlock(arena, held);
+    return true;
 }

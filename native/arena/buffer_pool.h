@@ -58,7 +58,12 @@
  * DEATHS. Every store above leaves a word that names its owner or its ticket, and repair undoes it. A semaphore that
  * was not posted delays its waiter by one slice. See docs/explanation/crash-stories.rst, rows 1-3, 8, 9.
  * STOPS. A stopped waiter loses its grants (REVOKE) and is PARKED. The pool lock is not taken from a stopped holder,
- * because its plain stores could follow. So an exhausted pool allocates nothing until it continues (stat names it).
+ * because its plain stores could follow. So an exhausted pool allocates nothing until it continues (stat names it). No
+ * call waits for it longer than LOCK_PATIENCE_NS, and then acts as if this process were slow:
+ *     enqueue, take        the caller tries again until its deadline
+ *     wait on, fix         left to the next slice of any waiter. Slots are FREE without the lock
+ *     leave, return chain  the wait, or the chain, stays as it is, and the process ends it later (unfinished_waits.h)
+ *     free chain, repair   the sender repeats them in its next maintenance
  *
  *   W1 waiter: waiting_count raised, full barrier, then free slots are searched for (fix)
  *   W2 freer:  slot word = FREE, full barrier, then waiting_count is read
@@ -128,8 +133,8 @@ static inline uint32_t waiter_partition_index(const struct waiter_entry *waiter)
 enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index) MUST_USE;
 
 /* Joins the queue for `need` slots of a partition, or of none (NO_PARTITION). The wait may be granted at once: poll
- * before sleeping. Returns STATUS_RECORD_TOO_LARGE if `need` exceeds the limit, and STATUS_NO_WAITER if too many
- * processes wait. Returns STATUS_SHARE_USED while this process holds its share: sleep until a result is recorded
+ * before sleeping. Returns STATUS_RECORD_TOO_LARGE if `need` exceeds the limit, STATUS_NO_WAITER if too many processes
+ * wait, and STATUS_BUSY if a stopped process keeps the pool lock: try again until the deadline. Returns STATUS_SHARE_USED while this process holds its share: sleep until a result is recorded
  * (completion.h), then try again. */
 enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, uint32_t need, struct buffer_wait *wait,
                                 struct wake_set *wakes) MUST_USE;
@@ -145,30 +150,38 @@ bool buffer_pool_stays_parked(const struct arena *arena, const struct buffer_wai
 /* Ends the linger of the topic of a parked waiter that does not fit. */
 void buffer_pool_end_linger(const struct arena *arena, const struct waiter_entry *waiter);
 
-/* Called after a slice without a grant. If the waiter is parked, checks its limits again, else helps the pool. */
+/* Called after a slice without a grant. If the waiter is parked, checks its limits again, else helps the pool. Does
+ * nothing while a stopped process keeps the pool lock. */
 void buffer_pool_wait_on(struct arena *arena, const struct buffer_wait *wait, struct wake_set *wakes);
 
-/* Repairs the pool, serves waiters, and revokes grants. */
-void buffer_pool_help(struct arena *arena, struct wake_set *wakes);
+/* Repairs the pool, serves waiters, and revokes grants. Returns false, and does nothing, while a stopped process keeps
+ * the pool lock. */
+bool buffer_pool_help(struct arena *arena, struct wake_set *wakes);
 
 /* Fills `slots`, of size `need`, with slots that are now OWNED by this process. Returns STATUS_EXHAUSTED if they are
- * not granted, or were revoked. */
+ * not granted, were revoked, or cannot be taken because a stopped process keeps the pool lock. */
 enum status buffer_pool_take(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots) MUST_USE;
 
 /* Ends the wait. Returns STATUS_OK if it was granted meanwhile and `slots` are now OWNED by this process, else
- * STATUS_EXHAUSTED. */
+ * STATUS_EXHAUSTED. Returns STATUS_BUSY while a stopped process keeps the pool lock: the wait has not ended then. */
 enum status buffer_pool_leave(struct arena *arena, const struct buffer_wait *wait, uint32_t *slots,
                               struct wake_set *wakes) MUST_USE;
 
-/* Frees slots OWNED by this process (a spare, a chain that was not used). */
-void buffer_pool_return(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);
+/* Frees slots OWNED by this process (a spare, a chain that was not used). Returns false, and frees nothing, if it is a
+ * chain and a stopped process keeps the pool lock. */
+bool buffer_pool_return(struct arena *arena, const uint32_t *slots, uint32_t count, struct wake_set *wakes);
 
 /* Sender only: DONE -> scrubbed -> FREE, with the rest of the chain. Requires that no process writes into it
- * (process.h). */
-void buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes);
+ * (process.h). Returns false, and frees nothing, if it is a chain and a stopped process keeps the pool lock. */
+bool buffer_pool_free(struct arena *arena, uint32_t slot_index, struct wake_set *wakes);
 
-/* Takes the pool lock and repairs. Any process that detects a death may call it. Waiters notice after their slice. */
-void buffer_pool_repair(struct arena *arena);
+/* Takes the pool lock and repairs. Any process that detects a death may call it. Waiters notice after their slice.
+ * Returns false, and does nothing, while a stopped process keeps the pool lock. */
+bool buffer_pool_repair(struct arena *arena);
+
+/* Returns the process that keeps the pool lock, if this process was refused the lock and the process still has it, or
+ * 0. */
+uint32_t buffer_pool_lock_keeper(const struct arena *arena);
 
 /* Fills `slots` with at most `slots_max` indices of the chain, the head first, and returns their number. Stops at the
  * first link that is not a CONT of this head. */

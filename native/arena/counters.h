@@ -40,7 +40,8 @@
     X(TRANSACTION_SEND_OFFSETS_NS, "nanoseconds spent sending offsets to transactions") \
     X(TRANSACTION_COMMIT_NS, "nanoseconds spent committing transactions") \
     X(TRANSACTION_ABORT_NS, "nanoseconds spent aborting transactions") \
-    X(GRANTS_REVOKED, "grants of stopped processes that were revoked")
+    X(GRANTS_REVOKED, "grants of stopped processes that were revoked") \
+    X(LOCKS_REFUSED, "locks that stopped processes kept from others")
 
 enum counter {
 #define COUNTER_ENUM(name, label) COUNTER_##name,

@@ -126,11 +126,24 @@ enum lock_outcome lock_acquire(struct arena *arena, atomic_u64 *lock, uint64_t *
             continue;
         }
         mine = arena->owner | LOCK_WAITERS;
-        if (!lock_watch_is_over(&watch, word, LOCK_SLICE_NS) || lock_owner_is_alive(arena, word)) {
+        if (!lock_watch_is_over(&watch, word, LOCK_SLICE_NS)) {
             lock_sleep_slice(arena, lock, word);
-        } else if (lock_try_word(lock, word, mine, held)) {
-            counter_add(arena, COUNTER_LOCKS_STOLEN, 1);
-            return LOCK_TAKEN_OVER;
+        } else if (!lock_owner_is_alive(arena, word)) {
+            if (lock_try_word(lock, word, mine, held)) {
+                counter_add(arena, COUNTER_LOCKS_STOLEN, 1);
+                return LOCK_TAKEN_OVER;
+            }
+        } else if (lock_watch_is_over(&watch, word, LOCK_PATIENCE_NS)) {
+            *held = watch.word;
+            return LOCK_REFUSED;
+        } else {
+            lock_sleep_slice(arena, lock, word);
         }
     }
+}
+
+bool lock_is_kept(const struct arena *arena, const atomic_u64 *lock, uint64_t refused)
+{
+    uint64_t word = load_relaxed_u64(lock);
+    return lock_word_owner(word) != 0 && (word | LOCK_WAITERS) == refused && lock_owner_is_alive(arena, word);
 }

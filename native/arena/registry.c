@@ -331,20 +331,22 @@ static enum status locked_create_partition(struct arena *arena, uint32_t topic_i
     return STATUS_OK;
 }
 
-static uint64_t registry_lock(struct arena *arena)
+/* Returns false if a stopped process keeps the lock. */
+static bool registry_lock(struct arena *arena, uint64_t *held)
 {
     CHECK(arena->owner != 0);
     CHECK(!arena->is_read_only);
-    uint64_t held;
-    (void)lock_acquire(arena, &arena->globals->registry_lock, &held); /* nothing to repair */
-    return held;
+    return lock_acquire(arena, &arena->globals->registry_lock, held) != LOCK_REFUSED; /* nothing to repair */
 }
 
 /* Requires the registry lock: its holder sees every published entry, so a topic is created once. */
 static enum status create_topic(struct registry *registry, const char *name, uint32_t name_size, uint32_t *topic_index)
 {
     struct arena *arena = registry->arena;
-    uint64_t held = registry_lock(arena);
+    uint64_t held;
+    if (!registry_lock(arena, &held)) {
+        return STATUS_BUSY;
+    }
     enum status status = tables_extend(registry);
     if (status == STATUS_OK && !find_topic(registry, name, name_size, topic_index)) {
         *topic_index = registry_topic_count(arena);
@@ -358,7 +360,10 @@ static enum status create_partition(struct registry *registry, uint32_t topic_in
                                     uint32_t *partition_index)
 {
     struct arena *arena = registry->arena;
-    uint64_t held = registry_lock(arena);
+    uint64_t held;
+    if (!registry_lock(arena, &held)) {
+        return STATUS_BUSY;
+    }
     enum status status = tables_extend(registry);
     if (status == STATUS_OK && !find_partition(registry, topic_index, partition, partition_index)) {
         *partition_index = registry_partition_count(arena);

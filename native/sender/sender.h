@@ -226,7 +226,7 @@ void sender_maintain(struct sender_half *half, struct wake_set *wakes);
 struct sender_statistics {
     uint32_t queued_count;    /* batches known to the sender, including those in flight */
     uint32_t in_flight_count;
-    uint32_t deferred_count;  /* DONE, until no hazard names it */
+    uint32_t deferred_count;  /* DONE, until it can be freed (sender_half.h) */
     uint32_t active_partition_count;
 };
 void sender_statistics_read(const struct sender_half *half, struct sender_statistics *statistics);

@@ -382,12 +382,12 @@ void sender_free_slot(struct sender_half *half, uint32_t slot_index, struct wake
     CHECK(slot_index < half->arena->geometry.slot_count);
     CHECK(half->arena->is_sender);
     barrier_store_load(); /* H2: DONE was stored before, the hazards are read after */
-    if (!process_anyone_writes(half->arena, slot_index)) {
-        buffer_pool_free(half->arena, slot_index, wakes);
+    if (process_anyone_writes(half->arena, slot_index)) {
+        counter_add(half->arena, COUNTER_FREES_DEFERRED, 1);
+    } else if (buffer_pool_free(half->arena, slot_index, wakes)) {
         half->limits.freed_count++;
         return;
     }
-    counter_add(half->arena, COUNTER_FREES_DEFERRED, 1);
     if (!half->notes[slot_index].is_deferred) {
         half->notes[slot_index].is_deferred = true;
         list_add(&half->deferred, slot_index);

@@ -22,7 +22,8 @@
  *
  *   queued     OPEN or READY, in its partition's queue
  *   watched    announced, not OPEN yet
- *   deferred   DONE, but a living process may still be writing to it: freed when its hazard is gone
+ *   deferred   DONE, but a living process may still be writing to it: freed when its hazard is gone. Or a chain, while
+ *              a stopped process keeps the pool lock
  *   ended      its result is recorded (expired, aborted) while it is in flight: only its memory is still to be freed
  *   dead       READY, failed, in no queue: its bytes are still to be written elsewhere (complete.h)
  */
@@ -98,7 +99,8 @@ struct sender_half {
     uint64_t pass;        /* number of the newest pass over the hints */
     uint32_t found_count; /* batches that this pass found */
     struct topic_limits limits;
-    uint32_t *repaired_generation; /* process_count: generation + 1 whose death was already repaired */
+    uint32_t *repaired_generation; /* process_count: generation + 1 whose death was noticed */
+    bool is_repair_due;            /* a death was noticed, and the pool is not repaired yet */
     uint64_t drain_count;          /* total number of drains */
     uint32_t queued_count;
     uint32_t in_flight_count;
@@ -166,7 +168,7 @@ uint32_t sender_candidate(struct sender_half *half, uint32_t partition_index);
 /* Publishes how many batches wait in a partition, or that it is unavailable. */
 void sender_store_length(struct sender_half *half, uint32_t partition_index, uint32_t length);
 
-/* Frees a DONE slot now, or keeps it in `deferred` until no hazard names it. */
+/* Frees a DONE slot now, or keeps it in `deferred` until it can be freed. */
 void sender_free_slot(struct sender_half *half, uint32_t slot_index, struct wake_set *wakes);
 void sender_free_deferred(struct sender_half *half, struct wake_set *wakes);
 

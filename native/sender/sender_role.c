@@ -70,7 +70,7 @@ enum status sender_role_take(struct arena *arena, const struct role_options *opt
     half->delivery_clock_ns = load_relaxed_u64(&arena->globals->delivery_clock_ns);
     delivery_clock_publish_outage(arena, 0, ""); /* a dead sender may have left one */
     completion_repair(arena);
-    buffer_pool_repair(arena);
+    half->is_repair_due = !buffer_pool_repair(arena);
     stuck_partitions_begin(half);
     topic_limits_recount(half); /* before any slot is freed */
     sender_scan_slots(half);
@@ -80,8 +80,8 @@ enum status sender_role_take(struct arena *arena, const struct role_options *opt
 
 /* ---- maintenance ---- */
 
-/* Returns true if an entry's process died without leaving cleanly, and this sender has not repaired after it yet. */
-static bool entry_needs_repair(struct sender_half *half, uint32_t entry_index)
+/* Returns true once if an entry's process died without leaving cleanly. */
+static bool entry_has_died(struct sender_half *half, uint32_t entry_index)
 {
     CHECK(entry_index < half->arena->geometry.process_count);
     struct arena *arena = half->arena;
@@ -107,12 +107,11 @@ void sender_maintain(struct sender_half *half, struct wake_set *wakes)
     struct arena *arena = half->arena;
     uint32_t used = load_acquire_u32(&arena->globals->process_count_used); /* I4 */
     used = used < arena->geometry.process_count ? used : arena->geometry.process_count;
-    bool has_dead_process = false;
     for (uint32_t i = 0; i < used; i++) {
-        has_dead_process |= entry_needs_repair(half, i);
+        half->is_repair_due |= entry_has_died(half, i);
     }
-    if (has_dead_process) {
-        buffer_pool_help(arena, wakes);
+    if (half->is_repair_due && buffer_pool_help(arena, wakes)) {
+        half->is_repair_due = false;
         topic_limits_recount(half);
     }
     sender_find_batches(half);

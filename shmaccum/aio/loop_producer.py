@@ -21,7 +21,7 @@ from shmaccum.common import clock
 from shmaccum.common.background import listed
 from shmaccum.common.units import parse_timeout_s
 from shmaccum.exceptions import ArenaRemovedError, BufferExhaustedError, FlushTimeoutError, ProcessShareUsedError
-from shmaccum.producer.buffer_wait import BufferWaiter
+from shmaccum.producer.buffer_wait import RETRY_SLICE_NS, BufferWaiter
 from shmaccum.producer.deliveries import Deliveries
 from shmaccum.producer.group_offsets import GroupOffsets
 from shmaccum.producer.loop_results import LoopResults, WakeUps
@@ -30,6 +30,7 @@ from shmaccum.producer.transaction import Transaction, Waits
 from shmaccum.supervisor import kept_producer
 
 SLICE_S = _native.WAITER_SLICE_NS / 1e9
+RETRY_SLICE_S = RETRY_SLICE_NS / 1e9
 FLUSH_SLICE_S = 0.05
 """The interval between checks of a flush, because a batch may count as flushed shortly after its wake-up."""
 PARTITIONS_SLICE_S = 0.002
@@ -91,13 +92,16 @@ class LoopBufferWaiter(BufferWaiter):
         started_ns = clock.monotonic_ns()
         is_granted = False
         with WakeUps(results) as wake_ups, self._ended_by_refuse(wake_ups):
-            place = await self._join_in_loop(wake_ups, need, deadline_ns, partition_index)
+            place = await self._join_in_loop(wake_ups, need, max_block_ms, deadline_ns, partition_index)
             try:
                 self._waker.wake_if_asleep()  # a task waits, so no batch may linger
-                while not is_granted:
-                    if not await self._poll_in_loop(wake_ups, place, deadline_ns):
-                        raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
+                while await self._poll_in_loop(wake_ups, place, deadline_ns):
                     is_granted = place.take()
+                    if is_granted or (left_s := _left_s(deadline_ns)) <= 0:
+                        break
+                    await wake_ups.next(min(left_s, RETRY_SLICE_S))
+                if not is_granted:
+                    raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
             finally:
                 if not is_granted:
                     place.cancel()
@@ -119,16 +123,18 @@ class LoopBufferWaiter(BufferWaiter):
             wake_ups.end_soon()
 
     async def _join_in_loop(
-        self, wake_ups: WakeUps, need: int, deadline_ns: int, partition_index: int
+        self, wake_ups: WakeUps, need: int, max_block_ms: int, deadline_ns: int, partition_index: int
     ) -> _native.BufferWait:
-        """Joins the queue as soon as the share of this process allows it."""
+        """Joins the queue as soon as this process has not used up its share and is not refused the pool lock."""
         while True:
             check_takes_records(self._arena)
-            with contextlib.suppress(ProcessShareUsedError):
+            try:
                 return _native.BufferWait.join(self._arena.native, need, partition_index)
+            except BufferExhaustedError as error:
+                is_share_used = isinstance(error, ProcessShareUsedError)
             self._waker.wake_if_asleep()
             if (left_s := _left_s(deadline_ns)) <= 0:
-                raise ProcessShareUsedError(self._share_used())
+                raise self._not_joined(is_share_used, need, max_block_ms, partition_index)
             await wake_ups.next(min(left_s, SLICE_S))
             self.check_not_refused()
 

@@ -40,8 +40,10 @@ from shmaccum.exceptions import (
     ProducerClosedError,
 )
 
-SHARE_SLICE_NS = 5_000_000
-"""A buffer becomes free shortly after its result is recorded, so the wake-up may come slightly too early."""
+RETRY_SLICE_NS = 5_000_000
+"""The pause before a process that was refused the queue, or its granted buffers, tries again. A result ends the pause
+early. Its buffer becomes free shortly afterwards, so the next try may come slightly too early.
+"""
 
 
 def limit_sentence(arena: Arena, limit: Mapping[str, Any]) -> str:
@@ -153,7 +155,7 @@ class BufferWaiter:
     ) -> _native.BufferWait:
         started_ns = clock.monotonic_ns() if place is None else place.joined_ns
         if place is None:
-            place = self._join(need, deadline_ns, started_ns, partition_index)
+            place = self._join(need, max_block_ms, deadline_ns, started_ns, partition_index)
         is_taken = False
         self._places.add(place)
         try:
@@ -161,6 +163,9 @@ class BufferWaiter:
                 is_taken = place.take()
                 if is_taken:
                     return place
+                if (left_ns := deadline_ns - clock.monotonic_ns()) <= 0:
+                    break
+                cooperative.sleep(min(left_ns, RETRY_SLICE_NS) / 1e9)
         finally:
             self._places.discard(place)
             if not is_taken:
@@ -174,8 +179,12 @@ class BufferWaiter:
             return deadline_ns
         return min(deadline_ns, place.joined_ns + self._stuck_block_ms * NS_PER_MS)
 
-    def _join(self, need: int, deadline_ns: int, started_ns: int, partition_index: int) -> _native.BufferWait:
-        """Joins the queue as soon as the share of this process allows it. Wakes the sender, so no batch lingers."""
+    def _join(
+        self, need: int, max_block_ms: int, deadline_ns: int, started_ns: int, partition_index: int
+    ) -> _native.BufferWait:
+        """Joins the queue as soon as this process has not used up its share and is not refused the pool lock. Wakes the
+        sender, so no batch lingers.
+        """
         native = self._arena.native
         tail = native.completion_tail
         while True:
@@ -184,7 +193,8 @@ class BufferWaiter:
                 place = _native.BufferWait.join(native, need, partition_index)
             except ArenaRemovedError:
                 raise report_removal(self._arena) from None
-            except ProcessShareUsedError:
+            except BufferExhaustedError as error:
+                is_share_used = isinstance(error, ProcessShareUsedError)
                 self._waker.wake_if_asleep()
             else:
                 self._waker.wake_if_asleep()
@@ -194,8 +204,15 @@ class BufferWaiter:
             left_ns = deadline_ns - clock.monotonic_ns()
             if left_ns <= 0:
                 native.count_wait(clock.monotonic_ns() - started_ns, True)
-                raise ProcessShareUsedError(self._share_used())
-            tail = cooperative.wait_completion(native, tail, min(left_ns, SHARE_SLICE_NS))
+                raise self._not_joined(is_share_used, need, max_block_ms, partition_index)
+            tail = cooperative.wait_completion(native, tail, min(left_ns, RETRY_SLICE_NS))
+
+    def _not_joined(
+        self, is_share_used: bool, need: int, max_block_ms: int, partition_index: int
+    ) -> BufferExhaustedError:
+        if is_share_used:
+            return ProcessShareUsedError(self._share_used())
+        return BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
 
     def _sleep(self, place: _native.BufferWait, deadline_ns: int) -> bool:
         """Returns True if granted. At the deadline it checks once more, because the grant may have just arrived."""
@@ -243,6 +260,8 @@ class BufferWaiter:
         """Returns the message: Kafka's figures (BufferPool.allocate) with a remedy, or the limit that was reached."""
         geometry = self._arena.geometry
         failed = f"Failed to allocate {need * geometry['batch_size']} bytes within the configured max blocking time "
+        if keeper := self._lock_keeper():
+            return f"{failed}{max_block_ms} ms: {keeper}"
         limit = self._arena.native.partition_limit(partition_index, need)
         if not limit["is_admitted"]:
             stuck_block_ms = self._stuck_block_ms if limit["stuck_reason"] != 0 else None
@@ -258,6 +277,18 @@ class BufferWaiter:
             f"{self._oversized(need)}"
             f"{sender_state(self._arena)} If it cannot keep up, give the arena a larger buffer_memory or wait longer "
             "(max_block_ms)."
+        )
+
+    def _lock_keeper(self) -> str:
+        """Describes a stopped process that keeps the lock of the pool. Returns "" if there is none."""
+        native = self._arena.native
+        keeper = native.pool_lock_keeper
+        if keeper is None:
+            return ""
+        pid = native.processes()[keeper]["pid"]
+        return (
+            f"process {pid} was stopped while it had the lock of the buffer pool, so no process gets a buffer for "
+            f"which it has to wait. Continue process {pid} (kill -CONT {pid}), or end it."
         )
 
     def _oversized(self, need: int) -> str:

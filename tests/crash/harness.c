@@ -678,8 +678,12 @@ static uint32_t partition_acquisition(const struct world *world)
     return lock_word_acquisition(load_acquire_u64(&world->arena->partitions[TRACEE_PARTITION].lock.word));
 }
 
+/* Slots that were freed without the pool lock are granted in the next slice of a waiter. */
 void check_after_continuing(struct world *world)
 {
+    if (world->arena->pool_lock_refused != 0) {
+        TIMED(world, "help", buffer_pool_help(world->arena, NULL));
+    }
     uint32_t waiting = wait_word_count(world->arena);
     WORLD_EXPECT(world, waiting == 0 || world_count_slots(world, SLOT_FREE) == 0,
                  "%u processes wait while %u slots are free", waiting, world_count_slots(world, SLOT_FREE));
@@ -724,18 +728,24 @@ static void survivor_append_beside(struct world *world)
     }
 }
 
-/* Sends as far as the tracee permits. Freeing a slot needs the pool lock only if a process waits. */
+/* The first call would wait LOCK_PATIENCE_NS for the pool lock of a stopped tracee. Here, it was refused already. */
+static void survivor_was_refused(struct world *world)
+{
+    world->arena->pool_lock_refused = load_acquire_u64(&world->arena->globals->pool_lock) | LOCK_WAITERS;
+}
+
+/* Sends everything. While the tracee holds the pool lock, chains are not freed. */
 static void survivor_send_beside(struct world *world)
 {
     if (!tracee_holds_pool_lock(world)) {
         world_send_everything(world);
         return;
     }
+    survivor_was_refused(world);
     world_drain(world);
     world_deliver(world);
-    if (load_acquire_u32(&world->arena->globals->waiting_count) == 0) {
-        world_complete(world);
-    }
+    world_complete(world);
+    TIMED(world, "maintain", sender_maintain(world->accumulator->sender, NULL));
 }
 
 void survivor_close_beside(struct world *world)
@@ -744,9 +754,7 @@ void survivor_close_beside(struct world *world)
     TIMED(world, "close", closing_begin(world->arena));
     survivor_send_beside(world);
     closing_end(world->arena);
-    if (world->drained_count == 0) { /* otherwise, their completion needs the tracee's pool lock */
-        survivor_send_beside(world); /* the sender's last drain */
-    }
+    survivor_send_beside(world); /* the sender's last drain */
     world->last_acquisition = partition_acquisition(world);
 }
 

@@ -37,7 +37,7 @@
  *   Appends, drains, completions and allocations of free slots end within DELAY_MAX_NS. When the tracee continues, its
  *   operation succeeds, and all rules above hold. There are four exceptions:
  *     tracee_holds_pool_lock    If no slot is free, an allocation may wait for the tracee. So may the freeing of a
- *                               chain, or of any slot while a process waits. The lock is not taken from the tracee
+ *                               chain, but not the call that frees it. The lock is not taken from the tracee
  *     scenario.is_sender        A stopped sender keeps its role
  *     scenario.is_alone         No other process attaches during a cold recovery
  *     scenario.is_durable       A stopped process that syncs for all others keeps this task. So no record is

@@ -60,8 +60,8 @@ MUTANTS = (
     Mutant(
         "sender-ignores-hazards",
         "sender/sender_half.c",
-        "if (!process_anyone_writes(half->arena, slot_index)) {",
-        "if (!process_anyone_writes(half->arena, slot_index) || true) {",
+        "if (process_anyone_writes(half->arena, slot_index)) {",
+        "if (process_anyone_writes(half->arena, slot_index) && false) {",
         (("stop", "append-plain"),),
         is_quick=True,
     ),
@@ -247,8 +247,8 @@ MUTANTS = (
     Mutant(
         "lock-stolen-from-a-living-process",
         "arena/lock.c",
-        " || lock_owner_is_alive(arena, word)) {",
-        ") {\n            (void)lock_owner_is_alive;",
+        "        } else if (!lock_owner_is_alive(arena, word)) {\n",
+        "        } else if (true) {\n",
         (("stop", "enqueue"),),
     ),
     Mutant(
@@ -418,9 +418,61 @@ MUTANTS = (
     Mutant(
         "pool-lock-stolen-without-repair",
         "arena/buffer_pool.c",
-        "pool_lock, &held) == LOCK_TAKEN_OVER) {\n        locked_repair(arena);\n",
-        "pool_lock, &held) == LOCK_TAKEN_OVER) {\n        (void)locked_repair;\n",
+        "    if (outcome == LOCK_TAKEN_OVER) {\n        locked_repair(arena);\n",
+        "    if (outcome == LOCK_TAKEN_OVER) {\n        (void)locked_repair;\n",
         (("test", "arena/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "refused-lock-waited-for-again",
+        "arena/buffer_pool.c",
+        "    if (lock_is_kept(arena, &arena->globals->pool_lock, arena->pool_lock_refused)) {\n",
+        "    if (false) {\n",
+        (("test", "arena/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "refused-lock-never-stolen",
+        "arena/lock.c",
+        "(word | LOCK_WAITERS) == refused && lock_owner_is_alive(arena, word);",
+        "(word | LOCK_WAITERS) == refused && arena != NULL;",
+        (("test", "arena/lock_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "chain-freed-without-the-pool-lock",
+        "arena/buffer_pool.c",
+        "        if (!pool_lock(arena, &held)) {\n            return false;\n        }\n"
+        "        locked_chain_become_free(arena, slots",
+        "        bool is_held = pool_lock(arena, &held);\n        if (!is_held) {\n"
+        "            locked_chain_become_free(arena, slots, count);\n            return true;\n        }\n"
+        "        locked_chain_become_free(arena, slots",
+        (("test", "arena/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "unfinished-wait-forgotten",
+        "arena/unfinished_waits.c",
+        "    arena->unfinished_waits = unfinished;\n",
+        "    free(unfinished);\n",
+        (("test", "arena/buffer_pool_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "refused-repair-forgotten",
+        "sender/sender_role.c",
+        "    if (half->is_repair_due && buffer_pool_help(arena, wakes)) {\n        half->is_repair_due = false;\n",
+        "    bool is_due = half->is_repair_due;\n    half->is_repair_due = false;\n"
+        "    if (is_due && buffer_pool_help(arena, wakes)) {\n",
+        (("test", "sender/complete_test"),),
+        is_quick=True,
+    ),
+    Mutant(
+        "refused-chain-forgotten",
+        "sender/sender_half.c",
+        "    } else if (buffer_pool_free(half->arena, slot_index, wakes)) {\n",
+        "    } else {\n        buffer_pool_free(half->arena, slot_index, wakes);\n",
+        (("test", "sender/complete_test"),),
         is_quick=True,
     ),
     Mutant(
@@ -699,8 +751,8 @@ MUTANTS = (
     Mutant(
         "no-recount-after-a-repair",
         "sender/sender_role.c",
-        "        buffer_pool_help(arena, wakes);\n        topic_limits_recount(half);\n",
-        "        buffer_pool_help(arena, wakes);\n",
+        "        half->is_repair_due = false;\n        topic_limits_recount(half);\n",
+        "        half->is_repair_due = false;\n",
         (("test", "arena/topic_share_test"),),
     ),
     Mutant(
@@ -749,8 +801,8 @@ MUTANTS = (
     Mutant(
         "freeing-process-does-not-check-for-waiters",
         "arena/buffer_pool.c",
-        "    if (load_acquire_u32(&arena->globals->waiting_count) != 0) {\n        uint64_t held",
-        "    if (load_acquire_u32(&arena->globals->waiting_count) == UINT32_MAX) {\n        uint64_t held",
+        "load_acquire_u32(&arena->globals->waiting_count) != 0 && pool_lock(arena, &held)) {",
+        "load_acquire_u32(&arena->globals->waiting_count) == UINT32_MAX && pool_lock(arena, &held)) {",
         (("stop", "complete-for-a-waiter"),),
     ),
     Mutant(
@@ -772,7 +824,7 @@ MUTANTS = (
     Mutant(
         "no-repair-at-attach",
         "arena/attach.c",
-        "    if (!was_left_cleanly) {\n        buffer_pool_repair(arena);\n    }\n",
+        "        buffer_pool_repair(arena); /* without the lock, the next waiter repairs */\n",
         "",
         (("test", "arena/process_test"),),
         is_quick=True,

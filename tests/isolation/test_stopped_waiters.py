@@ -58,14 +58,23 @@ def stopped_waiters(arena: Arena, count: int, size: int) -> Iterator[list[Child]
         for number in range(count):
             children.append(Child(append_one, arena.name, number, (b"stopped %d " % number).ljust(size, b"x")))
             wait_until(partial(waits, arena, number + 1), "the next process waits")
-        for child in children:
-            os.kill(child.pid, signal.SIGSTOP)
-            wait_until(partial(is_stopped, child.pid), "it is stopped")
+        wait_until(partial(are_stopped_outside_the_lock, arena, children), "they are stopped")
         yield children
     finally:
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGCONT)
+
+
+def are_stopped_outside_the_lock(arena: Arena, children: list[Child]) -> bool:
+    """Stop the processes. If one of them has the pool lock, continue all, and return False."""
+    for child in children:
+        os.kill(child.pid, signal.SIGSTOP)
+        wait_until(partial(is_stopped, child.pid), "it is stopped")
+    is_free = bytes(arena.native.region("globals")[:4]) == bytes(4)
+    for child in children if not is_free else []:
+        os.kill(child.pid, signal.SIGCONT)
+    return is_free
 
 
 def waits(arena: Arena, count: int) -> bool:

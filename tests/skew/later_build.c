@@ -68,7 +68,8 @@ void later_build_join(struct arena *arena)
     }
     if (!extension_is_valid(arena, index)) {
         uint64_t held;
-        (void)lock_acquire(arena, &arena->globals->registry_lock, &held);
+        while (lock_acquire(arena, &arena->globals->registry_lock, &held) == LOCK_REFUSED) {
+        }
         if (!extension_is_valid(arena, index)) {
             attachments_rebuild(arena, attachments);
             store_release_u64(&arena->globals->extension_epoch[index], /* X1 */

@@ -210,6 +210,26 @@ static COLD void raise_no_topic_room(const struct arena_object *self)
     }
 }
 
+/* Each try waits LOCK_PATIENCE_NS for the lock, so this is the default of max_block_ms. */
+enum { REGISTRY_TRIES_MAX = 600 };
+
+bool registry_is_tried_again(int *tries)
+{
+    return ++*tries < REGISTRY_TRIES_MAX && PyErr_CheckSignals() == 0;
+}
+
+PyObject *raise_registry(const struct module_state *state, enum status status)
+{
+    if (status != STATUS_BUSY) {
+        return raise_status(state, status);
+    }
+    return PyErr_Occurred() != NULL
+               ? NULL
+               : raise_format(state, status,
+                              "a process was stopped while it created a topic or a partition in the arena, so no other "
+                              "process can create one: continue the process (shmaccum top shows it), or end it");
+}
+
 bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index)
 {
     const char *name;
@@ -220,7 +240,11 @@ bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *to
     if (!self->core->is_read_only && !arena_object_attach(self)) {
         return false;
     }
-    enum status status = registry_topic(self->registry, name, name_size, topic_index);
+    enum status status;
+    int tries = 0;
+    do {
+        status = registry_topic(self->registry, name, name_size, topic_index);
+    } while (status == STATUS_BUSY && registry_is_tried_again(&tries));
     if (status == STATUS_INVALID) {
         raise_format(self->state, status,
                      "%R is not a topic name: 1 to %d of the characters a-z A-Z 0-9 . _ - and not . or ..", topic,
@@ -232,7 +256,7 @@ bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *to
         return false;
     }
     if (status != STATUS_OK) {
-        raise_status(self->state, status);
+        raise_registry(self->state, status);
         return false;
     }
     return true;

@@ -40,6 +40,13 @@ bool arena_object_is_open(const struct arena_object *self);
 /* The same. Attaches a forked child. */
 bool arena_object_attach(struct arena_object *self);
 
+/* Returns true if a call of the registry that returned STATUS_BUSY is to be repeated: a stopped process keeps the lock
+ * of the registry. Returns false after 60 s, and with an exception set after a signal. `tries` begins with 0. */
+bool registry_is_tried_again(int *tries);
+
+/* Raises the status of a call of the registry, unless a signal has raised. Returns NULL. */
+PyObject *raise_registry(const struct module_state *state, enum status status);
+
 /* Finds or creates the topic. Returns false with an exception set. */
 bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index);
 

@@ -4,6 +4,7 @@
  */
 #include "arena/process.h"
 #include "arena/process_share.h"
+#include "python/common/arena_object.h"
 #include "python/common/errors.h"
 #include "python/common/monotonic.h"
 #include "python/producer/append.h"
@@ -14,14 +15,18 @@
 COLD bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uint32_t partition,
                               uint32_t *partition_index)
 {
-    enum status status = registry_partition(self->arena->registry, topic_index, (int32_t)partition, partition_index);
+    enum status status;
+    int tries = 0;
+    do {
+        status = registry_partition(self->arena->registry, topic_index, (int32_t)partition, partition_index);
+    } while (status == STATUS_BUSY && registry_is_tried_again(&tries));
     if (status == STATUS_NO_PARTITION) {
         raise_format(self->state, status, "the arena has no entry for another partition: create it with a "
                      "partition_count above %u", self->arena->core->geometry.partition_count);
         return false;
     }
     if (status != STATUS_OK) {
-        raise_status(self->state, status);
+        raise_registry(self->state, status);
         return false;
     }
     return true;

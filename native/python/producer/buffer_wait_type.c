@@ -5,7 +5,8 @@
  * returned. A call wakes the waiters that it has served before it returns.
  *
  *   QUEUED ── take() is True ──> TAKEN ── slots used by append, the rest returned ──> OVER
- *    │  └──── take() is False: the grant was revoked while this process was stopped ──> QUEUED
+ *    │  └──── take() is False: the grant was revoked while this process was stopped, or the pool lock was refused
+ *    │                                                                                 ──> QUEUED
  *    └─────── cancel() or dealloc: leaves the queue ──────────────────────────────────> OVER
  */
 #include "python/producer/buffer_wait_type.h"
@@ -13,6 +14,7 @@
 #include "arena/counters.h"
 #include "arena/parked_waiters.h"
 #include "arena/process_share.h"
+#include "arena/unfinished_waits.h"
 #include "arena/waiter_semaphores.h"
 #include "arena/waiter_sleep.h"
 #include "producer/producer_batch.h"
@@ -68,6 +70,9 @@ static PyObject *raise_enqueue(const struct arena_object *arena, enum status sta
                             "max_process_share",
                             (long long)need, oversized_slot_count_max(arena->core));
     }
+    if (status == STATUS_BUSY) { /* of the pool lock: the caller joins again until its deadline */
+        return raise_status(arena->state, STATUS_EXHAUSTED);
+    }
     if (status == STATUS_NO_WAITER) {
         return raise_format(arena->state, status,
                             "all %u waiter entries are taken: create the arena with a larger waiter_count",
@@ -83,6 +88,7 @@ static enum status place_join(struct buffer_wait_object *self, uint32_t need)
     struct wake_set wakes = {0};
     self->joined_ns = monotonic_ns();
     arena->call_count++;
+    unfinished_waits_end(arena->core, &wakes);
     enum status status = buffer_pool_enqueue(arena->core, self->partition_index, need, &self->wait, &wakes);
     if (status == STATUS_OK) {
         self->stage = WAIT_QUEUED;
@@ -159,19 +165,17 @@ static PyObject *wait_join(PyObject *type, PyObject *const *args, Py_ssize_t cou
 /* ---- leave ---- */
 
 /* Leaves the queue, or returns the slots that were granted meanwhile. */
-static void wait_end(struct buffer_wait_object *self)
+static void place_end(struct buffer_wait_object *self)
 {
     struct arena *core = self->arena->core;
     enum buffer_wait_stage stage = self->stage;
     struct wake_set wakes = {0};
     self->stage = WAIT_OVER;
     self->arena->call_count++;
-    if (stage == WAIT_QUEUED && buffer_pool_leave(core, &self->wait, self->slots, &wakes) == STATUS_OK) {
-        self->left = (struct reservation){.slots = self->slots, .count = self->wait.need};
-        stage = WAIT_TAKEN;
-    }
-    if (stage == WAIT_TAKEN) {
-        buffer_pool_return(core, self->left.slots, self->left.count, &wakes);
+    if (stage == WAIT_QUEUED) {
+        wait_end(core, &self->wait, self->slots, 0, &wakes);
+    } else if (self->left.count > 0) {
+        wait_end(core, &self->wait, self->left.slots, self->left.count, &wakes);
     }
     waiters_wake(core, &wakes);
     self->arena->call_count--;
@@ -180,7 +184,7 @@ static void wait_end(struct buffer_wait_object *self)
 void buffer_wait_finish(struct buffer_wait_object *self)
 {
     if (wait_is_ours(self)) {
-        wait_end(self);
+        place_end(self);
     }
 }
 

@@ -62,7 +62,10 @@ PyObject *py_half_partition_index(struct sender_half_object *self, const struct 
     if (!arena_object_topic(self->arena, given->topic, &topic_index)) {
         return NULL;
     }
-    enum status status =
-        registry_partition(self->arena->registry, topic_index, (int32_t)given->partition, &partition_index);
-    return status == STATUS_OK ? PyLong_FromUnsignedLong(partition_index) : raise_status(self->state, status);
+    enum status status;
+    int tries = 0;
+    do {
+        status = registry_partition(self->arena->registry, topic_index, (int32_t)given->partition, &partition_index);
+    } while (status == STATUS_BUSY && registry_is_tried_again(&tries));
+    return status == STATUS_OK ? PyLong_FromUnsignedLong(partition_index) : raise_registry(self->state, status);
 }

@@ -4,6 +4,7 @@
 #include "arena/arena_fixture.h"
 
 #include "arena/attach.h"
+#include "arena/unfinished_waits.h"
 #include "producer/producer_batch.h"
 
 enum { SLOTS = 8, BATCH_SIZE = 512 };
@@ -491,6 +492,52 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_stopped_holder_of_the_pool_lock_
     EXPECT(child_finishes(child));
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
     EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_PASSED), 0);
+    expect_all_free(arena);
+}
+
+/* When it is stopped, no slot is free. When it continues, slots are. */
+static void run_wait(struct arena *arena, void *unused)
+{
+    (void)unused;
+    struct buffer_wait wait = wait_begun(arena, 1);
+    take_and_give_back(arena, &wait);
+}
+
+/* It owns a chain of 2 slots and all other slots, and waits for one more. Another process is stopped with the lock. */
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), no_call_waits_for_a_stopped_holder_of_the_pool_lock)
+{
+    uint32_t chain[2];
+    uint32_t slots[SLOTS];
+    struct buffer_wait taken = wait_begun(arena, 2);
+    EXPECT_STATUS(buffer_pool_take(arena, &taken, chain), STATUS_OK);
+    EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS - 2);
+    struct buffer_wait queued = wait_begun(arena, 1);
+    pid_t child = child_started(file, run_wait, NULL, "waiter_parked", SIGSTOP);
+    EXPECT(child_is_stopped(child));
+    EXPECT_EQ_U64(buffer_pool_lock_keeper(arena), 0); /* it was not refused yet */
+
+    struct buffer_wait other = {0};
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &other, NULL), STATUS_BUSY);
+    EXPECT_EQ_U64(owner_index(buffer_pool_lock_keeper(arena)), 1);
+    EXPECT(!buffer_pool_help(arena, NULL));
+    EXPECT(!buffer_pool_repair(arena));
+    EXPECT(buffer_pool_return(arena, slots, SLOTS - 2, NULL)); /* the sender frees slots without the lock, too */
+    EXPECT_EQ_U64(slots_in_state(arena, SLOT_FREE), SLOTS - 2);
+    buffer_pool_wait_on(arena, &queued, NULL);
+    EXPECT_STATUS(buffer_pool_take(arena, &queued, slots), STATUS_EXHAUSTED);
+    EXPECT(!buffer_pool_return(arena, chain, 2, NULL));
+    wait_end(arena, &queued, slots, 0, NULL);
+    wait_end(arena, &taken, chain, 2, NULL);
+    unfinished_waits_end(arena, NULL);
+    EXPECT_EQ_U64(slots_in_state(arena, SLOT_OWNED), 2);
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_REFUSED), 1); /* only the first call waited */
+
+    EXPECT(child_finishes(child));
+    EXPECT_EQ_U64(buffer_pool_lock_keeper(arena), 0);
+    unfinished_waits_end(arena, NULL);
+    EXPECT(arena->unfinished_waits == NULL);
+    EXPECT_EQ_U64(load_relaxed_u32(&arena->globals->waiting_count), 0);
+    EXPECT_EQ_U64(counter_value(arena, COUNTER_LOCKS_STOLEN), 0);
     expect_all_free(arena);
 }
 

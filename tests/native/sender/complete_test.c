@@ -153,6 +153,49 @@ TEST_WITH(ending, ending_begin, an_oversized_batch_is_freed_with_its_chain)
     expect_all_free(ending->arena);
 }
 
+static void run_wait(struct arena *arena, void *unused)
+{
+    (void)unused;
+    uint32_t slot_index;
+    struct buffer_wait wait = {0};
+    EXPECT_STATUS(buffer_pool_enqueue(arena, NO_PARTITION, 1, &wait, NULL), STATUS_OK);
+    EXPECT_STATUS(buffer_pool_take(arena, &wait, &slot_index), STATUS_OK);
+    buffer_pool_return(arena, &slot_index, 1, NULL);
+}
+
+static void run_allocate_and_die(struct arena *arena, void *unused)
+{
+    (void)unused;
+    uint32_t slot_index;
+    EXPECT_STATUS(buffer_pool_try_allocate(arena, &slot_index), STATUS_OK);
+    raise(SIGKILL);
+}
+
+TEST_WITH(ending, ending_begin, a_stopped_holder_of_the_pool_lock_delays_no_result)
+{
+    static const uint8_t value[BATCH_SIZE];
+    struct append_result result;
+    append_waiting(ending->producer, 0, record_of(value, sizeof value, 1000), &result);
+    struct drained_batch chain = drained_one(ending);
+    struct drained_batch batch = appended_and_drained(ending, 1);
+    pid_t child = child_started(ending->file, run_wait, NULL, "waiter_parked", SIGSTOP);
+    EXPECT(child_is_stopped(child));
+    EXPECT(child_was_killed(child_started(ending->file, run_allocate_and_die, NULL, NULL, 0)));
+    EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 4);
+
+    EXPECT_STATUS(complete(ending, &chain), STATUS_OK);
+    EXPECT_STATUS(complete(ending, &batch), STATUS_OK);
+    sender_maintain(ending->sender->sender, NULL);
+    expect_result(ending, &chain, 0, RESULT_SUCCEEDED);
+    expect_result(ending, &batch, 0, RESULT_SUCCEEDED);
+    EXPECT_EQ_U64(slots_in_state(ending->arena, SLOT_FREE), 5); /* not the chain, nor the slot of the dead process */
+    EXPECT_EQ_U64(slot_state_at(ending->arena, chain.slot_index), SLOT_DONE);
+
+    EXPECT(child_finishes(child));
+    sender_maintain(ending->sender->sender, NULL);
+    expect_all_free(ending->arena);
+}
+
 /* ---- parts ---- */
 
 TEST_WITH(ending, ending_begin, a_split_batch_is_complete_with_its_last_part)
