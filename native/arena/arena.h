@@ -19,6 +19,7 @@
  *   layout_fields      the place of every field, frozen           extension          features, extension regions
  *   topic_share        the limits of topics                       lost_memory        a mapping whose file was cut
  *   parked_waiters     the turns of parked waiters                waiter_sleep       the sleep of a wait
+ *   unfinished_waits   waits that a stopped process keeps
  */
 #ifndef ARENA_ARENA_H
 #define ARENA_ARENA_H

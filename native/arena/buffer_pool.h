@@ -134,8 +134,9 @@ enum status buffer_pool_try_allocate(struct arena *arena, uint32_t *slot_index) 
 
 /* Joins the queue for `need` slots of a partition, or of none (NO_PARTITION). The wait may be granted at once: poll
  * before sleeping. Returns STATUS_RECORD_TOO_LARGE if `need` exceeds the limit, STATUS_NO_WAITER if too many processes
- * wait, and STATUS_BUSY if a stopped process keeps the pool lock: try again until the deadline. Returns STATUS_SHARE_USED while this process holds its share: sleep until a result is recorded
- * (completion.h), then try again. */
+ * wait, and STATUS_BUSY if a stopped process keeps the pool lock: try again until the deadline. Returns
+ * STATUS_SHARE_USED while this process holds its share: sleep until a result is recorded (completion.h), then try
+ * again. */
 enum status buffer_pool_enqueue(struct arena *arena, uint32_t partition_index, uint32_t need, struct buffer_wait *wait,
                                 struct wake_set *wakes) MUST_USE;
 
