@@ -4,7 +4,7 @@
 - pytest-timeout interrupts a test by a signal, which Python handles between two instructions. It cannot interrupt a
   test that hangs in C with the GIL, or a test that catches the failure. `GRACE_S` later, the watchdog thread of
   `faulthandler`, which needs no GIL, writes the stacks of all threads and ends the process. It also watches the
-  tear-down of a failed test, for which pytest-timeout has no timer.
+  collection and the tear-down of a failed test, for which pytest-timeout has no timer.
 - pytest-xdist notices the death of a worker by the end of its pipe, which forked children of the worker keep open. If
   such a child never ends, the run never ends. Here, a thread waits for each worker and then kills all processes that
   the worker had started. At the end of the run, their arenas are removed.
@@ -58,6 +58,16 @@ def watch(config: pytest.Config, seconds: float) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STDERR] = os.dup(2)  # pytest redirects 2 while a test runs
     config.stash[WATCHERS] = []
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """The imports of all test files have as much time as one test."""
+    watch(session.config, float(session.config.getini("timeout")) + GRACE_S)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)

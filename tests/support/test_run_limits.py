@@ -217,6 +217,13 @@ def test_a_dead_worker_ends_the_run_though_a_fork_that_cannot_be_found_keeps_its
     assert "crashed while running 'test_dies.py::test_dies'" in output
 
 
+def test_a_hang_in_a_collection_ends_the_run(tmp_path: Path) -> None:
+    for options in [], ["-n", "1"]:
+        status, output = run_planted(tmp_path, *options, test_sleeps="import time\n\ntime.sleep(1000)\n")
+        assert status != 0
+        assert 'test_sleeps.py", line 3 in <module>' in output
+
+
 def test_the_tear_down_of_a_failed_test_is_watched(tmp_path: Path) -> None:
     files = {"test_hangs": HANGS_IN_C, "test_tear_down": HANGS_IN_TEAR_DOWN}
     status, output = run_planted(tmp_path, "test_tear_down.py", **files)
