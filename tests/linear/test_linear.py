@@ -65,7 +65,12 @@ SHORT_S = 2.5
 
 pytestmark = pytest.mark.xdist_group("linear")  # one process builds porcupine
 
-needs_porcupine = pytest.mark.skipif("linearizable.missing()", reason="no Go, or its module of porcupine is missing")
+
+def needs_porcupine(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that builds porcupine. A new checkout compiles Go's library for it, which takes 20 s."""
+    missing = pytest.mark.skipif("linearizable.missing()", reason="no Go, or its module of porcupine is missing")
+    marked: Callable[..., None] = pytest.mark.slow(missing(test))
+    return marked
 
 
 def small_history() -> History:
