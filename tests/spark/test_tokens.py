@@ -99,6 +99,6 @@ def test_the_options_for_tokens_are_text_and_no_secret_shows(tmp_path: Path, nod
     assert len(ledger.values[TOPIC, 0]) == 4
     assert logins
     assert all(b"auth=Bearer ey" in sent for sent in logins)
-    assert "every user of this host can read" in shown
+    assert "would be sent to every executor and stored there" in shown
     assert '"planDescription"' in shown
     assert SECRET not in shown
