@@ -86,19 +86,21 @@ WAITING = {ROOT / "tests" / name for name in ("kafka", "isolation", "spark", "in
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread the files of `WAITING` evenly among the others. If all workers waited at once, the cores would be idle."""
+    """Spread the files of `WAITING` among the others, but not at the end. If all workers waited at once, or some waited
+    for the last tests, the cores would be idle.
+    """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     place: dict[Path, float] = {}
-    for is_waiting in (True, False):
+    for is_waiting, end in ((True, 0.8), (False, 1)):
         group = [path for path in files if WAITING.isdisjoint(path.parents) is not is_waiting]
         before = 0
         for path in group:
             place[path] = before
             before += len(files[path])
         for path in group:
-            place[path] /= before
+            place[path] *= end / before
     items[:] = [item for path in sorted(files, key=place.__getitem__) for item in files[path]]
 
 
