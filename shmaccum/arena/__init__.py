@@ -14,7 +14,7 @@ Producers and the sender share the arena. This package imports neither of them.
     places           the topic and partition of an index
     wake_fifo        wakes a sleeping sender                          ─ fifo   a FIFO beside the arena
     results_fifo     wakes event loops, which cannot sleep on a futex
-    presence         shows standbys at once that the sender is gone   ─ stalled   kills a sender without a sign of life
+    presence         shows standbys at once that the sender is gone   ─ stalled   kills a sender with an old heartbeat
     dead_companions  removes the sockets and FIFOs that killed processes left
     sender_state     sentences about the sender, for errors and views
     stuck            the reasons why a partition is stuck

@@ -19,7 +19,7 @@ suspend nor a stop of the watcher, or of all processes of a container, increases
 two processes are never compared. The pid in the arena is only for display, because any process that writes the arena
 may forge it. The process to kill is the peer of the presence socket, as reported by the kernel.
 
-The sender shows a sign of life at each tick and each drain, and a sink between the parts of a long call (`SinkHost`).
+The sender renews its heartbeat at each tick and each drain, and a sink between the parts of a long call (`SinkHost`).
 One call of a sink that takes longer than `replace_stalled_ms` counts as a hang: choose that time accordingly.
 """
 
@@ -93,7 +93,7 @@ def _open(watch: SenderWatch, pid: int) -> int:
 
 @final
 class StallWatch:
-    """Measures how long a sender has shown no sign of life, and kills it if that is too long.
+    """Measures how long a sender has not renewed its heartbeat, and kills it if that is too long.
 
     Args:
         arena: attached.
@@ -146,7 +146,7 @@ class StallWatch:
 
     def _replace(self) -> None:
         what = f"the sender of {self._arena.name}"
-        silence = f"has shown no sign of life for {self._limit_s:g} s (replace_stalled_ms)"
+        silence = f"has not renewed its heartbeat for {self._limit_s:g} s (replace_stalled_ms)"
         try:
             with open_killable_sender(self._watch) as process:
                 what += f" (process {process.pid})"

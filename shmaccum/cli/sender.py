@@ -84,7 +84,7 @@ def _detach(arena: Arena, url: str, sink_options: dict[str, str], options: dict[
 @click.option(
     "--replace-stalled",
     metavar="DURATION",
-    help="With --standby: kill a sender that has shown no sign of life for this time, for example 30s.",
+    help="With --standby: kill a sender that has not renewed its heartbeat for this time, for example 30s.",
 )
 @click.option("--idle-exit", metavar="DURATION", help="Exit after this time without records or attached processes.")
 @click.option("--detach", is_flag=True, help="Start a background sender unless there is one; return when it is ready.")

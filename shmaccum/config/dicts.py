@@ -164,8 +164,8 @@ class SenderOptionsDict(TypedDict, total=False):
     idle_exit_ms: int | str | None
     """The sender exits if no process was attached and no record was waiting for this time."""
     replace_stalled_ms: int | str | None
-    """A standby or a supervisor kills a sender that has shown no sign of life for this time. Each call of the sink
-    must take less time."""
+    """A standby or a supervisor kills a sender that has not renewed its heartbeat for this time. Each call of the
+    sink must take less time."""
     metrics_listen: str | None
     """HOST:PORT where the sender serves metrics of arena and sender to Prometheus, at /metrics."""
     listen: str | None

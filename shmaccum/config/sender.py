@@ -60,8 +60,8 @@ class SenderOptions(Options):
     )
     replace_stalled_ms: int | None = duration_ms(
         None,
-        "A standby or a supervisor kills a sender that has shown no sign of life for this time. Each call of the sink "
-        "must take less time.",
+        "A standby or a supervisor kills a sender that has not renewed its heartbeat for this time. Each call of the "
+        "sink must take less time.",
         minimum=3_000,
     )
     metrics_listen: str | None = text(

@@ -76,7 +76,7 @@ def _silent_sender(seen: Observation) -> str | None:
     age_ns = seen.sender.heartbeat_age_ns
     if not seen.sender.is_alive or age_ns is None or age_ns <= SILENCE_NS_MAX:
         return None
-    return f"the sender {_named(seen)}has shown no sign of life for {format_duration_ns(age_ns)}: restart it"
+    return f"the sender {_named(seen)}has not renewed its heartbeat for {format_duration_ns(age_ns)}: restart it"
 
 
 def _no_sender(seen: Observation) -> str | None:

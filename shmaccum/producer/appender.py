@@ -49,7 +49,8 @@ class Appender:
         max_block_ms: the longest time that an append waits for a buffer (Kafka's max.block.ms).
         stuck_block_ms: the longest wait for a buffer of a stuck partition, or None for the limit of any other.
         linger_ms: the time that new batches wait for more records (Kafka's linger.ms), or None for the sender's linger.
-        wake: called if there is something to send, and the sender sleeps or shows no sign of life. Wakes it by default.
+        wake: called if there is something to send, and the sender sleeps or does not renew its heartbeat. By default,
+            wakes the sender.
         on_wait: called repeatedly while an append waits for a buffer.
         waiter_type: the class that waits for a buffer.
     """

@@ -19,7 +19,8 @@ CHECK_INTERVAL_S = 1.0
 class SenderWarning:
     """Checks for a sender when a producer wakes the sender, waits, or flushes. Never raises.
 
-    A producer wakes the sender when it opens a batch and the sender sleeps, or shows no sign of life for three seconds.
+    A producer wakes the sender when it opens a batch and the sender sleeps, or has not renewed its heartbeat for
+    three seconds.
 
     Args:
         arena: the arena of the producer.

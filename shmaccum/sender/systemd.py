@@ -5,10 +5,10 @@
 
     READY=1      the role is taken and the sink is open; a standby is ready when it waits for the role
     STATUS=      one sentence, which ``systemctl status`` shows
-    WATCHDOG=1   a sign of life, twice in the interval that the supervisor sets (WATCHDOG_USEC)
+    WATCHDOG=1   a heartbeat, twice in the interval that the supervisor sets (WATCHDOG_USEC)
     STOPPING=1   it delivers what is left, then leaves
 
-The sender sends a sign of life whenever it also shows life in the arena: after each round, and during long work of a
+The sender sends it whenever it also renews its heartbeat in the arena: after each round, and during long work of a
 sink. So a sender that is stopped, or blocked in one call of its sink, is killed and restarted.
 Without NOTIFY_SOCKET, nothing is sent. A supervisor that does not listen does not affect the sender.
 """

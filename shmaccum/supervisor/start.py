@@ -91,7 +91,7 @@ class Recipe:
 
     @property
     def replace_stalled_ms(self) -> int | None:
-        """The time without a sign of life after which the supervisor kills a sender. If None, it does not."""
+        """The age of the heartbeat at which the supervisor kills a sender. If None, it does not."""
         return SenderOptions.parse(self.options).replace_stalled_ms
 
     def command(self, arena: Arena) -> list[str]:

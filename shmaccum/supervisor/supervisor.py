@@ -5,7 +5,7 @@
 
     a sender lives                wait until it closes its connection (arena/presence.py); check every few seconds
       ... with another sink       log an error, and end: an arena has one sink
-      ... without a sign of life  kill it, if configured (arena/stalled.py)
+      ... has an old heartbeat    kill it, if configured (arena/stalled.py)
     it exited cleanly             log one warning, and start none: the stop was intended
     the arena was removed         log an error, and end: another arena may get its name
     it died                       if a standby is attached, leave the role to it for a moment;

@@ -277,9 +277,9 @@ function overflowSentence(overflow) {
 
 function senderSentence({ is_alive, name, pid, sink, epoch, heartbeat_age_ns, is_asleep }) {
   if (!is_alive) return "none: nothing is delivered until one is started (shmaccum sender)";
-  const sign = heartbeat_age_ns === null ? "" : `, sign of life ${duration(heartbeat_age_ns)} ago`;
+  const heartbeat = heartbeat_age_ns === null ? "" : `, heartbeat ${duration(heartbeat_age_ns)} ago`;
   return `${name ?? "alive"}${pid === null ? "" : ` (${pid})`}, delivers to ${sink ?? "a sink without a name"}, ` +
-    `take-over ${epoch}${sign}${is_asleep ? ", asleep" : ""}`;
+    `take-over ${epoch}${heartbeat}${is_asleep ? ", asleep" : ""}`;
 }
 
 function transactionSentence({ number: nth, state, why, age_ns }) {

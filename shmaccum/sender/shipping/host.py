@@ -54,7 +54,7 @@ class ShipperHost:
             logger.warning("%s%s", sentence, "" if count == 1 else f" ({count} times)")
 
     def show_life(self) -> None:
-        """Do nothing: a shipper without signs of life is not replaced."""
+        """Do nothing: a shipper has no heartbeat, and is not replaced."""
 
     def end_backoff(self, partition_index: int) -> None:
         self._streams[partition_index].end_pause()

@@ -63,7 +63,7 @@ ILL: Mapping[str, tuple[Callable[[Observation], Observation], str]] = {
     "poisoned": (lambda seen: changed(seen, poisoned="a lock has two owners"), "a lock has two owners"),
     "silent_sender": (
         lambda seen: with_sender(seen, heartbeat_age_ns=SILENCE_NS_MAX + 1),
-        "no sign of life for 30 s",
+        "not renewed its heartbeat for 30 s",
     ),
     "no_sender": (
         lambda seen: changed(with_sender(seen, is_alive=False), queued_record_count=1),
@@ -141,7 +141,7 @@ def test_a_trouble_is_reported_and_answers_its_question_and_later_ones_with_no(s
     ],
     ids=[
         "30 s of silence",
-        "before the first sign of life",
+        "before the first heartbeat",
         "full",
         "a wait that is about to end",
         "no outage yet",

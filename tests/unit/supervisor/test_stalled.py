@@ -101,7 +101,7 @@ def test_a_stopped_sender_is_killed_after_the_time_and_not_before(arena: Arena, 
         assert arena.native.sender_is_alive
         watched.check(1)
         assert arena.native.sender_died
-    assert f"(process {child.pid}) is stopped and has shown no sign of life for 10 s" in watched.errors()[0]
+    assert f"(process {child.pid}) is stopped and has not renewed its heartbeat for 10 s" in watched.errors()[0]
 
 
 def stopped(pid: int) -> bool:
