@@ -173,6 +173,8 @@ def check_unit(block: Block, tmp_path: Path) -> None:
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(block.text)
     assert {"Unit", "Service"} <= set(unit.sections()) or {"Unit", "Socket"} <= set(unit.sections())
+    if unit.get("Service", "Restart", fallback="no") == "always":
+        assert unit["Unit"].get("StartLimitIntervalSec") == "0"  # otherwise systemd gives up after five starts
     if shutil.which("systemd-analyze") is None:
         return
     # The programs of a unit may be missing here: only the directives of the unit are checked.
