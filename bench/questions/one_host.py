@@ -125,4 +125,9 @@ QUESTION = Question(
     limit_s=3600,
     scope="alone",
     goals=[goal for count in COUNTS for goal in _goals(count)],
+    reason=(
+        "A worker that waits for its acks sleeps and wakes. One of 8 workers sends 1,000 records a second, and a "
+        "wake-up gives it several results. One of 256 sends 31 and wakes for each. There, acks cost a record 21 µs "
+        "with the arena (5 µs without them) and 15 µs with the sidecar in C (14 µs without)."
+    ),
 )

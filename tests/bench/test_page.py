@@ -19,7 +19,7 @@ from bench.harness.runner import find_question, question_names
 from bench.harness.table import spell
 
 ADVICE = "python -m bench.harness.page"
-SMALL = 20_000
+SMALL = 24_000
 MACHINE = {
     "cpu": "a model",
     "cores": "2",
