@@ -349,12 +349,23 @@ static void maybe_mark_clean(struct arena *arena)
     }
 }
 
+/* While a stopped process keeps the pool lock, the place of a wait stays in the queue. */
+static void arena_leave(struct arena *arena)
+{
+    CHECK(arena->owner != 0);
+    unfinished_waits_end(arena, NULL);
+    if (arena->unfinished_waits == NULL) {
+        process_unregister(arena);
+    } else {
+        process_leave_for_repair(arena);
+    }
+}
+
 void arena_detach(struct arena *arena)
 {
     CHECK(arena->owner == 0 || arena->me == &arena->processes[arena->entry_index]);
     if (arena->owner != 0) {
-        unfinished_waits_end(arena, NULL);
-        process_unregister(arena);
+        arena_leave(arena);
         POINT(process_unregistered);
         maybe_mark_clean(arena);
     }

@@ -109,14 +109,20 @@ enum status process_register(struct arena *arena, enum process_role role, bool *
                      "process_count, or stop a process", arena->geometry.process_count);
 }
 
-void process_unregister(struct arena *arena)
+void process_leave_for_repair(struct arena *arena)
 {
     CHECK(arena->owner != 0);
     CHECK(arena->me == &arena->processes[arena->entry_index]);
     store_release_u32(&arena->me->writing, 0); /* H3 */
-    store_release_u32(&arena->me->role, ROLE_NONE); /* V2 */
     arena->owner = 0;
     arena->me = NULL;
+}
+
+void process_unregister(struct arena *arena)
+{
+    struct process_entry *entry = arena->me;
+    process_leave_for_repair(arena);
+    store_release_u32(&entry->role, ROLE_NONE); /* V2 */
 }
 
 /* ---- sender role ---- */

@@ -30,6 +30,9 @@ enum status process_register(struct arena *arena, enum process_role role, bool *
 /* Marks the entry clean. The byte lock is released with the descriptor. */
 void process_unregister(struct arena *arena);
 
+/* The same, but others repair what this process leaves, as after a death. */
+void process_leave_for_repair(struct arena *arena);
+
 /* Costs a system call (0.5 us). An owner with an impossible index or generation is dead. */
 bool process_is_alive(const struct arena *arena, uint32_t owner);
 

@@ -45,17 +45,20 @@ void wait_end(struct arena *arena, const struct buffer_wait *wait, uint32_t *slo
     arena->unfinished_waits = unfinished;
 }
 
+/* Empties the list first: while a try waits for the lock, other threads of this process run, and may also get here. */
 void unfinished_waits_end(struct arena *arena, struct wake_set *wakes)
 {
     CHECK(arena->owner != 0);
-    struct unfinished_wait **link = &arena->unfinished_waits;
-    while (*link != NULL) {
-        struct unfinished_wait *found = *link;
+    struct unfinished_wait *next = arena->unfinished_waits;
+    arena->unfinished_waits = NULL;
+    while (next != NULL) {
+        struct unfinished_wait *found = next;
+        next = found->next;
         if (found->owner == arena->owner &&
             !wait_try_end(arena, &found->wait, found->slots, &found->taken_count, wakes)) {
-            link = &found->next;
+            found->next = arena->unfinished_waits;
+            arena->unfinished_waits = found;
         } else {
-            *link = found->next;
             free(found);
         }
     }

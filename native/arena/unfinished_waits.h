@@ -4,7 +4,8 @@
  * (buffer_pool.h). A caller whose deadline has passed must not wait for that process.
  *
  *   end          leave the queue, or return the slots. If the lock is refused, add the wait to a private list
- *   end again    before this process joins the queue again, and before it leaves the arena
+ *   end again    before this process joins the queue again, after it opens a batch, and before it leaves the arena. If
+ *                it cannot do so before it leaves, others repair the pool as after its death
  *
  * WHY IT IS SAFE. To others, the process appears to be stopped while it waits, or while it owns slots. Its grants are
  *   revoked when others need them (REVOKE in buffer_pool.h), and if it dies, repair frees the rest. The list is private

@@ -14,6 +14,7 @@
 #include "arena/process_share.h"
 #include "arena/registry.h"
 #include "arena/spilled.h"
+#include "arena/unfinished_waits.h"
 #include "producer/producer_batch_append.h"
 
 /* The largest number of record bytes that is prefetched before a partition is locked. */
@@ -243,6 +244,7 @@ static COLD void append_finish(struct appender *appender, struct append_call *ca
         buffer_pool_return(arena, &call->spare, 1, &appender->wakes);
     }
     if (call->has_opened) {
+        unfinished_waits_end(arena, &appender->wakes);
         closing_check(arena);
     }
     result->need = status == STATUS_EXHAUSTED ? 1 : 0;

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from shmaccum import _native
 from shmaccum.aio import Producer as AsyncProducer
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
@@ -179,6 +180,44 @@ def test_a_task_that_waits_lets_other_tasks_run_and_raises_at_its_deadline(arena
 
     with kept(arena, POOL_LOCK):
         assert asyncio.run(send_in_vain()) > 10
+    deliver_all(sender)
+    check_idle(arena)
+
+
+def granted_place(arena: Arena, sender: Accumulator) -> _native.BufferWait:
+    """Return a place in the queue whose buffer is granted, and not taken."""
+    for partition in range(SLOT_COUNT):
+        sender.append("fill", partition, 1, None, b"v")
+    place = _native.BufferWait.join(arena.native, 1)
+    sender.complete(drain(sender)[0], BatchResult.SUCCEEDED)
+    assert place.poll()
+    return place
+
+
+def test_a_place_that_was_not_left_is_left_after_an_append_that_does_not_wait(
+    arena: Arena, sender: Accumulator
+) -> None:
+    place = granted_place(arena, sender)
+    with kept(arena, POOL_LOCK):
+        place.cancel()
+    deliver_all(sender)
+    assert arena.native.state_counts()["GRANT"] == 1
+    sender.append("t", 0, 1, None, b"v")
+    assert arena.native.state_counts()["GRANT"] == 0
+    assert deliver_all(sender) == [b"v"]
+    check_idle(arena)
+
+
+def test_a_process_that_leaves_while_its_place_cannot_be_left_is_repaired(arena: Arena, sender: Accumulator) -> None:
+    for partition in range(SLOT_COUNT):
+        sender.append("fill", partition, 1, None, b"v")
+    with Arena.attach(arena.name) as leaving:
+        place = _native.BufferWait.join(leaving.native, 1)
+        with kept(arena, POOL_LOCK):
+            place.cancel()
+            leaving.close()
+    sender.maintain()
+    assert arena.statistics().waiting_count == 0
     deliver_all(sender)
     check_idle(arena)
 

@@ -541,6 +541,68 @@ TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), no_call_waits_for_a_stopped_holder
     expect_all_free(arena);
 }
 
+static pid_t stopped_holder;
+static struct arena *shared_arena;
+
+/* The first sleep of a wait for the pool lock. Meanwhile the holder continues, and another thread ends the waits. */
+static void *end_waits_in_another_thread(void)
+{
+    if (stopped_holder != 0) {
+        EXPECT(child_finishes(stopped_holder));
+        stopped_holder = 0;
+        unfinished_waits_end(shared_arena, NULL);
+    }
+    return NULL;
+}
+
+static void end_sleep(void *state)
+{
+    (void)state;
+}
+
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), two_threads_end_a_wait_once)
+{
+    uint32_t slots[SLOTS];
+    uint32_t granted;
+    EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
+    struct buffer_wait wait = wait_begun(arena, 1);
+    pid_t child = child_started(file, run_wait, NULL, "waiter_parked", SIGSTOP);
+    EXPECT(child_is_stopped(child));
+    wait_end(arena, &wait, &granted, 0, NULL);
+    EXPECT(arena->unfinished_waits != NULL);
+    EXPECT(buffer_pool_return(arena, slots, SLOTS, NULL));
+    EXPECT(child_finishes(child));
+
+    stopped_holder = child_started(file, run_wait, NULL, "waiter_parked", SIGSTOP);
+    EXPECT(child_is_stopped(stopped_holder));
+    shared_arena = arena;
+    arena->blocking = (struct blocking_hooks){.begin = end_waits_in_another_thread, .end = end_sleep};
+    unfinished_waits_end(arena, NULL);
+    EXPECT(stopped_holder == 0);
+    EXPECT(arena->unfinished_waits == NULL);
+    expect_all_free(arena);
+}
+
+/* The holder grants a slot to the wait when it continues. */
+TEST_IN_ARENA(geometry_of(SLOTS, BATCH_SIZE), a_process_that_left_without_the_pool_lock_is_repaired_as_a_dead_one)
+{
+    uint32_t slots[SLOTS];
+    uint32_t granted;
+    struct arena *leaving = arena_attached(file);
+    EXPECT_EQ_U64(slots_allocated(arena, slots, SLOTS), SLOTS);
+    struct buffer_wait wait = wait_begun(leaving, 1);
+    pid_t child = child_started(file, run_wait, NULL, "waiter_parked", SIGSTOP);
+    EXPECT(child_is_stopped(child));
+    wait_end(leaving, &wait, &granted, 0, NULL);
+    arena_detach(leaving);
+    EXPECT(buffer_pool_return(arena, slots, SLOTS, NULL));
+    EXPECT(child_finishes(child));
+    EXPECT_EQ_U64(slots_in_state(arena, SLOT_GRANT), 1);
+
+    arena_detach(arena_attached(file)); /* in the same entry */
+    expect_all_free(arena);
+}
+
 static void run_fill_the_queue(struct arena *arena, void *unused)
 {
     (void)unused;
