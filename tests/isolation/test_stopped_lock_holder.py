@@ -13,7 +13,9 @@ import os
 import signal
 import struct
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,8 @@ from shmaccum import _native
 from shmaccum.aio import Producer as AsyncProducer
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.exceptions import ArenaBusyError, BufferExhaustedError
+from shmaccum.exceptions import ArenaBusyError, ArenaInUseError, BufferExhaustedError
+from shmaccum.producer import Producer
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, deliver_all, drain
 from tests.support.processes import Child, run_in_child, wait_until
@@ -34,6 +37,8 @@ POOL_LOCK, REGISTRY_LOCK = 0, 64
 """Offsets of the lock words in the globals (tests/unit/arena/frozen_layout.csv)."""
 BLOCK_MS = 500
 LONG_MS = 600_000
+AT_ONCE_S = 30.0
+"""More than any pause of the machine, and less than the default of max_block_ms."""
 
 
 def keep_lock(name: str, lock: int) -> None:
@@ -230,6 +235,30 @@ def test_processes_attach_and_leave(arena: Arena, sender: Accumulator) -> None:
         assert run_in_child(append_one, arena.name, b"v") == "None"
     assert deliver_all(sender) == [b"v"]
     sender.maintain()
+
+
+def test_a_new_topic_waits_no_longer_than_an_append(arena: Arena) -> None:
+    arena.native.set_topic_partition_count("known", 1)
+    with Producer(arena, max_block_ms=0) as producer, kept(arena, REGISTRY_LOCK):
+        for send in (partial(producer.send, "new"), partial(producer.send, "known", partition=0)):
+            begin_s = time.monotonic()
+            with pytest.raises(ArenaBusyError, match="stopped while it created a topic"):
+                send(b"v")
+            assert time.monotonic() - begin_s < AT_ONCE_S
+
+
+def test_an_arena_is_not_closed_while_a_call_waits_to_create_a_topic(arena: Arena) -> None:
+    """The call runs other threads and signal handlers."""
+    with Arena.attach(arena.name) as closing, kept(arena, REGISTRY_LOCK):
+        former = signal.signal(signal.SIGUSR1, lambda *_: closing.native.close())
+        try:
+            timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGUSR1])
+            timer.start()
+            with pytest.raises(ArenaInUseError):
+                closing.native.topic_partition_count("new")
+            timer.join()
+        finally:
+            signal.signal(signal.SIGUSR1, former)
 
 
 def test_a_new_topic_waits_and_can_be_interrupted(arena: Arena, sender: Accumulator) -> None:

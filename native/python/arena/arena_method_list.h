@@ -43,11 +43,8 @@ VALUE(arena_open, oversized_bytes, PyLong_FromUnsignedLongLong(load_relaxed_u64(
 VALUE(arena_own, owner, PyLong_FromUnsignedLong(self->core->owner),
       "The number that names this process in the arena's words. 0 if it is not attached.")
 PROPERTY(arena_open, poisoned, "The name of the status that poisoned the arena, or None.")
-VALUE(arena_locks, pool_lock_keeper,
-      buffer_pool_lock_keeper(self->core) == 0
-          ? Py_NewRef(Py_None)
-          : PyLong_FromUnsignedLong(owner_index(buffer_pool_lock_keeper(self->core))),
-      "The entry of the process that keeps the pool lock, if this process was refused the lock. Otherwise None.")
+PROPERTY(arena_locks, pool_lock_keeper,
+         "The entry of the process that keeps the pool lock, if this process was refused the lock. Otherwise None.")
 PROPERTY(arena_open, producer_identity, "(producer id, epoch, identity of the sink that assigned them). -1 for no id.")
 VALUE(arena_open, registered_topic_count, PyLong_FromUnsignedLong(registry_topic_count(self->core)),
       "The number of topics of the arena.")

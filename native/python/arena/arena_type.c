@@ -3,6 +3,7 @@
  * Arena: the mapping of one process. Functions of the module open it from two descriptors (module.c).
  */
 #include "arena/attach.h"
+#include "arena/buffer_pool.h"
 #include "arena/closing.h"
 #include "arena/completion.h"
 #include "arena/counters.h"
@@ -14,6 +15,7 @@
 #include "python/common/alone.h"
 #include "python/common/blocking.h"
 #include "python/common/errors.h"
+#include "python/common/monotonic.h"
 #include "python/common/view_type.h"
 
 /* ---- open and close ---- */
@@ -159,6 +161,12 @@ PyObject *py_arena_options(struct arena_object *self)
                                      size < OPTIONS_SIZE_MAX ? size : OPTIONS_SIZE_MAX);
 }
 
+PyObject *py_arena_pool_lock_keeper(struct arena_object *self)
+{
+    uint32_t owner = buffer_pool_lock_keeper(self->core);
+    return owner == 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(owner_index(owner));
+}
+
 PyObject *py_arena_poisoned(struct arena_object *self)
 {
     const struct arena *core = self->core;
@@ -210,12 +218,14 @@ static COLD void raise_no_topic_room(const struct arena_object *self)
     }
 }
 
-/* Each try waits LOCK_PATIENCE_NS for the lock, so this is the default of max_block_ms. */
-enum { REGISTRY_TRIES_MAX = 600 };
-
-bool registry_is_tried_again(int *tries)
+bool registry_is_tried_again(struct registry_limit *limit)
 {
-    return ++*tries < REGISTRY_TRIES_MAX && PyErr_CheckSignals() == 0;
+    int64_t now_ns = monotonic_ns();
+    if (limit->deadline_ns == 0) {
+        int64_t block_ns = limit->block_ms * 1000000;
+        limit->deadline_ns = block_ns > INT64_MAX - now_ns ? INT64_MAX : now_ns + block_ns;
+    }
+    return now_ns < limit->deadline_ns && PyErr_CheckSignals() == 0;
 }
 
 PyObject *raise_registry(const struct module_state *state, enum status status)
@@ -230,7 +240,26 @@ PyObject *raise_registry(const struct module_state *state, enum status status)
                               "process can create one: continue the process (shmaccum top shows it), or end it");
 }
 
+/* Other threads, and signal handlers, run while it waits. */
+static enum status topic_await(struct arena_object *self, const char *name, uint32_t name_size,
+                               struct registry_limit limit, uint32_t *topic_index)
+{
+    enum status status;
+    self->call_count++;
+    do {
+        status = registry_topic(self->registry, name, name_size, topic_index);
+    } while (status == STATUS_BUSY && registry_is_tried_again(&limit));
+    self->call_count--;
+    return status;
+}
+
 bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index)
+{
+    return arena_object_topic_within(self, topic, (struct registry_limit){.block_ms = REGISTRY_BLOCK_MS}, topic_index);
+}
+
+bool arena_object_topic_within(struct arena_object *self, PyObject *topic, struct registry_limit limit,
+                               uint32_t *topic_index)
 {
     const char *name;
     uint32_t name_size;
@@ -240,11 +269,7 @@ bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *to
     if (!self->core->is_read_only && !arena_object_attach(self)) {
         return false;
     }
-    enum status status;
-    int tries = 0;
-    do {
-        status = registry_topic(self->registry, name, name_size, topic_index);
-    } while (status == STATUS_BUSY && registry_is_tried_again(&tries));
+    enum status status = topic_await(self, name, name_size, limit, topic_index);
     if (status == STATUS_INVALID) {
         raise_format(self->state, status,
                      "%R is not a topic name: 1 to %d of the characters a-z A-Z 0-9 . _ - and not . or ..", topic,

@@ -40,14 +40,26 @@ bool arena_object_is_open(const struct arena_object *self);
 /* The same. Attaches a forked child. */
 bool arena_object_attach(struct arena_object *self);
 
+enum { REGISTRY_BLOCK_MS = 60000 }; /* the default of max_block_ms */
+
+/* The longest wait for the lock of the registry. */
+struct registry_limit {
+    int64_t block_ms;
+    int64_t deadline_ns; /* on the clock of monotonic_ns, or 0: block_ms after the first refusal */
+};
+
 /* Returns true if a call of the registry that returned STATUS_BUSY is to be repeated: a stopped process keeps the lock
- * of the registry. Returns false after 60 s, and with an exception set after a signal. `tries` begins with 0. */
-bool registry_is_tried_again(int *tries);
+ * of the registry. Returns false at the deadline, and with an exception set after a signal. */
+bool registry_is_tried_again(struct registry_limit *limit);
 
 /* Raises the status of a call of the registry, unless a signal has raised. Returns NULL. */
 PyObject *raise_registry(const struct module_state *state, enum status status);
 
 /* Finds or creates the topic. Returns false with an exception set. */
 bool arena_object_topic(struct arena_object *self, PyObject *topic, uint32_t *topic_index);
+
+/* The same, with another limit than REGISTRY_BLOCK_MS. */
+bool arena_object_topic_within(struct arena_object *self, PyObject *topic, struct registry_limit limit,
+                               uint32_t *topic_index);
 
 #endif

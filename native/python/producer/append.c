@@ -12,14 +12,14 @@
 
 /* ---- topic and partition ---- */
 
-COLD bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uint32_t partition,
-                              uint32_t *partition_index)
+COLD bool partition_find_slow(struct appender_object *self, const struct append_target *target, uint32_t topic_index,
+                              uint32_t partition, uint32_t *partition_index)
 {
     enum status status;
-    int tries = 0;
+    struct registry_limit limit = append_registry_limit(target);
     do {
         status = registry_partition(self->arena->registry, topic_index, (int32_t)partition, partition_index);
-    } while (status == STATUS_BUSY && registry_is_tried_again(&tries));
+    } while (status == STATUS_BUSY && registry_is_tried_again(&limit));
     if (status == STATUS_NO_PARTITION) {
         raise_format(self->state, status, "the arena has no entry for another partition: create it with a "
                      "partition_count above %u", self->arena->core->geometry.partition_count);

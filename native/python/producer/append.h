@@ -27,11 +27,16 @@ struct append_target {
 /* Returns the deadline of this call. The first wait sets it. */
 int64_t append_deadline(struct append_target *target);
 
+static inline struct registry_limit append_registry_limit(const struct append_target *target)
+{
+    return (struct registry_limit){.block_ms = target->max_block_ms, .deadline_ns = target->deadline_ns};
+}
+
 /* ---- topic and partition ---- */
 
 /* Finds the index of a partition in the registry, or creates the partition. Returns false with an exception set. */
-bool partition_find_slow(struct appender_object *self, uint32_t topic_index, uint32_t partition,
-                         uint32_t *partition_index);
+bool partition_find_slow(struct appender_object *self, const struct append_target *target, uint32_t topic_index,
+                         uint32_t partition, uint32_t *partition_index);
 
 /* ---- records ---- */
 

@@ -64,6 +64,7 @@ static COLD bool more_partitions_wait(struct many *many, uint32_t topic_index, u
 static bool chunk_assign_all(struct many *many, struct chunk *chunk, struct assignment *assignment)
 {
     struct producer_object *producer = many->producer;
+    const struct append_target target = target_of(many);
     const struct chunk_rules rules = {.partitioner = &producer->partitioner, .ignores_keys = producer->ignores_keys};
     uint32_t partition = 0;
     enum status status;
@@ -72,7 +73,7 @@ static bool chunk_assign_all(struct many *many, struct chunk *chunk, struct assi
         uint32_t topic_index = chunk->topics[i]->sticky.topic_index;
         bool is_found = status == STATUS_TRY_AGAIN
                             ? more_partitions_wait(many, topic_index, partition)
-                            : partition_find_slow(producer->appender, topic_index, partition,
+                            : partition_find_slow(producer->appender, &target, topic_index, partition,
                                                   &assignment->partition_indices[assignment->count++]);
         if (!is_found) {
             return many_end_chunk_before(many, chunk, i);
@@ -97,7 +98,7 @@ static bool group_choose_again(struct append_target *target)
     struct topic_note *topic = call->group.topic;
     uint32_t partition_count = topic_partition_count(producer->partitioner.arena, topic->sticky.topic_index);
     uint32_t partition = partitioner_sticky(&producer->partitioner, &topic->sticky, partition_count);
-    return partition_find(producer, topic, partition, &target->partition_index);
+    return partition_find(producer, topic, partition, target);
 }
 
 /* The most records that are appended under a partition's lock at once: other processes may have to wait for some

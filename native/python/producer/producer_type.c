@@ -204,10 +204,11 @@ static struct topic_cell *topic_cell(struct producer_object *self, PyObject *top
 
 STATIC_CHECK(TOPIC_CELL_COUNT == 1 << (64 - 58));
 
-static COLD bool topic_find_slow(struct producer_object *self, PyObject *topic, uint32_t *topic_index)
+static COLD bool topic_find_slow(struct producer_object *self, PyObject *topic, const struct append_target *target,
+                                 uint32_t *topic_index)
 {
     struct topic_cell *cell = topic_cell(self, topic);
-    if (!arena_object_topic(self->appender->arena, topic, topic_index)) {
+    if (!arena_object_topic_within(self->appender->arena, topic, append_registry_limit(target), topic_index)) {
         return false;
     }
     PyObject *former = cell->topic;
@@ -236,7 +237,7 @@ static inline bool topic_find(struct producer_object *self, PyObject *topic, str
 {
     const struct topic_cell *cell = topic_cell(self, topic);
     *topic_index = cell->topic_index;
-    if (UNLIKELY(cell->topic != topic) && !topic_find_slow(self, topic, topic_index)) {
+    if (UNLIKELY(cell->topic != topic) && !topic_find_slow(self, topic, target, topic_index)) {
         return false;
     }
     *partition_count = topic_partition_count(self->partitioner.arena, *topic_index);
@@ -260,7 +261,7 @@ struct send_target {
 
 static inline bool partition_set(struct send_target *target, uint32_t partition)
 {
-    return partition_find(target->producer, target->topic, partition, &target->append.partition_index);
+    return partition_find(target->producer, target->topic, partition, &target->append);
 }
 
 static inline bool sticky_choose(struct send_target *target)

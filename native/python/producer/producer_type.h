@@ -57,14 +57,15 @@ bool producer_topic(struct producer_object *self, PyObject *topic, struct append
 bool producer_wait_for_partitions(struct producer_object *self, PyObject *topic, struct append_target *target,
                                   int64_t least, uint32_t *partition_count);
 
-/* Finds the index of a partition of the topic, or creates it. Returns false with an exception set. */
+/* Sets the target to a partition of the topic, and creates it if necessary. Returns false with an exception set. */
 static inline bool partition_find(struct producer_object *self, struct topic_note *topic, uint32_t partition,
-                                  uint32_t *partition_index)
+                                  struct append_target *target)
 {
     uint32_t topic_index = topic->sticky.topic_index;
     enum status status = partition_indices_find(&topic->indices, self->appender->arena->registry, topic_index,
-                                                partition, partition_index);
-    return LIKELY(status == STATUS_OK) || partition_find_slow(self->appender, topic_index, partition, partition_index);
+                                                partition, &target->partition_index);
+    return LIKELY(status == STATUS_OK) ||
+           partition_find_slow(self->appender, target, topic_index, partition, &target->partition_index);
 }
 
 /* The method send(). */

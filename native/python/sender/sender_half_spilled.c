@@ -63,9 +63,9 @@ PyObject *py_half_partition_index(struct sender_half_object *self, const struct 
         return NULL;
     }
     enum status status;
-    int tries = 0;
+    struct registry_limit limit = {.block_ms = REGISTRY_BLOCK_MS};
     do {
         status = registry_partition(self->arena->registry, topic_index, (int32_t)given->partition, &partition_index);
-    } while (status == STATUS_BUSY && registry_is_tried_again(&tries));
+    } while (status == STATUS_BUSY && registry_is_tried_again(&limit));
     return status == STATUS_OK ? PyLong_FromUnsignedLong(partition_index) : raise_registry(self->state, status);
 }
