@@ -100,6 +100,8 @@ class LoopBufferWaiter(BufferWaiter):
                     if is_granted or (left_s := _left_s(deadline_ns)) <= 0:
                         break
                     await wake_ups.next(min(left_s, RETRY_SLICE_S))
+                    self.check_not_refused()
+                    check_takes_records(self._arena)
                 if not is_granted:
                     raise BufferExhaustedError(self._exhausted(need, max_block_ms, partition_index))
             finally:
@@ -121,6 +123,11 @@ class LoopBufferWaiter(BufferWaiter):
         super().refuse()
         for wake_ups in listed(self._wake_ups):
             wake_ups.end_soon()
+
+    async def wait_until_left(self) -> None:
+        """Waits, after `refuse`, until no task waits. A closed arena cannot be told that a task has left its queue."""
+        while self._wake_ups:
+            await asyncio.sleep(0)
 
     async def _join_in_loop(
         self, wake_ups: WakeUps, need: int, max_block_ms: int, deadline_ns: int, partition_index: int
@@ -247,10 +254,11 @@ class LoopProducer(kept_producer.Producer):
         """
         native = self.arena.native
         started_ns = clock.monotonic_ns()
-        while (count := native.topic_partition_count(topic)) < least:
-            self._ask_for_partitions(topic, least)
-            self._check_may_wait(topic, self.options.max_block_ms, deadline_ns, least)
-            await asyncio.sleep(PARTITIONS_SLICE_S)
+        with self._until_closed():
+            while (count := native.topic_partition_count(topic)) < least:
+                self._ask_for_partitions(topic, least)
+                self._check_may_wait(topic, self.options.max_block_ms, deadline_ns, least)
+                await asyncio.sleep(PARTITIONS_SLICE_S)
         self._metrics.metadata_wait_ns += clock.monotonic_ns() - started_ns
         return count
 
@@ -354,6 +362,7 @@ class LoopProducer(kept_producer.Producer):
         if self._transaction is not None:
             self._transaction.release()
         try:
+            await self._waiter.wait_until_left()
             with contextlib.suppress(FlushTimeoutError, ArenaRemovedError):  # `_finish` reports it
                 await self.flush_in_loop(timeout)
         except BaseException:

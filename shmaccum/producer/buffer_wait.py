@@ -163,6 +163,8 @@ class BufferWaiter:
                 is_taken = place.take()
                 if is_taken:
                     return place
+                self.check_not_refused()
+                check_takes_records(self._arena)
                 if (left_ns := deadline_ns - clock.monotonic_ns()) <= 0:
                     break
                 cooperative.sleep(min(left_ns, RETRY_SLICE_NS) / 1e9)

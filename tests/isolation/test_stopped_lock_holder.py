@@ -24,7 +24,14 @@ from shmaccum import _native
 from shmaccum.aio import Producer as AsyncProducer
 from shmaccum.arena import Arena
 from shmaccum.arena.results import BatchResult
-from shmaccum.exceptions import ArenaBusyError, ArenaInUseError, BufferExhaustedError
+from shmaccum.common.clock import NS_PER_MS
+from shmaccum.exceptions import (
+    ArenaBusyError,
+    ArenaInUseError,
+    ArenaRemovedError,
+    BufferExhaustedError,
+    ProducerClosedError,
+)
 from shmaccum.producer import Producer
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, deliver_all, drain
@@ -210,6 +217,64 @@ def test_a_place_that_was_not_left_is_left_after_an_append_that_does_not_wait(
     sender.append("t", 0, 1, None, b"v")
     assert arena.native.state_counts()["GRANT"] == 0
     assert deliver_all(sender) == [b"v"]
+    check_idle(arena)
+
+
+def test_a_closed_producer_does_not_wait_for_granted_buffers(arena: Arena, sender: Accumulator) -> None:
+    place = granted_place(arena, sender)
+
+    def refuse() -> None:
+        wait_until(lambda: arena.native.pool_lock_keeper is not None, "the lock was refused")
+        sender.buffer_waiter.refuse()
+
+    with kept(arena, POOL_LOCK):
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with pytest.raises(ProducerClosedError):
+            sender.buffer_waiter.wait(1, LONG_MS, time.monotonic_ns() + LONG_MS * NS_PER_MS, place, 0)
+        thread.join()
+    sender.append("t", 0, 1, None, b"v")
+    assert deliver_all(sender).count(b"v") == SLOT_COUNT
+    check_idle(arena)
+
+
+def test_a_removed_arena_ends_a_wait_for_granted_buffers(arena: Arena, sender: Accumulator) -> None:
+    place = granted_place(arena, sender)
+
+    def remove() -> None:
+        wait_until(lambda: arena.native.pool_lock_keeper is not None, "the lock was refused")
+        Arena.remove(arena.name)
+
+    with kept(arena, POOL_LOCK):
+        thread = threading.Thread(target=remove)
+        thread.start()
+        with pytest.raises(ArenaRemovedError):
+            sender.buffer_waiter.wait(1, LONG_MS, time.monotonic_ns() + LONG_MS * NS_PER_MS, place, 0)
+        thread.join()
+
+
+def test_closing_a_producer_ends_the_wait_of_a_task_for_granted_buffers(arena: Arena, sender: Accumulator) -> None:
+    arena.native.set_topic_partition_count("t", SLOT_COUNT + 1)
+    for partition in range(SLOT_COUNT):
+        sender.append("t", partition, 1, None, b"v")
+
+    async def close_while_it_waits() -> None:
+        producer = AsyncProducer(arena.name, max_block_ms=LONG_MS)
+        await producer.start()
+        task = asyncio.ensure_future(producer.send("t", b"late", partition=SLOT_COUNT))
+        while arena.statistics().waiting_count == 0:
+            await asyncio.sleep(0.001)
+        deliver_all(sender)  # grants a buffer to the task, which does not run before the lock is kept
+        with kept(arena, POOL_LOCK):
+            while arena.native.counters()["locks that stopped processes kept from others"] == 0:
+                await asyncio.sleep(0.001)
+            closing = asyncio.ensure_future(producer.close(0))
+            with pytest.raises(ProducerClosedError):
+                await task
+            await closing
+
+    asyncio.run(close_while_it_waits())
+    sender.maintain()
     check_idle(arena)
 
 

@@ -268,6 +268,31 @@ def test_a_close_ends_a_send_that_waits(arena: Arena, sender: RunningSender) -> 
     run(main())
 
 
+def test_a_close_detaches_only_after_the_tasks_have_left_the_queue(
+    arena: Arena, sender: RunningSender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that detaches may run before the tasks. Here, it always does."""
+
+    async def run_at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+    async def main() -> None:
+        async with full_arena(arena, sender):
+            closing = Producer(arena.name)
+            await closing.start()
+            waiting = [asyncio.ensure_future(closing.send(TOPIC, VALUE)) for _ in range(3)]
+            await until(lambda: arena.statistics().waiting_count > 0)
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio, "to_thread", run_at_once)
+                await closing.close(0)
+            ended = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(error) for error in ended] == [ProducerClosedError] * 3
+            assert arena.statistics().waiting_count == 0
+            sender.go_on()
+
+    run(main())
+
+
 def test_threads_and_tasks_stand_in_the_same_queue(arena: Arena, sender: RunningSender) -> None:
     async def main() -> None:
         async with full_arena(arena, sender) as producer:
