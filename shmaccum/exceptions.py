@@ -62,7 +62,7 @@ class ArenaBusyError(ArenaError):
 
     The other process is the arena's sender, or has begun a transaction (an arena has one at a time), or creates or
     recovers the arena. If creation or recovery does not finish, the process is probably stopped. An append to a new
-    topic raises this after 60 s if a process was stopped while it created another topic.
+    topic raises this after ``max_block_ms`` if a process was stopped while it created another topic.
     """
 
 
