@@ -87,10 +87,11 @@ def test_delayed_allocation(new_case: NewCase, arena_name: str) -> None:
     case.append(1, value=FULL_VALUE)
     worker = _start(_append, arena_name, 2, FULL_VALUE, 30_000)
     _until(lambda: _waiters(case) == 1, "waiting")
-    assert case.drain_all() == 2
+    record_count = case.drain_all()  # may include the record of the other process
     worker.join()
     assert worker.exitcode == 0
-    assert case.drain_all() == 1
+    assert record_count in {2, 3}
+    assert record_count + case.drain_all() == 3
 
 
 def test_exhausted_after_max_block(new_case: NewCase) -> None:
