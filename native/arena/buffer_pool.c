@@ -98,12 +98,18 @@ static void slot_become_free(struct arena *arena, uint32_t slot_index, uint64_t 
 
 static void locked_repair(struct arena *arena);
 
+uint32_t buffer_pool_lock_keeper(const struct arena *arena)
+{
+    uint64_t refused = arena->pool_lock_refused;
+    return lock_is_kept(arena, &arena->globals->pool_lock, refused) ? lock_word_owner(refused) : 0;
+}
+
 /* Returns false if a process that is stopped, or very slow, keeps the lock. The next calls do not wait for the same
  * acquisition again. */
 static bool pool_lock(struct arena *arena, uint64_t *held)
 {
     CHECK(arena->owner != 0);
-    if (lock_is_kept(arena, &arena->globals->pool_lock, arena->pool_lock_refused)) {
+    if (buffer_pool_lock_keeper(arena) != 0) {
         return false;
     }
     enum lock_outcome outcome = lock_acquire(arena, &arena->globals->pool_lock, held);
@@ -116,12 +122,6 @@ static bool pool_lock(struct arena *arena, uint64_t *held)
         locked_repair(arena);
     }
     return true;
-}
-
-uint32_t buffer_pool_lock_keeper(const struct arena *arena)
-{
-    uint64_t refused = arena->pool_lock_refused;
-    return lock_is_kept(arena, &arena->globals->pool_lock, refused) ? lock_word_owner(refused) : 0;
 }
 
 static void pool_unlock(struct arena *arena, uint64_t held)

@@ -7,8 +7,8 @@
  *   acquire   CAS (a, none) -> (a + 1, me). Spins a little, then sets `waiters` and sleeps on the futex in slices of
  *             LOCK_SLICE_NS.
  *   steal     a slice has passed and the owner is proven dead (process.h): CAS (a, dead) -> (a + 1, me).
- *   refuse    a living owner, stopped or very slow, has had the same acquisition for LOCK_PATIENCE_NS. The caller goes
- *             on without the lock: no call waits for a stopped process longer than that.
+ *   refuse    a living owner, stopped or very slow, has had the same acquisition for LOCK_PATIENCE_NS. The caller
+ *             continues without the lock: no call waits for a stopped process longer than that.
  *   release   CAS (a, me) -> (a, none), wake one sleeper.
  *
  * A process that stole the lock gets LOCK_TAKEN_OVER, and repairs before it does anything else. If it dies before the

@@ -25,7 +25,7 @@ void sender_half_free(struct sender_half *half)
     free(half->watched.slots);
     free(half->deferred.slots);
     free(half->dead.slots);
-    free(half->repaired_generation);
+    free(half->noticed_generation);
     free(half->limits.counts);
     free(half->limits.opened);
     free(half);
@@ -45,11 +45,11 @@ enum status sender_half_new(struct arena *arena, struct sender_half **result, st
         half->dead.slots = calloc(geometry->slot_count, sizeof *half->dead.slots);
         half->limits.counts = calloc(geometry->topic_count, sizeof *half->limits.counts);
         half->limits.opened = calloc(geometry->topic_count, sizeof *half->limits.opened);
-        half->repaired_generation = calloc(geometry->process_count, sizeof *half->repaired_generation);
+        half->noticed_generation = calloc(geometry->process_count, sizeof *half->noticed_generation);
     }
     if (half == NULL || half->notes == NULL || half->queues == NULL || half->active == NULL ||
         half->published == NULL || half->watched.slots == NULL || half->deferred.slots == NULL ||
-        half->dead.slots == NULL || half->repaired_generation == NULL ||
+        half->dead.slots == NULL || half->noticed_generation == NULL ||
         half->limits.counts == NULL || half->limits.opened == NULL) {
         sender_half_free(half);
         return error_set(error, STATUS_OS, "no memory for the sender's queues");

@@ -99,7 +99,7 @@ struct sender_half {
     uint64_t pass;        /* number of the newest pass over the hints */
     uint32_t found_count; /* batches that this pass found */
     struct topic_limits limits;
-    uint32_t *repaired_generation; /* process_count: generation + 1 whose death was noticed */
+    uint32_t *noticed_generation; /* process_count: generation + 1 whose death was noticed */
     bool is_repair_due;            /* a death was noticed, and the pool is not repaired yet */
     uint64_t drain_count;          /* total number of drains */
     uint32_t queued_count;

@@ -88,11 +88,11 @@ static bool entry_has_died(struct sender_half *half, uint32_t entry_index)
     const struct process_entry *entry = &arena->processes[entry_index];
     uint32_t generation = load_acquire_u32(&entry->generation); /* I2 */
     if (load_acquire_u32(&entry->role) == ROLE_NONE || /* V2 */
-        half->repaired_generation[entry_index] == generation + 1 ||
+        half->noticed_generation[entry_index] == generation + 1 ||
         process_is_alive(arena, owner_of(entry_index, generation))) {
         return false;
     }
-    half->repaired_generation[entry_index] = generation + 1;
+    half->noticed_generation[entry_index] = generation + 1;
     return true;
 }
 

@@ -426,7 +426,7 @@ MUTANTS = (
     Mutant(
         "refused-lock-waited-for-again",
         "arena/buffer_pool.c",
-        "    if (lock_is_kept(arena, &arena->globals->pool_lock, arena->pool_lock_refused)) {\n",
+        "    if (buffer_pool_lock_keeper(arena) != 0) {\n",
         "    if (false) {\n",
         (("test", "arena/buffer_pool_test"),),
         is_quick=True,

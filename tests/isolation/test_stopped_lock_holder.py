@@ -14,9 +14,8 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +34,7 @@ from shmaccum.exceptions import (
 from shmaccum.producer import Producer
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, deliver_all, drain
-from tests.support.processes import Child, run_in_child, wait_until
+from tests.support.processes import Child, is_stopped, run_in_child, wait_until
 
 SLOT_COUNT = 8
 SLOT_SIZE = 4096
@@ -59,10 +58,6 @@ def keep_lock(name: str, lock: int) -> None:
         os.pwrite(file.fileno(), struct.pack("<II", 0, acquisition + 1), place)
 
 
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 @contextlib.contextmanager
 def kept(arena: Arena, lock: int) -> Iterator[int]:
     """In the block, a stopped process keeps a lock. Yields its pid. At the end, it continues and releases the lock."""
@@ -80,6 +75,12 @@ def arena(arena_name: str) -> Iterator[Arena]:
     memory = SLOT_COUNT * SLOT_SIZE
     with Arena.create(arena_name, buffer_memory=memory, batch_size=SLOT_SIZE, oversized_max_bytes=memory) as arena:
         yield arena
+
+
+def fill_all(sender: Accumulator, topic: str = "fill") -> None:
+    """Take every buffer, each for one record of another partition."""
+    for partition in range(SLOT_COUNT):
+        sender.append(topic, partition, 1, None, b"v")
 
 
 def append_one(name: str, value: bytes) -> None:
@@ -114,8 +115,7 @@ def test_the_sender_delivers_and_frees_while_others_wait(arena: Arena, sender: A
 
 
 def test_an_append_that_waits_raises_at_its_deadline_and_names_the_process(arena: Arena, sender: Accumulator) -> None:
-    for partition in range(SLOT_COUNT):
-        sender.append("fill", partition, 1, None, b"v")
+    fill_all(sender)
     with kept(arena, POOL_LOCK) as pid:
         for _ in range(2):  # the second one does not wait for the lock again
             with pytest.raises(BufferExhaustedError, match=rf"process {pid} was stopped .* \(kill -CONT {pid}\)"):
@@ -129,8 +129,7 @@ def test_an_append_that_waits_raises_at_its_deadline_and_names_the_process(arena
 
 def test_a_wait_that_began_before_ends_at_its_deadline(arena: Arena, sender: Accumulator) -> None:
     """Its place in the queue is left as soon as the process can lock the pool."""
-    for partition in range(SLOT_COUNT):
-        sender.append("fill", partition, 1, None, b"v")
+    fill_all(sender)
     errors: list[BaseException] = []
 
     def wait_in_vain() -> None:
@@ -162,8 +161,7 @@ def test_a_wait_that_began_before_ends_at_its_deadline(arena: Arena, sender: Acc
 
 
 def test_a_signal_ends_a_wait(arena: Arena, sender: Accumulator) -> None:
-    for partition in range(SLOT_COUNT):
-        sender.append("fill", partition, 1, None, b"v")
+    fill_all(sender)
     with kept(arena, POOL_LOCK):
         timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
         timer.start()
@@ -176,8 +174,7 @@ def test_a_signal_ends_a_wait(arena: Arena, sender: Accumulator) -> None:
 
 def test_a_task_that_waits_lets_other_tasks_run_and_raises_at_its_deadline(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_topic_partition_count("t", SLOT_COUNT + 1)
-    for partition in range(SLOT_COUNT):
-        sender.append("t", partition, 1, None, b"v")
+    fill_all(sender, "t")
 
     async def send_in_vain() -> int:
         rounds = 0
@@ -198,8 +195,7 @@ def test_a_task_that_waits_lets_other_tasks_run_and_raises_at_its_deadline(arena
 
 def granted_place(arena: Arena, sender: Accumulator) -> _native.BufferWait:
     """Return a place in the queue whose buffer is granted, and not taken."""
-    for partition in range(SLOT_COUNT):
-        sender.append("fill", partition, 1, None, b"v")
+    fill_all(sender)
     place = _native.BufferWait.join(arena.native, 1)
     sender.complete(drain(sender)[0], BatchResult.SUCCEEDED)
     assert place.poll()
@@ -220,43 +216,38 @@ def test_a_place_that_was_not_left_is_left_after_an_append_that_does_not_wait(
     check_idle(arena)
 
 
-def test_a_closed_producer_does_not_wait_for_granted_buffers(arena: Arena, sender: Accumulator) -> None:
+def check_granted_wait_ends(
+    arena: Arena, sender: Accumulator, end: Callable[[], object], error: type[Exception]
+) -> None:
+    """Wait for granted buffers while the lock is kept. Another thread calls `end`, which ends the wait with `error`."""
     place = granted_place(arena, sender)
 
-    def refuse() -> None:
+    def end_when_refused() -> None:
         wait_until(lambda: arena.native.pool_lock_keeper is not None, "the lock was refused")
-        sender.buffer_waiter.refuse()
+        end()
 
     with kept(arena, POOL_LOCK):
-        thread = threading.Thread(target=refuse)
+        thread = threading.Thread(target=end_when_refused)
         thread.start()
-        with pytest.raises(ProducerClosedError):
+        with pytest.raises(error):
             sender.buffer_waiter.wait(1, LONG_MS, time.monotonic_ns() + LONG_MS * NS_PER_MS, place, 0)
         thread.join()
+
+
+def test_a_closed_producer_does_not_wait_for_granted_buffers(arena: Arena, sender: Accumulator) -> None:
+    check_granted_wait_ends(arena, sender, sender.buffer_waiter.refuse, ProducerClosedError)
     sender.append("t", 0, 1, None, b"v")
     assert deliver_all(sender).count(b"v") == SLOT_COUNT
     check_idle(arena)
 
 
 def test_a_removed_arena_ends_a_wait_for_granted_buffers(arena: Arena, sender: Accumulator) -> None:
-    place = granted_place(arena, sender)
-
-    def remove() -> None:
-        wait_until(lambda: arena.native.pool_lock_keeper is not None, "the lock was refused")
-        Arena.remove(arena.name)
-
-    with kept(arena, POOL_LOCK):
-        thread = threading.Thread(target=remove)
-        thread.start()
-        with pytest.raises(ArenaRemovedError):
-            sender.buffer_waiter.wait(1, LONG_MS, time.monotonic_ns() + LONG_MS * NS_PER_MS, place, 0)
-        thread.join()
+    check_granted_wait_ends(arena, sender, partial(Arena.remove, arena.name), ArenaRemovedError)
 
 
 def test_closing_a_producer_ends_the_wait_of_a_task_for_granted_buffers(arena: Arena, sender: Accumulator) -> None:
     arena.native.set_topic_partition_count("t", SLOT_COUNT + 1)
-    for partition in range(SLOT_COUNT):
-        sender.append("t", partition, 1, None, b"v")
+    fill_all(sender, "t")
 
     async def close_while_it_waits() -> None:
         producer = AsyncProducer(arena.name, max_block_ms=LONG_MS)
@@ -279,8 +270,7 @@ def test_closing_a_producer_ends_the_wait_of_a_task_for_granted_buffers(arena: A
 
 
 def test_a_process_that_leaves_while_its_place_cannot_be_left_is_repaired(arena: Arena, sender: Accumulator) -> None:
-    for partition in range(SLOT_COUNT):
-        sender.append("fill", partition, 1, None, b"v")
+    fill_all(sender)
     with Arena.attach(arena.name) as leaving:
         place = _native.BufferWait.join(leaving.native, 1)
         with kept(arena, POOL_LOCK):

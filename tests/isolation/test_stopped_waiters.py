@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from shmaccum.arena.results import BatchResult
 from shmaccum.exceptions import BufferExhaustedError
 from tests.support.accumulator import Accumulator
 from tests.support.arenas import check_idle, deliver_all, drain
-from tests.support.processes import Child, wait_until
+from tests.support.processes import Child, is_stopped, wait_until
 
 SLOT_COUNT = 8
 SLOT_SIZE = 4096
@@ -44,10 +43,6 @@ def full_arena(arena_name: str) -> Iterator[tuple[Arena, Accumulator, list[Batch
 def append_one(name: str, partition: int, value: bytes) -> None:
     with Arena.attach(name) as arena, Accumulator(arena, max_block_ms=LONG_MS) as accumulator:
         accumulator.append("t", partition, 1, None, value)
-
-
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @contextlib.contextmanager

@@ -126,6 +126,11 @@ def run_in_process(method: str, function: Callable[..., Any], *arguments: Any) -
         process.join(WATCHDOG_S)
 
 
+def is_stopped(pid: int) -> bool:
+    """Return True after SIGSTOP has taken effect."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def process_exists(pid: int) -> bool:
     """Return True if the process exists, also if it belongs to another user and cannot be signalled."""
     return Path(f"/proc/{pid}").exists()

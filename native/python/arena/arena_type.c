@@ -218,7 +218,9 @@ static COLD void raise_no_topic_room(const struct arena_object *self)
     }
 }
 
-bool registry_is_tried_again(struct registry_limit *limit)
+/* Returns true if a call of the registry that returned STATUS_BUSY is to be repeated: a stopped process keeps the lock
+ * of the registry. Returns false at the deadline, and with an exception set after a signal. */
+static bool registry_is_tried_again(struct registry_limit *limit)
 {
     int64_t now_ns = monotonic_ns();
     if (limit->deadline_ns == 0) {
@@ -248,6 +250,18 @@ static enum status topic_await(struct arena_object *self, const char *name, uint
     self->call_count++;
     do {
         status = registry_topic(self->registry, name, name_size, topic_index);
+    } while (status == STATUS_BUSY && registry_is_tried_again(&limit));
+    self->call_count--;
+    return status;
+}
+
+enum status arena_object_partition(struct arena_object *self, uint32_t topic_index, uint32_t partition,
+                                   struct registry_limit limit, uint32_t *partition_index)
+{
+    enum status status;
+    self->call_count++;
+    do {
+        status = registry_partition(self->registry, topic_index, (int32_t)partition, partition_index);
     } while (status == STATUS_BUSY && registry_is_tried_again(&limit));
     self->call_count--;
     return status;

@@ -48,9 +48,10 @@ struct registry_limit {
     int64_t deadline_ns; /* on the clock of monotonic_ns, or 0: block_ms after the first refusal */
 };
 
-/* Returns true if a call of the registry that returned STATUS_BUSY is to be repeated: a stopped process keeps the lock
- * of the registry. Returns false at the deadline, and with an exception set after a signal. */
-bool registry_is_tried_again(struct registry_limit *limit);
+/* Finds or creates the partition. Returns STATUS_BUSY at the limit, and with an exception set after a signal: call
+ * raise_registry. */
+enum status arena_object_partition(struct arena_object *self, uint32_t topic_index, uint32_t partition,
+                                   struct registry_limit limit, uint32_t *partition_index);
 
 /* Raises the status of a call of the registry, unless a signal has raised. Returns NULL. */
 PyObject *raise_registry(const struct module_state *state, enum status status);

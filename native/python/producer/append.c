@@ -4,7 +4,6 @@
  */
 #include "arena/process.h"
 #include "arena/process_share.h"
-#include "python/common/arena_object.h"
 #include "python/common/errors.h"
 #include "python/common/monotonic.h"
 #include "python/producer/append.h"
@@ -15,11 +14,8 @@
 COLD bool partition_find_slow(struct appender_object *self, const struct append_target *target, uint32_t topic_index,
                               uint32_t partition, uint32_t *partition_index)
 {
-    enum status status;
-    struct registry_limit limit = append_registry_limit(target);
-    do {
-        status = registry_partition(self->arena->registry, topic_index, (int32_t)partition, partition_index);
-    } while (status == STATUS_BUSY && registry_is_tried_again(&limit));
+    enum status status = arena_object_partition(self->arena, topic_index, partition, append_registry_limit(target),
+                                                partition_index);
     if (status == STATUS_NO_PARTITION) {
         raise_format(self->state, status, "the arena has no entry for another partition: create it with a "
                      "partition_count above %u", self->arena->core->geometry.partition_count);

@@ -62,10 +62,8 @@ PyObject *py_half_partition_index(struct sender_half_object *self, const struct 
     if (!arena_object_topic(self->arena, given->topic, &topic_index)) {
         return NULL;
     }
-    enum status status;
-    struct registry_limit limit = {.block_ms = REGISTRY_BLOCK_MS};
-    do {
-        status = registry_partition(self->arena->registry, topic_index, (int32_t)given->partition, &partition_index);
-    } while (status == STATUS_BUSY && registry_is_tried_again(&limit));
+    const struct registry_limit limit = {.block_ms = REGISTRY_BLOCK_MS};
+    enum status status =
+        arena_object_partition(self->arena, topic_index, (uint32_t)given->partition, limit, &partition_index);
     return status == STATUS_OK ? PyLong_FromUnsignedLong(partition_index) : raise_registry(self->state, status);
 }

@@ -200,7 +200,7 @@ TEST_IN_ARENA(geometry_of(8, 512), the_lock_of_a_killed_process_is_stolen)
     lock_release(lock_of(arena), held);
 }
 
-/* During the fourth slice of the waiter, the stopped holder may be continued. Until then, no process takes its lock. */
+/* During the fourth slice of the waiter, the stopped holder is continued. Until then, no process takes its lock. */
 static pid_t stopped_child;
 static int slices;
 
@@ -238,18 +238,12 @@ TEST_IN_ARENA(geometry_of(8, 512), a_lock_that_is_only_stolen_waits_for_a_stoppe
     lock_release(lock_of(arena), held);
 }
 
-static void *no_slice(void)
-{
-    return NULL;
-}
-
 TEST_IN_ARENA(geometry_of(8, 512), a_lock_of_a_stopped_holder_is_refused_until_it_continues)
 {
     uint64_t refused = 0;
     uint64_t held = 0;
     stopped_child = child_started(file, run_hold_and_stop, NULL, NULL, 0);
     EXPECT(child_is_stopped(stopped_child));
-    arena->blocking = (struct blocking_hooks){.begin = no_slice, .end = end_slice};
     EXPECT_EQ_U64(lock_acquire(arena, lock_of(arena), &refused), LOCK_REFUSED);
     EXPECT_EQ_U64(refused, load_relaxed_u64(lock_of(arena)) | LOCK_WAITERS);
     EXPECT(lock_is_kept(arena, lock_of(arena), refused));
