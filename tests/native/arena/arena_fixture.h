@@ -28,6 +28,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -270,13 +271,15 @@ static inline void raise_signal(void *argument)
     raise(*(int *)argument);
 }
 
-/* fork() for a test: the child counts its own failures, and ends with _exit(testing_exit_code()). */
+/* fork() for a test: the child counts its own failures, and ends with _exit(testing_exit_code()). A child that a failed
+ * test leaves, also a stopped one, ends with this program. Otherwise it would keep the program's output open. */
 static inline pid_t child_forked(void)
 {
     fflush(NULL);
     pid_t child = fork();
     EXPECT(child >= 0);
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         store_relaxed_u32(&testing_failure_count, 0);
     }
     return child;
