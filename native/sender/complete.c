@@ -433,7 +433,41 @@ static uint64_t smaller_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Expires the oldest batches of a queue, up to the first one that is not old enough. */
+/* Returns the first batch from `next` on that is old enough and has no result; 0 if there is none. Batches behind one
+ * that is not old enough are younger. */
+static uint32_t queue_find_expired(struct sender_half *half, uint32_t next, uint64_t now_ns, uint64_t timeout_ns,
+                                   uint64_t *next_expiry_ns)
+{
+    for (; next != 0; next = half->notes[next - 1].next) {
+        uint64_t age_ns = batch_age_ns(half, next - 1, now_ns);
+        if (age_ns < timeout_ns) {
+            uint64_t created_ns = smaller_of(half->arena->slots[next - 1].created_ns, now_ns);
+            half->oldest_created_ns = smaller_of(half->oldest_created_ns, created_ns);
+            *next_expiry_ns = smaller_of(*next_expiry_ns, timeout_ns - age_ns);
+            return 0;
+        }
+        if (!half->notes[next - 1].is_ended) {
+            return next;
+        }
+    }
+    return 0;
+}
+
+uint64_t sender_next_expiry_ns(struct sender_half *half, uint64_t now_ns, uint64_t delivery_timeout_ns)
+{
+    CHECK(half->active_count <= half->arena->geometry.partition_count);
+    uint64_t next_expiry_ns = UINT64_MAX;
+    sender_find_batches(half);
+    half->oldest_created_ns = UINT64_MAX;
+    for (uint32_t i = half->active_count; i-- > 0;) {
+        uint32_t first = half->queues[half->active[i]].first;
+        if (queue_find_expired(half, first, now_ns, delivery_timeout_ns, &next_expiry_ns) != 0) {
+            return 0;
+        }
+    }
+    return next_expiry_ns;
+}
+
 static uint32_t queue_expire(struct sender_half *half, uint32_t partition_index, uint64_t now_ns, uint64_t timeout_ns,
                              uint64_t *next_expiry_ns, struct wake_set *wakes)
 {
@@ -441,16 +475,9 @@ static uint32_t queue_expire(struct sender_half *half, uint32_t partition_index,
     const struct batch_outcome outcome = {.result = RESULT_EXPIRED, .base_offset = -1, .log_append_time_ms = -1};
     uint32_t expired = 0;
     uint32_t next = half->queues[partition_index].first;
-    while (next != 0) {
+    while ((next = queue_find_expired(half, next, now_ns, timeout_ns, next_expiry_ns)) != 0) {
         uint32_t slot_index = next - 1;
-        uint64_t age_ns = batch_age_ns(half, slot_index, now_ns);
         next = half->notes[slot_index].next;
-        if (age_ns < timeout_ns) {
-            uint64_t created_ns = smaller_of(half->arena->slots[slot_index].created_ns, now_ns);
-            half->oldest_created_ns = smaller_of(half->oldest_created_ns, created_ns);
-            *next_expiry_ns = smaller_of(*next_expiry_ns, timeout_ns - age_ns);
-            break;
-        }
         expired += batch_end(half, slot_index, &outcome, wakes);
     }
     return expired;

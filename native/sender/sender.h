@@ -175,6 +175,10 @@ enum status sender_quarantine(struct sender_half *half, uint32_t slot_index, uin
 void sender_publish_delivery_timeout(struct sender_half *half, uint64_t delivery_timeout_ns, bool counts_always);
 void sender_run_delivery_clock(struct sender_half *half, uint64_t run_ns);
 
+/* Returns when the next batch expires if the clock runs: 0 if sender_expire would find one now, UINT64_MAX if there is
+ * none. Fails nothing, so the caller can report the reason before sender_expire shows the results. */
+uint64_t sender_next_expiry_ns(struct sender_half *half, uint64_t now_ns, uint64_t delivery_timeout_ns);
+
 /* Fails every batch older than delivery_timeout_ns on the delivery clock. One in flight gets its result now and keeps
  * its memory until sender_complete. Returns how many expired. `next_expiry_ns` receives when the next one will expire
  * if the clock runs, or UINT64_MAX if there is none. */

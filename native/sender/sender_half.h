@@ -109,7 +109,7 @@ struct sender_half {
     bool has_acked_spilled;     /* since the last maintenance: a batch of the overflow (stuck_partitions.h) */
     uint64_t former_heartbeat_ns; /* of the previous sender, or 0 */
     uint64_t acked_created_ns;  /* of a batch that this call found acknowledged, or 0 */
-    uint64_t oldest_created_ns; /* of the batches without a result, at the last expiry; or UINT64_MAX */
+    uint64_t oldest_created_ns; /* of the batches without a result, at the last check for expiry; or UINT64_MAX */
 };
 
 enum status sender_half_new(struct arena *arena, struct sender_half **half, struct error *error) MUST_USE;

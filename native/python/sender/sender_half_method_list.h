@@ -21,7 +21,7 @@ NO_ARGUMENTS(any, resign, "Leave the sender role cleanly. The next sender resend
 /* ---- sender_half_rounds.c: the rounds of a sender ---- */
 
 PROPERTY(half_call, oldest_created_ns,
-         "The time at which the oldest batch without a result was opened, at the last expire(), or None.")
+         "When the oldest batch without a result was opened, at the last next_expiry_ns() or expire(), or None.")
 METHOD(half_call, abort, FLAG_OR_FALSE(is_in_flight_included), "Fail every batch, and return their number.")
 METHOD(half_call, complete, OBJECT(batch) INTEGER(result, RESULT_SUCCEEDED, RESULT_COUNT - 1)
        INTEGER_OR(base_offset, -1, -1, INT64_MAX) INTEGER_OR(log_append_time_ms, -1, -1, INT64_MAX)
@@ -44,6 +44,8 @@ METHOD(half_call, drain, OBJECT(partitions) INTEGER(size_max, 1, UINT32_MAX) INT
 METHOD(half_call, expire, INTEGER(delivery_timeout_ns, 0, INT64_MAX) INTEGER_OR(now_ns, NOW, 0, INT64_MAX),
        "Fail batches that are too old. Return (their number, nanoseconds until the next one is too old, or None).")
 RESULT(half_call, maintain, NONE_AFTER(sender_maintain(self->core, &self->wakes)), "Repair what dead processes left.")
+METHOD(half_call, next_expiry_ns, INTEGER(delivery_timeout_ns, 0, INT64_MAX) INTEGER_OR(now_ns, NOW, 0, INT64_MAX),
+       "The nanoseconds until the next batch is too old: 0 if expire() would fail one, None if there is no batch.")
 METHOD(half_call, quarantine, OBJECT(batch), "Quarantine a batch whose bytes are damaged.")
 METHOD(half_call, ready, INTEGER(linger_ns, 0, INT64_MAX) FLAG_OR_FALSE(is_everything_ready)
        INTEGER_OR(now_ns, NOW, 0, INT64_MAX) INTEGER_OR(in_flight_max, 0, 1, UINT32_MAX) FLAG_OR_FALSE(takes_along),

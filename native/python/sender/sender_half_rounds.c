@@ -411,6 +411,12 @@ PyObject *py_half_expire(struct sender_half_object *self, const struct py_half_e
     return Py_BuildValue("(IN)", expired, ns_or_none(next_expiry_ns));
 }
 
+PyObject *py_half_next_expiry_ns(struct sender_half_object *self, const struct py_half_next_expiry_ns *given)
+{
+    return ns_or_none(
+        sender_next_expiry_ns(self->core, half_now_or(self, given->now_ns), (uint64_t)given->delivery_timeout_ns));
+}
+
 PyObject *py_half_abort(struct sender_half_object *self, const struct py_half_abort *given)
 {
     return PyLong_FromUnsignedLong(sender_abort(self->core, given->is_in_flight_included, &self->wakes));

@@ -262,6 +262,21 @@ TEST_WITH(ending, ending_begin, a_batch_in_the_queue_expires_at_its_time_and_is_
     EXPECT_STATUS(append_number(ending->producer, 0, 1), STATUS_OK); /* `open` named this slot */
 }
 
+TEST_WITH(ending, ending_begin, the_next_expiry_is_known_before_a_batch_expires)
+{
+    struct sender_half *half = ending->sender->sender;
+    uint64_t next_ns;
+    EXPECT_EQ_U64(sender_next_expiry_ns(half, 5000, 500), UINT64_MAX);
+    struct drained_batch batch = appended_and_drained(ending, 2); /* created at 1000 */
+    EXPECT_EQ_U64(sender_next_expiry_ns(half, 1400, 500), 100);
+    EXPECT_EQ_U64(half->oldest_created_ns, 1000);
+    EXPECT_EQ_U64(sender_next_expiry_ns(half, 1500, 500), 0);
+    EXPECT_EQ_U64(result_count(ending), 0);
+    EXPECT_EQ_U64(sender_expire(half, 1500, 500, &next_ns, NULL), 1);
+    EXPECT_EQ_U64(sender_next_expiry_ns(half, 1500, 500), UINT64_MAX); /* in flight, and has its result */
+    EXPECT_STATUS(complete(ending, &batch), STATUS_OK);
+}
+
 TEST_WITH(ending, ending_begin, a_batch_in_flight_expires_and_keeps_its_memory_until_its_io_is_over)
 {
     struct drained_batch batch = appended_and_drained(ending, 2);

@@ -7,14 +7,12 @@ import contextlib
 import gc
 import pickle
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from shmaccum._native import SenderHalf
 from shmaccum.arena import Arena
-from shmaccum.arena.reports import Kind, Report, read_reports
+from shmaccum.arena.reports import Kind, Report
 from shmaccum.arena.results import BatchResult
 from shmaccum.arena.wake_fifo import WakeFifo
 from shmaccum.exceptions import (
@@ -30,7 +28,6 @@ from shmaccum.sender.sinks.memory import MemorySink
 from tests.support.arenas import Drainer
 from tests.support.descriptors import open_files
 from tests.support.processes import wait_until
-from tests.support.sender import Sending
 
 TOPIC = "flights"
 
@@ -170,36 +167,3 @@ def test_an_errback_and_get_say_the_same_though_the_error_log_continues(ready: A
         with pytest.raises((DeliveryFailedError, DeliveryTimeoutError)) as caught:
             future.get(timeout=10)
     assert (type(caught.value), str(caught.value)) == (type(seen[0]), str(seen[0]))
-
-
-class Watched:
-    """A sender half with another expire()."""
-
-    def __init__(self, half: SenderHalf, expire: Callable[..., tuple[int, int | None]]) -> None:
-        self._half = half
-        self.expire = expire
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._half, name)
-
-
-def test_the_reason_of_an_expiry_is_there_before_its_result(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-    sending = Sending(arena, linger_ms=0, delivery_timeout_counts="always")
-    sending.scripted.plan_filter = lambda _: False
-    assert sending.sender._rounds is not None
-    half = sending.sender._half
-    known: list[bool] = []
-
-    def watched(timeout_ns: int, now_ns: int | None = None) -> tuple[int, int | None]:
-        said = any(report.kind is Kind.EXPIRED for report in read_reports(arena.native))
-        answer = half.expire(timeout_ns, now_ns)
-        known.extend([said] * answer[0])
-        return answer
-
-    monkeypatch.setattr(sending.sender._rounds._expiry, "_half", Watched(half, watched))
-    sending.append(0)
-    sending.run()
-    sending.sleep(120_000)
-    sending.run()
-    assert known == [True]
-    sending.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shmaccum._native import Token
+from shmaccum._native import SenderHalf, Token
 from shmaccum.arena import Arena
 from shmaccum.arena.reports import Kind, read_reports
 from shmaccum.arena.results import BatchResult
@@ -223,6 +223,44 @@ def test_time_that_no_answer_has_proved_does_not_count(open_sending: Open) -> No
     sink.answers = 2  # it worked the whole time
     sending.run()
     assert sending.result(token) is BatchResult.EXPIRED
+
+
+class RecordingHalf:
+    """A sender half that notes for each expired batch whether its reason was already reported."""
+
+    def __init__(self, half: SenderHalf, arena: Arena) -> None:
+        self._half = half
+        self._arena = arena
+        self.is_reason_known: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._half, name)
+
+    def expire(self, timeout_ns: int, now_ns: int | None = None) -> tuple[int, int | None]:
+        is_known = any(report.kind is Kind.EXPIRED for report in read_reports(self._arena.native))
+        count, next_ns = self._half.expire(timeout_ns, now_ns)
+        self.is_reason_known += [is_known] * count
+        return count, next_ns
+
+
+@pytest.mark.parametrize("is_proved_late", [False, True])
+def test_the_reason_of_an_expiry_is_there_before_its_result(
+    open_sending: Open, monkeypatch: pytest.MonkeyPatch, is_proved_late: bool
+) -> None:
+    sending, sink = with_failing(open_sending)
+    sink.answers = 1 if is_proved_late else None
+    (token,) = sending.append()
+    sending.run()
+    assert sending.sender._rounds is not None
+    half = RecordingHalf(sending.sender._half, sending.arena)
+    monkeypatch.setattr(sending.sender._rounds._expiry, "_half", half)
+    sending.sleep(TIMEOUT_MS)
+    sending.run()
+    if is_proved_late:
+        assert sending.result(token) is None
+        sink.answers = 2
+        sending.run()
+    assert half.is_reason_known == [True]
 
 
 def test_what_no_answer_proved_before_an_outage_is_thrown_away(open_sending: Open) -> None:
