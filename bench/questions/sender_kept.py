@@ -21,10 +21,12 @@ from bench.parts.arenas import temporary_arena
 from bench.parts.draining_broker import TOPIC, draining_broker
 from shmaccum import Producer
 from shmaccum.arena import Arena
+from shmaccum.supervisor.supervisor import UNCONNECTED_CHECK_S
 
 NULL, LOG, KAFKA = (f"a sender that a producer keeps, {kind}" for kind in ("null:", "log:", "kafka:"))
 PEER = "Python starts and imports the sender"
-SETTLING_S = 0.2
+SETTLING_S = 2 * UNCONNECTED_CHECK_S
+"""After this time, the supervisor sleeps on the presence socket of the sender."""
 EARLIER_COUNT = 1000
 
 
@@ -39,7 +41,7 @@ def _kept(sink: str) -> Measurement:
         with Producer(arena, sink=sink, linger_ms=0) as producer:
             producer.send_many(TOPIC, [bytes(100)] * EARLIER_COUNT)
             producer.flush(30)
-            time.sleep(SETTLING_S)  # the supervisor sleeps on the presence socket
+            time.sleep(SETTLING_S)
             killed_pid = _pid(arena)
             stopwatch = Stopwatch()
             os.kill(killed_pid, signal.SIGKILL)

@@ -314,6 +314,8 @@ class OffsetsFile:
         self._folder = os.path.join(directory, GROUPS_FOLDER)
         self._path = os.path.join(self._folder, file_stem(group_id) + OFFSETS)
         self._descriptor = -1
+        self._opened: os.stat_result
+        """The identity of the file behind the descriptor, which does not change while it is open."""
         self._size = 0
         self._seen_inode = self._seen_size = 0
         damages = self.catch_up()
@@ -475,23 +477,28 @@ class OffsetsFile:
         if self._descriptor < 0:
             self._seen_inode = -1  # a new writer reads the whole file, and copies a damaged one
         damages = self.catch_up()
-        is_opened = self._descriptor >= 0 and self._seen_inode == self._opened_inode()
+        is_opened = self._descriptor >= 0 and self._seen_inode == self._opened.st_ino
         if damages or not is_opened or self._seen_size != self._size:
             self.close()
             self._open(damages)
 
     def _is_unchanged(self) -> bool:
         """True if the file is as this process left it. Every other writer extends or replaces it."""
-        return os.fstat(self._descriptor).st_size == self._size and is_file_at(self._path, self._descriptor)
+        return os.fstat(self._descriptor).st_size == self._size and self._has_its_name()
 
-    def _opened_inode(self) -> int:
-        return os.fstat(self._descriptor).st_ino
+    def _has_its_name(self) -> bool:
+        """True if the path names the open file."""
+        try:
+            return os.path.samestat(os.lstat(self._path), self._opened)
+        except FileNotFoundError:
+            return False
 
     def _open(self, damages: list[tuple[int, int]]) -> None:
         make_folder(self._folder)
         if damages:
             self._copy_damaged(damages)
         self._descriptor = open_regular(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+        self._opened = os.fstat(self._descriptor)
         self.is_missing = False
         os.ftruncate(self._descriptor, self._size)
         if damages:
@@ -502,7 +509,7 @@ class OffsetsFile:
         if self._is_synced:
             sync_folder(self._folder)
             sync_folder(self._directory)
-        self._seen_inode, self._seen_size = self._opened_inode(), self._size
+        self._seen_inode, self._seen_size = self._opened.st_ino, self._size
 
     def _copy_damaged(self, damages: list[tuple[int, int]]) -> None:
         """Copy the damaged file, and log that."""
@@ -547,7 +554,7 @@ class OffsetsFile:
         if self._descriptor < 0 or self._is_synced or self._is_mostly_outdated() or self._unnamed(offsets):
             return False
         size = append_frame(lock, byte, self._descriptor, self._size, pack_body(["commit", *_rows(offsets)]))
-        if not size or not is_file_at(self._path, self._descriptor):
+        if not size or not self._has_its_name():
             return False
         self._size = self._seen_size = size
         self._commit(offsets)
@@ -611,19 +618,22 @@ class OffsetsFile:
 
     def _append_offsets(self, head: Body, offsets: Mapping[TopicPartition, Committed]) -> None:
         self._name_topics(offsets)
-        if self._level.is_durable:
+        is_durable = self._level.is_durable
+        if is_durable:
             sync_records(self._directory, {place: one.offset for place, one in offsets.items()})
-        self._append([*head, *_rows(offsets)])
+        self._append([*head, *_rows(offsets)], is_synced=is_durable or self._is_always_synced)
 
-    def _append(self, body: Body) -> None:
+    def _append(self, body: Body, *, is_synced: bool | None = None) -> None:
+        """Append a frame. If `is_synced` is None, the file's level decides."""
         if self.is_missing:
             self._open([])
+        is_synced = self._is_synced if is_synced is None else is_synced
         content = pack_frame(body)
-        append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
-        if not is_file_at(self._path, self._descriptor):
+        append_or_cut(self._descriptor, content, self._size, is_synced=is_synced)
+        if not self._has_its_name():
             os.ftruncate(self._descriptor, self._size)
             self._restore()
-            append_or_cut(self._descriptor, content, self._size, is_synced=self._is_synced)
+            append_or_cut(self._descriptor, content, self._size, is_synced=is_synced)
         self._size += len(content)
         self._seen_size = self._size
 
@@ -649,7 +659,8 @@ class OffsetsFile:
             raise
         os.close(self._descriptor)
         self._descriptor, self._size = descriptor, len(content)
-        self._seen_inode, self._seen_size = self._opened_inode(), self._size
+        self._opened = os.fstat(descriptor)
+        self._seen_inode, self._seen_size = self._opened.st_ino, self._size
         if self._is_synced:
             sync_folder(self._folder)
 
