@@ -10,9 +10,10 @@
     leaves the role, or dies                             sleeps, and checks periodically
     closes the socket, or the kernel does ─────────────> sees the closed connection; checks the role
 
-A closed connection is a hint, and the byte lock of the role is the truth. A watcher checks more often if its connection
-was closed too early, or if it cannot connect. The pause before the next check doubles up to a second. A watcher does
-not connect again to a sender that closed the connection.
+A closed connection is a hint, and the byte lock of the role is the truth. The kernel closes the descriptors of a dead
+process one by one, so its lock may be held for a moment longer. A watcher whose connection was closed checks the role
+every few milliseconds. A watcher that cannot connect checks more often, too. Both pauses double up to a second. A
+watcher does not connect again to a sender that closed the connection.
 
 **A user without access to the arena can neither connect, nor take the name first, nor impersonate the sender.** The
 socket has the permissions of the arena. Its number is in the arena, which such a user cannot read, and the name appears
@@ -48,6 +49,7 @@ from shmaccum.arena.wake_fifo import wait_readable
 from shmaccum.exceptions import ShmaccumError
 
 CHECK_S = 1.0
+CLOSED_CHECK_S = 0.001
 UNCONNECTED_CHECK_S = 0.01
 NUMBER_BITS = 64
 UNCONNECTED_CHECK_MAX_S = 1.0
@@ -219,7 +221,7 @@ class SenderWatch:
     Args:
         arena: the arena whose sender is watched.
         check_s: the longest sleep of `wait` while connected, also an attribute. The default is `CHECK_S`.
-        unconnected_check_s: the first sleep of `wait` without a connection. The default is `UNCONNECTED_CHECK_S`.
+        unconnected_check_s: the first sleep of `wait` if it cannot connect. The default is `UNCONNECTED_CHECK_S`.
     """
 
     def __init__(self, arena: Arena, *, check_s: float | None = None, unconnected_check_s: float | None = None) -> None:
@@ -228,6 +230,7 @@ class SenderWatch:
         self._blind = GrowingPause(
             UNCONNECTED_CHECK_S if unconnected_check_s is None else unconnected_check_s, UNCONNECTED_CHECK_MAX_S
         )
+        self._closing = GrowingPause(CLOSED_CHECK_S, UNCONNECTED_CHECK_MAX_S)
         self._sender = 0, 0
         self._connection: socket.socket | None = None
         self._was_closed = False
@@ -246,13 +249,13 @@ class SenderWatch:
         if self._connection is None and number and not self._was_closed:
             self._connection = self._connected(number)
         if self._connection is None:
-            self.pause(self._blind.take())
+            self.pause((self._closing if self._was_closed else self._blind).take())
         elif self._connection in wait_readable(
             [self._wake_read, self._connection], CHECK_S if self.check_s is None else self.check_s
         ):
             self._disconnect()
             self._was_closed = True
-            self._blind.reset()
+            self._closing.reset()
 
     def pause(self, seconds: float) -> None:
         """Sleeps until the time is over or `wake` is called, whatever the sender does."""

@@ -431,6 +431,19 @@ def can_connect(path: Path) -> bool:
     return False
 
 
+def test_a_watch_checks_again_at_once_if_its_connection_was_closed_before_the_role_was_free(arena: Arena) -> None:
+    """The kernel closes the socket of a dead process before it releases the lock of the role."""
+    with contextlib.closing(SenderWatch(arena, unconnected_check_s=10 * WATCHDOG_S)) as watch:
+        present = Presence(arena)
+        waiting = Waiting(watch)
+        present.close()
+        assert waiting.ends()
+        again = threading.Thread(target=watch.wait, daemon=True)
+        again.start()
+        again.join(WATCHDOG_S)
+        assert not again.is_alive()
+
+
 def test_one_that_is_asked_to_stop_after_the_watch_ended_writes_nowhere(arena: Arena) -> None:
     watch = SenderWatch(arena)
     watch.close()
