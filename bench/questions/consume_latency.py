@@ -65,4 +65,8 @@ QUESTION = Question(
     contenders=contenders,
     peer="multiprocessing.Queue",
     goals=(Goal("from the append to a consumer in another process, p50", OURS, "p50_ns", 1000),),
+    reason=(
+        "A record wakes two processes, first the sender and then the consumer, and is written to a file in between. "
+        "The peers wake one process. Here, three processes share two cores."
+    ),
 )

@@ -68,4 +68,10 @@ QUESTION = Question(
         Goal("drain to a broker that discards, of a sequential read", DISCARDING, "of_read", 0.9),
         Goal("memory of the sender in an outage", OURS, "peak_bytes", 64),
     ),
+    reason=(
+        "The figures are for 4 GB (``--megabytes 4000``). The broker bounds the drain: it writes to the same disk and "
+        "shares the cores. A broker that discards gets the same files four times as fast. A batch of 16 KiB takes two "
+        "system calls, so the disk's reads are faster. The sender's memory is the arena of 34 MiB and 31 MiB of "
+        "imported modules."
+    ),
 )

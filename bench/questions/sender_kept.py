@@ -92,4 +92,8 @@ QUESTION = Question(
         )
         for name in (NULL, LOG, KAFKA)
     ),
+    reason=(
+        "The peer only imports. The successor also attaches to the arena and opens its sink: it recovers a partition "
+        "of the log, or connects to the broker and asks for the topic."
+    ),
 )

@@ -79,4 +79,8 @@ QUESTION = Question(
     peer=PEER,
     repetitions=15,
     goals=(Goal("a survivor's delay after kill -9 of the sender", OURS, "seconds", 50),),
+    reason=(
+        "The peer ends when the role is taken. Until then, a successor has delivered nothing: it also opens its sink "
+        "and finds the waiting batches."
+    ),
 )

@@ -118,4 +118,8 @@ QUESTION = Question(
     peer=PEER,
     scope="full",
     goals=(Goal("a commit, not synced", OURS, "s_per_commit", 10.0),),
+    reason=(
+        "A commit checks three files, because a program may have replaced them: the level of the log's writer, the id "
+        "of the topic, and its own file. These calls and the write take two thirds of the time."
+    ),
 )

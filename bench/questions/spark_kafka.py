@@ -186,4 +186,8 @@ QUESTION = Question(
     scope="full",
     limit_s=400.0,
     goals=(Goal("exactly once, of at least once in equal batches", ONCE_LARGE, "rows_per_s", 0.8, is_ratio=True),),
+    reason=(
+        "With exactly once, each row is written twice: by its task to a staged log, and by the driver, which sends all "
+        "of them in one Kafka transaction."
+    ),
 )
