@@ -186,9 +186,12 @@ QUESTION = Question(
     contenders=contenders,
     peer=PEER,
     is_exact=True,
-    goals=(Goal("``send`` beside an idle overflow", ARMED, "instructions", 1.01, is_ratio=True),),
+    goals=(
+        Goal("instructions of ``Producer.send``", "Producer.send", "instructions", 1000),
+        Goal("``send`` beside an idle overflow", ARMED, "instructions", 1.01, is_ratio=True),
+    ),
     reason=(
         "The peer shares nothing. An append also guesses the slot, publishes it, and acquires and releases a "
-        "lock (decision 0002)."
+        "lock (decision 0002). Of the 1,214 instructions of ``Producer.send``, 371 are an empty call from Python."
     ),
 )

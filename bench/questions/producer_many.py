@@ -93,6 +93,8 @@ QUESTION = Question(
     goals=(
         Goal("``send_many``, 100 B", SEND_MANY, "records_per_s", 15),
         Goal("``append_arrow``, 100 B", ARROW, "records_per_s", 15),
+        Goal("``send_many``, of a ``memcpy`` of the values", SEND_MANY, "records_per_s", 0.3, is_ratio=True),
+        Goal("``append_arrow``, of a ``memcpy`` of the values", ARROW, "records_per_s", 0.3, is_ratio=True),
     ),
     reason=(
         "The peer copies the values. ``send_many`` takes 464 instructions for a record; its encoding and "

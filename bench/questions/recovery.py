@@ -35,5 +35,10 @@ QUESTION = Question(
     goals=(
         Goal("recovery of 1 GiB after the death of every process", DEATH, "seconds", 1000),
         Goal("recovery of 1 GiB after a host crash", CRASH, "seconds", 1000),
+        Goal("recovery of 1 GiB after a host crash, of a read", CRASH, "seconds", 1.1, is_ratio=True),
+    ),
+    reason=(
+        "After a crash of the host, recovery verifies the checksum of every batch. The checksums of 1 GiB in "
+        "batches of 16 KiB alone take 44 to 48 ms."
     ),
 )
