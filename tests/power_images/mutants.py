@@ -118,7 +118,7 @@ MUTANTS = {
     ),
     "commit-without-records": Mutant(
         "log/groups/offsets_file.py",
-        "        if self._level.is_durable:\n            sync_records(",
+        "        if is_durable:\n            sync_records(",
         "        if False:\n            sync_records(",
         "test_a_commit_forces_the_segment_in_front_of_it",
     ),
