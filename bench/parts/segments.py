@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness.cleanup import new_name
+from shmaccum.config import LogSinkOptions
+from shmaccum.log.files import LogDirectory
 
 TMPFS = "/dev/shm"
 
@@ -43,3 +45,11 @@ def tmpfs_folder() -> Iterator[Path]:
 def lasting_folder() -> tempfile.TemporaryDirectory[str]:
     """Return a folder that is removed at the end of the process."""
     return tempfile.TemporaryDirectory(dir=TMPFS, prefix=f"{new_name()}-")
+
+
+def create_log(folder: str | Path, topic: str, partition_count: int = 1) -> None:
+    """Create a log without records that has a topic."""
+    with LogDirectory(folder, LogSinkOptions(partitions=partition_count)) as directory:
+        directory.create_topic(topic)
+        for number in range(partition_count):
+            directory.partition(topic, number)

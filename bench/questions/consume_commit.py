@@ -13,11 +13,9 @@ from collections.abc import Callable
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.parts.apache_kafka import cluster, new_topic
-from bench.parts.segments import tmpfs_folder
+from bench.parts.segments import create_log, tmpfs_folder
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.config import LogSinkOptions
 from shmaccum.log.consumer import Consumer
-from shmaccum.log.files import LogDirectory
 
 OURS = "shmaccum"
 PEER, KAFKA_PYTHON = "confluent-kafka and Apache Kafka", "kafka-python and Apache Kafka"
@@ -36,9 +34,7 @@ def _timed(commit: Callable[[int], object], count: int) -> Measurement:
 def _ours() -> Measurement:
     place = TopicPartition(TOPIC, 0)
     with tmpfs_folder() as folder:
-        with LogDirectory(folder, LogSinkOptions(partitions=1)) as directory:
-            directory.create_topic(TOPIC)
-            directory.partition(*place)
+        create_log(folder, TOPIC)
         with Consumer(folder, TOPIC, group_id="bench", enable_auto_commit=False) as consumer:
             while not consumer.assignment():
                 consumer.poll()

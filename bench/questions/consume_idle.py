@@ -14,10 +14,8 @@ from collections.abc import Callable
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.harness.stopwatch import Stopwatch
 from bench.parts.apache_kafka import cluster, new_topic
-from bench.parts.segments import tmpfs_folder
-from shmaccum.config import LogSinkOptions
+from bench.parts.segments import create_log, tmpfs_folder
 from shmaccum.log.consumer import Consumer
-from shmaccum.log.files import LogDirectory
 
 OURS = "shmaccum"
 PEER, KAFKA_PYTHON = "confluent-kafka and Apache Kafka", "kafka-python and Apache Kafka"
@@ -38,9 +36,7 @@ def _share(poll: Callable[[], object]) -> Measurement:
 
 def _ours() -> Measurement:
     with tmpfs_folder() as folder:
-        with LogDirectory(folder, LogSinkOptions(partitions=1)) as directory:
-            directory.create_topic(TOPIC)
-            directory.partition(TOPIC, 0)
+        create_log(folder, TOPIC)
         with Consumer(folder, TOPIC, group_id="bench") as consumer:
             return _share(lambda: consumer.poll(POLL_S * 1000))
 

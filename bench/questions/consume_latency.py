@@ -15,9 +15,8 @@ from bench.harness.percentiles import FIGURES, percentiles
 from bench.harness.question import Contender, Goal, Measurement, Question
 from bench.parts.arenas import GUARANTEES, TOPIC, temporary_arena
 from bench.parts.receiving import forked
-from bench.parts.segments import tmpfs_folder
+from bench.parts.segments import create_log, tmpfs_folder
 from shmaccum.log.consumer import Consumer
-from shmaccum.log.files import LogDirectory
 from shmaccum.producer import Producer
 from shmaccum.sender import Sender
 
@@ -37,9 +36,7 @@ def _send(arena_name: str) -> None:
 def _run() -> Measurement:
     ages_ns: list[int] = []
     with temporary_arena() as arena, tmpfs_folder() as folder:
-        with LogDirectory(folder) as directory:
-            directory.create_topic(TOPIC)
-            directory.partition(TOPIC, 0)
+        create_log(folder, TOPIC)
         (sender,) = forked(_deliver, [(arena.name, folder)])
         (producer,) = forked(_send, [(arena.name,)])
         with Consumer(folder, TOPIC, auto_offset_reset="earliest") as consumer:

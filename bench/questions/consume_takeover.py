@@ -21,10 +21,8 @@ from pathlib import Path
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
 from bench.harness.stopwatch import Stopwatch
-from bench.parts.segments import tmpfs_folder
-from shmaccum.config import LogSinkOptions
+from bench.parts.segments import create_log, tmpfs_folder
 from shmaccum.log.consumer import Consumer
-from shmaccum.log.files import LogDirectory
 
 OURS, PEER = "shmaccum, until all partitions have owners", "until a lock of the dead is free"
 TOPIC = "flights"
@@ -72,10 +70,7 @@ def _forked(run: Callable[[Path, Connection], None], path: Path) -> tuple[ForkPr
 
 def _takeover() -> Measurement:
     with tmpfs_folder() as folder:
-        with LogDirectory(folder, LogSinkOptions(partitions=PARTITIONS)) as directory:
-            directory.create_topic(TOPIC)
-            for number in range(PARTITIONS):
-                directory.partition(TOPIC, number)
+        create_log(folder, TOPIC, PARTITIONS)
         members = [_forked(_consume, folder) for _ in range(MEMBERS)]
         shares = [0] * MEMBERS
         while shares != [1] * MEMBERS:

@@ -15,10 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.harness.question import Contender, Figure, Goal, Measurement, Question
+from bench.parts.segments import create_log
 from bench.parts.servers import TOPIC, Starter, apache_kafka, kafka_version, served_log
 from shmaccum.common.format.topic_partition import TopicPartition
-from shmaccum.config import LogSinkOptions
-from shmaccum.log.files import LogDirectory
 from shmaccum.log.groups.offsets_file import Committed, GroupLock, OffsetsFile
 from shmaccum.log.server.client_connection import ClientConnection
 
@@ -41,9 +40,7 @@ def _timed(commit: Callable[[int], object], count: int) -> Measurement:
 def _file() -> Measurement:
     place = TopicPartition(TOPIC, 0)
     with tempfile.TemporaryDirectory(prefix="shmaccum-bench-") as folder:
-        with LogDirectory(folder, LogSinkOptions(partitions=1)) as directory:
-            directory.create_topic(TOPIC)
-            directory.partition(*place)
+        create_log(folder, TOPIC)
         lock = GroupLock(folder, GROUP)
         file = OffsetsFile(folder, GROUP, is_writer=True)
         try:

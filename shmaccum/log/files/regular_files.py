@@ -68,9 +68,12 @@ def _open_new(path: str, flags: int) -> int:
 
 def is_file_at(path: str, descriptor: int) -> bool:
     """True if the path names the open file. False for a closed descriptor, and after the file was removed."""
-    if descriptor < 0:
-        return False
+    return descriptor >= 0 and is_opened_at(path, os.fstat(descriptor))
+
+
+def is_opened_at(path: str, opened: os.stat_result) -> bool:
+    """As `is_file_at`, but with the status of the open file, whose identity does not change."""
     try:
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+        return os.path.samestat(os.lstat(path), opened)
     except FileNotFoundError:
         return False

@@ -73,7 +73,7 @@ from shmaccum.log.files.lock_descriptor import LockDescriptor
 from shmaccum.log.files.lock_file import is_locked
 from shmaccum.log.files.permissions import make_folder
 from shmaccum.log.files.record_sync import sync_records
-from shmaccum.log.files.regular_files import is_file_at, open_regular
+from shmaccum.log.files.regular_files import is_file_at, is_opened_at, open_regular
 from shmaccum.log.files.small_files import append_or_cut, replace_file_synced, write_all
 from shmaccum.log.files.topic_ids import TopicIds
 from shmaccum.log.files.writer_level import WriterLevel
@@ -315,7 +315,7 @@ class OffsetsFile:
         self._path = os.path.join(self._folder, file_stem(group_id) + OFFSETS)
         self._descriptor = -1
         self._opened: os.stat_result
-        """The identity of the file behind the descriptor, which does not change while it is open."""
+        """The status of the file when it was opened."""
         self._size = 0
         self._seen_inode = self._seen_size = 0
         damages = self.catch_up()
@@ -484,14 +484,7 @@ class OffsetsFile:
 
     def _is_unchanged(self) -> bool:
         """True if the file is as this process left it. Every other writer extends or replaces it."""
-        return os.fstat(self._descriptor).st_size == self._size and self._has_its_name()
-
-    def _has_its_name(self) -> bool:
-        """True if the path names the open file."""
-        try:
-            return os.path.samestat(os.lstat(self._path), self._opened)
-        except FileNotFoundError:
-            return False
+        return os.fstat(self._descriptor).st_size == self._size and is_opened_at(self._path, self._opened)
 
     def _open(self, damages: list[tuple[int, int]]) -> None:
         make_folder(self._folder)
@@ -554,7 +547,7 @@ class OffsetsFile:
         if self._descriptor < 0 or self._is_synced or self._is_mostly_outdated() or self._unnamed(offsets):
             return False
         size = append_frame(lock, byte, self._descriptor, self._size, pack_body(["commit", *_rows(offsets)]))
-        if not size or not self._has_its_name():
+        if not size or not is_opened_at(self._path, self._opened):
             return False
         self._size = self._seen_size = size
         self._commit(offsets)
@@ -621,16 +614,16 @@ class OffsetsFile:
         is_durable = self._level.is_durable
         if is_durable:
             sync_records(self._directory, {place: one.offset for place, one in offsets.items()})
-        self._append([*head, *_rows(offsets)], is_synced=is_durable or self._is_always_synced)
+        self._append_frame(pack_frame([*head, *_rows(offsets)]), is_synced=is_durable or self._is_always_synced)
 
-    def _append(self, body: Body, *, is_synced: bool | None = None) -> None:
-        """Append a frame. If `is_synced` is None, the file's level decides."""
+    def _append(self, body: Body) -> None:
+        self._append_frame(pack_frame(body), is_synced=self._is_synced)
+
+    def _append_frame(self, content: bytes, *, is_synced: bool) -> None:
         if self.is_missing:
             self._open([])
-        is_synced = self._is_synced if is_synced is None else is_synced
-        content = pack_frame(body)
         append_or_cut(self._descriptor, content, self._size, is_synced=is_synced)
-        if not self._has_its_name():
+        if not is_opened_at(self._path, self._opened):
             os.ftruncate(self._descriptor, self._size)
             self._restore()
             append_or_cut(self._descriptor, content, self._size, is_synced=is_synced)

@@ -61,5 +61,5 @@ class Expiry(Duty):
     def _report_reason(self, now_ns: int) -> None:
         trouble, trouble_ns = self._host.last_trouble
         is_young = now_ns - trouble_ns < self._timeout_ns
-        timeout = f"{self._timeout_ns // NS_PER_MS} ms"
+        timeout = f"{self._host.options.delivery_timeout_ms} ms"
         self._host.report(Report(Kind.EXPIRED, trouble if is_young else "", timeout))

@@ -243,11 +243,13 @@ class RecordingHalf:
         return count, next_ns
 
 
-@pytest.mark.parametrize("is_proved_late", [False, True])
+@pytest.mark.parametrize(
+    ("options", "is_proved_late"), [({}, False), ({}, True), ({"delivery_timeout_counts": "always"}, False)]
+)
 def test_the_reason_of_an_expiry_is_there_before_its_result(
-    open_sending: Open, monkeypatch: pytest.MonkeyPatch, is_proved_late: bool
+    open_sending: Open, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], is_proved_late: bool
 ) -> None:
-    sending, sink = with_failing(open_sending)
+    sending, sink = with_failing(open_sending, **options)
     sink.answers = 1 if is_proved_late else None
     (token,) = sending.append()
     sending.run()
